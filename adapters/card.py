@@ -14,10 +14,80 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import API_VERSION, Adapter, LogFile
 from photon.adapters.entry_points import NAME, described_point
 from photon.adapters.faults import describe
-from photon.adapters.format_examples import EXAMPLES
 from photon.adapters.loader import CONFIGURED, adapter_class_of, load_adapter
 from photon.adapters.side import FORMATS, SideConfig
 from photon.adapters.times import rfc3339_us
+
+
+@dataclass(frozen=True, slots=True)
+class FormatExample:
+    """``sides``: the configuration's tables; empty where the format needs another file."""
+
+    summary: str
+    sides: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[str, bytes] = field(default_factory=dict)
+    header: bytes = b""
+
+
+def _sides(format_: str, time: Mapping[str, str] | None, **more: Any) -> dict[str, Any]:
+    side = {"format": format_, "key": "uid", **more}
+    return {"primary": side, "foreign": side if time is None else {**side, "id": "id", "time": time}}
+
+
+_ISO = {"field": "ts", "format": "iso8601"}
+_MS = {"field": "ts", "unit": "ms"}
+_ZEEK_HEADER = b"#separator \\x09\n#fields\tts\tuid\tid\n#types\ttime\tstring\tstring"
+_ACCESS = r"(?P<id>\S+) (?P<uid>\S+) \[(?P<ts>[^]]+)\]"
+
+EXAMPLES: dict[str, FormatExample] = {
+    "jsonl": FormatExample(
+        "One JSON object a line.",
+        _sides("jsonl", _MS),
+        {"primary": b'{"uid":"u7","text":"lamp"}', "foreign": b'{"id":"c1","uid":"u7","ts":1709280000512}'},
+    ),
+    "csv": FormatExample(
+        "Fields between delimiters, quoted where they begin with the quote; the first record names the columns.",
+        _sides("csv", _ISO),
+        {"primary": b"x1,u7,2024-03-01T07:59:58Z", "foreign": b"c1,u7,2024-03-01T08:00:00Z"},
+        b"id,uid,ts",
+    ),
+    "tsv": FormatExample(
+        "Fields between tabs; the first record names the columns.",
+        _sides("tsv", _ISO),
+        {"primary": b"x1\tu7\t2024-03-01T07:59:58Z", "foreign": b"c1\tu7\t2024-03-01T08:00:00Z"},
+        b"id\tuid\tts",
+    ),
+    "regex": FormatExample(
+        "What the named groups of a regular expression match.",
+        _sides("regex", {"field": "ts", "format": "%d/%b/%Y:%H:%M:%S %z"}, pattern=_ACCESS),
+        {
+            "primary": b"x1 u7 [01/Mar/2024:07:59:58 +0000]",
+            "foreign": b"c1 u7 [01/Mar/2024:08:00:00 +0000]",
+        },
+    ),
+    "logfmt": FormatExample(
+        "name=value pairs.",
+        _sides("logfmt", _ISO),
+        {"primary": b'uid=u7 text="two words"', "foreign": b"id=c1 uid=u7 ts=2024-03-01T08:00:00Z"},
+    ),
+    "zeek": FormatExample(
+        "Zeek's tab-separated logs, read by the header lines in force.",
+        {"primary": {"format": "zeek", "key": "uid"}, "foreign": {"format": "zeek", "key": "uid", "id": "id"}},
+        {"primary": b"1709280000.5\tu7\tx1", "foreign": b"1709280001.5\tu7\tc1"},
+        _ZEEK_HEADER,
+    ),
+    "zeek-json": FormatExample(
+        "Zeek's JSON logs.",
+        {
+            "primary": {"format": "zeek-json", "key": "uid"},
+            "foreign": {"format": "zeek-json", "key": "uid", "id": "id"},
+        },
+        {"primary": b'{"ts":1709280000.5,"uid":"u7"}', "foreign": b'{"ts":1709280001.5,"uid":"u7","id":"c1"}'},
+    ),
+    "protobuf": FormatExample(
+        "Messages behind their length as a varint; needs a descriptor file (docs/adapters.md)."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

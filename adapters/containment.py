@@ -90,7 +90,7 @@ class Guard:
         return out
 
     def many(self, ask: Callable[[], _R]) -> _R | Fault:
-        """One call for all records."""
+        """Runs one call that covers all records."""
         try:
             with self:
                 self.count += 1
@@ -132,7 +132,6 @@ class Guard:
         return True
 
     def note(self, frame: FrameType | None) -> None:
-        """Remembers where the adapter stands."""
         innermost, own = frame, None
         while frame is not None and own is None:
             own = frame if is_own(frame, self.adapter) else None
@@ -179,14 +178,12 @@ def _keys_by_file(adapter: Adapter, records: Records) -> list[bytes | None]:
 
 
 class _Alarm:
-    """Looks at guards once a tick."""
+    """Checks guards once a tick."""
 
     def watch(self, guard: Guard) -> None:
-        """From now on."""
         raise NotImplementedError
 
     def forget(self, guard: Guard) -> None:
-        """No more."""
         raise NotImplementedError
 
 
@@ -204,7 +201,7 @@ class _Event(ctypes.Structure):
 
 
 class _Timer(_Alarm):
-    """A POSIX timer of the main thread; Python's own (setitimer) would take SIGALRM from whoever uses it."""
+    """A POSIX timer of the main thread; Python's own (setitimer) would take SIGALRM from code that uses it."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -69,7 +69,7 @@ class Skipped(BadRecord):
 
 
 class Headers(NamedTuple):
-    """Columns of ``ForeignHeader``."""
+    """``ForeignHeader`` as columns."""
 
     keys: Sequence[bytes]
     times: Sequence[int]  # event times, ns UTC
@@ -79,7 +79,7 @@ class Headers(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[ForeignHeader | BadRecord]) -> Headers:
-        """From what ``foreign_headers`` gives."""
+        """Columns from the answer of ``foreign_headers``."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, ForeignHeader)}
         headers = [each if isinstance(each, ForeignHeader) else ForeignHeader(b"", 0) for each in made]
         return Headers.columns(headers, others)
@@ -91,7 +91,7 @@ class Headers(NamedTuple):
         return Headers(keys, times, ids, others)
 
     def rows(self) -> list[ForeignHeader | BadRecord]:
-        """What ``foreign_headers`` gives."""
+        """The answer as ``foreign_headers`` gives it."""
         headers = zip(self.keys, self.times, self.ids, strict=True)
         return [self.others.get(row) or ForeignHeader(*each) for row, each in enumerate(headers)]
 
@@ -141,13 +141,13 @@ class Payloads(NamedTuple):
 
     @staticmethod
     def of(made: Sequence[Joined | Filtered | BadRecord]) -> Payloads:
-        """From what ``join_many`` gives."""
+        """Columns from the answer of ``join_many``."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, Joined)}
         joined = [each if isinstance(each, Joined) else Joined(None, None) for each in made]
         return Payloads([each.foreign for each in joined], [each.primary for each in joined], others)
 
     def rows(self) -> list[Joined | Filtered | BadRecord]:
-        """What ``join_many`` gives."""
+        """The answer as ``join_many`` gives it."""
         joined = zip(self.foreign, self.primary, strict=True)
         return [self.others.get(row) or Joined(*each) for row, each in enumerate(joined)]
 

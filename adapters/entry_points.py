@@ -37,7 +37,7 @@ class Installed:
 
 
 def _entry_points(name: str | None = None) -> Iterable[EntryPoint]:
-    """All of the group, or those of a name."""
+    """Entry points of the group; with ``name`` only those of that name."""
     from importlib.metadata import entry_points  # with it come the parsers of mail: most processes need neither
 
     return entry_points(group=GROUP) if name is None else entry_points(group=GROUP, name=name)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import orjson
 
 from photon.adapters.contract import Adapter, LogFile
-from photon.adapters.shown import Shown, shown
+from photon.adapters.shown_records import ShownRecord, shown
 from photon.adapters.times import rfc3339_us
 from photon.batch.events import Events
 from photon.batch.records import PrimaryRecord, Records
@@ -37,7 +37,7 @@ class Envelope:
     def __init__(
         self, *, with_joined_at: bool = True, with_token: bool = True, adapter: Adapter | None = None
     ) -> None:
-        """``adapter``: whose redactions hold for what is not joined too; None: there are none."""
+        """``adapter``: whose redactions also hold for what is not joined; None: no redactions."""
         self._adapter = adapter
         self._with_joined_at = with_joined_at
         self._with_token = with_token
@@ -117,7 +117,7 @@ class Envelope:
     def _line(
         self,
         head: bytes,
-        what: Shown,
+        what: ShownRecord,
         path: str,
         offset: int,
         primary: PrimaryRecord | None,

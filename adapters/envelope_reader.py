@@ -76,7 +76,7 @@ def read_line(line: bytes) -> OutputRef | None:
 def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
     """The events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
 
-    ``parse``: each line must be a JSON text besides. Without it a line that was torn and written over from its
+    ``parse``: each line must also be a JSON text. Without it a line that was torn and written over from its
     middle could pass; what clears tokens for good should ask for it, what only looks for (token, id) need not.
     """
     count = block.count(b"\n")

@@ -46,7 +46,7 @@ key = "req"
 id = "eid"               # leave it out where an event has none of its own
 time = { field = "at", format = "%Y-%m-%d %H:%M:%S,%f", zone = "Europe/Berlin" }
 """
-"""What to write for lines of any shape: beside each side a line that it reads."""
+"""What to write for lines of any shape: for each side, with a line that it reads."""
 
 Sample = Mapping[str, Sequence[bytes]]
 """File name -> its first records without line ends, a header record included."""
@@ -90,7 +90,7 @@ class Unclear:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side's sample in its format."""
+    """One side's sample and its format."""
 
     format: str
     delimiter: str | None
@@ -113,7 +113,7 @@ class _Side:
 
 
 def infer(primary: Sample, foreign: Sample) -> Inferred | Unclear:
-    """The two sides' configuration, or why there is none to be guessed."""
+    """The two sides' configuration, or why it cannot be guessed."""
     sides = []
     for role, sample in (("primary", primary), ("foreign", foreign)):
         side = _read_side(sample)
@@ -141,7 +141,6 @@ def infer(primary: Sample, foreign: Sample) -> Inferred | Unclear:
 
 
 def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join") -> str:
-    """The configuration as a TOML snippet."""
     out = []
     for role, side in (("primary", primary), ("foreign", foreign)):
         out.append(f"[join.{name}.{role}]")
@@ -318,7 +317,7 @@ def _is_named_key(name: str) -> bool:
 
 
 def _nameable(side: _Side, name: str) -> bool:
-    """Not a fraction: those are no keys."""
+    """False for fractions: they are no keys."""
     return not all("." in value and _NUMBER.fullmatch(value) for value in side.values(name))
 
 

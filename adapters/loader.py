@@ -1,9 +1,9 @@
 """Finds the adapter that the configuration names: ``configured``, the user's own ``path.py:Class``, or the name of
 one that an installed package brings (``entry_points``).
 
-A one-file adapter is compiled from its source (no ``__pycache__`` beside the user's file) and known as the module
+A one-file adapter is compiled from its source (no ``__pycache__`` next to the user's file) and known as the module
 ``photon_adapter_<file name>``, which is the same wherever the file lies: the module's name is part of the adapter's
-rule, on which datacentres must agree. A load that fails leaves no module behind. Two files of one name may be loaded
+rule, on which datacentres must agree. A load that fails leaves no module. Two files of one name may be loaded
 one after the other; each keeps its own classes.
 """
 
@@ -85,7 +85,7 @@ def _check_rule(adapter: Adapter, class_name: str, path: Path) -> None:
     try:
         rule: object = adapter.rule()
     except Exception as error:
-        raise _raised(error, path, f"{class_name}.rule cannot be had") from error
+        raise _raised(error, path, f"{class_name}.rule failed") from error
     if not isinstance(rule, bytes):
         kind = type(rule).__name__
         raise AdapterError(f"{class_name}.rule gives {kind}, not bytes", str(path), "give canonical bytes")

@@ -31,7 +31,7 @@ from photon.adapters.contract import (
     Skipped,
 )
 from photon.adapters.shape import KEY_BYTES, Condition, Derived, Shape, compiled, shape_from_table, side_and_path
-from photon.adapters.shown import MASK
+from photon.adapters.shown_records import MASK
 
 Fields = dict[str, msgspec.Raw]
 """A JSON object's members, their values as they are written."""
@@ -314,7 +314,7 @@ def _listed(value: object) -> list[object] | None:
 
 
 def _same(value: object, other: object) -> bool:
-    """1 is not true, as Python would have it."""
+    """Equality in which 1 is not true."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -362,7 +362,7 @@ def _maker(derived: Derived, where: str) -> Callable[[Sides], msgspec.Raw | None
 
 
 def _chosen(wanted: list[str] | dict[str, str] | None) -> list[tuple[str, str]] | None:
-    """(new name, path), in order."""
+    """(new name, path) pairs in order."""
     if wanted is None:
         return None
     return list(wanted.items()) if isinstance(wanted, dict) else [(name, name) for name in wanted]

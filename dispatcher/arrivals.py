@@ -1,7 +1,7 @@
 """Follows which primary events have come that events wait for, as the event store tells it: these are tried at once.
 
 Theory of operation. The event store remembers the keys that it was asked for in vain, and tells which of them have
-come (``eventstore.sought``). What is told wakes events in memory (``Core.arrived``) and rows of the retry store
+come (``eventstore.awaited_keys``). What is told wakes events in memory (``Core.arrived``) and rows of the retry store
 (``RetryLoader.arrived``). Who has lost its place, as at its own start and at the event store's, seeks all keys that
 it waits for once, by some thousands at a time: those that are there are as if they had arrived, the others are
 remembered again. So do workers with rows that they take over. An attempt on its way then may have asked the store of
@@ -21,7 +21,7 @@ from photon.config.clock import Clock
 from photon.dispatcher.core import Core
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import State
-from photon.eventstore.api import Came, Waking
+from photon.eventstore.api import ArrivalNotices, KeyArrivals
 
 WAIT_S = 5.0
 """The store is asked for what arrives within so long at a time."""
@@ -42,7 +42,7 @@ class Arrivals:
 
     def __init__(
         self,
-        store: Waking,
+        store: ArrivalNotices,
         core: Core,
         state: State,
         retries: RetryLoader,
@@ -85,7 +85,7 @@ class Arrivals:
             elif self._clock.monotonic() - began < WAIT_S / 2:  # it ends, or has too many to answer
                 await asyncio.sleep(AGAIN_S)
 
-    def _heard(self, came: Came) -> None:
+    def _heard(self, came: KeyArrivals) -> None:
         if came.lost:
             self._to_seek.clear()
             self._keys_to_seek = 0

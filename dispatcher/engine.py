@@ -48,7 +48,7 @@ from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
 from photon.dispatcher.status import JoinTimes, Status
-from photon.eventstore.api import Waking
+from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
 
@@ -122,7 +122,7 @@ class DispatcherEngine:
         watcher: Watcher | None = None,
         sources: Sources | None = None,
         discovery: Discovery | None = None,
-        waking: Waking | None = None,
+        waking: ArrivalNotices | None = None,
     ) -> None:
         """The caller opens and closes follower, joiners, state and exports. ``holdings``: of one of several workers.
 

@@ -26,7 +26,7 @@ from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.dispatcher.events import LATE, REJECTED
 from photon.dispatcher.state import State
-from photon.outputs.place import EXPORTS_DIRECTORY
+from photon.outputs.output_places import EXPORTS_DIRECTORY
 from photon.outputs.published import DURABLE_NAME, OutputFile, durable_bytes, name_of, read_slot
 
 ROLL_BYTES = 128 << 20

@@ -12,7 +12,7 @@ from pathlib import Path
 from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.problems import Problem
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
@@ -32,7 +32,7 @@ from photon.dispatcher.replay.rereading import Sources
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Reached
 from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
-from photon.eventstore.api import Waking
+from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.idregistry.routing import RoutedRegistry
 from photon.joiner.api import Joiner
@@ -92,7 +92,7 @@ def open_dispatcher(
     measure: Measure | None = None,
     worker: Worker | None = None,
     discovery: Discovery | None = None,
-    waking: Waking | None = None,
+    waking: ArrivalNotices | None = None,
     reached: Reached | None = None,
 ) -> Iterator[DispatcherEngine]:
     """An engine with its files open. Joiners and registry stay the caller's. ``worker`` None: it has its state alone.
@@ -119,7 +119,7 @@ def open_dispatcher(
             positions=state.positions(),
             report=tell,
             enter=watcher.enter if watcher is not None else lambda path: None,
-            rest=Rest(places.last_line_after_s, clock.now_ns),
+            rest=RestRule(places.last_line_after_s, clock.now_ns),
         )
         exports = open_exports(places.output, disk, state, log.warning, places.state)
         files = LogFiles(

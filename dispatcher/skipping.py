@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from photon.adapters.contract import Adapter, Framing
 from photon.adapters.logs.api import LogPosition
-from photon.adapters.logs.discovery import Found, check_directory, compile_patterns, discover
+from photon.adapters.logs.discovery import FoundFile, check_directory, compile_patterns, discover
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.framed import header_before, open_anywhere
+from photon.adapters.logs.framings import header_before, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.dispatcher.database import STATE_NAME
@@ -109,13 +109,13 @@ def commit_skips(state: State, skips: Skips) -> None:
 
 
 def _logs(
-    places: Places, found: Sequence[Found], has_header: bool, framing: Framing, problems: list[str]
-) -> Iterator[tuple[Found, Head]]:
+    places: Places, found: Sequence[FoundFile], has_header: bool, framing: Framing, problems: list[str]
+) -> Iterator[tuple[FoundFile, Head]]:
     """The file that each log is read from, as the follower chooses it: plain before compressed, then by name.
 
     Files without a complete record are no logs yet: there is nothing to skip in them.
     """
-    claims: dict[str, list[tuple[Found, Head]]] = {}
+    claims: dict[str, list[tuple[FoundFile, Head]]] = {}
     for each in found:
         try:
             source = open_anywhere(places.foreign / each.path, framing)

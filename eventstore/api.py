@@ -21,7 +21,7 @@ ALL_BUT_ENDS_NS = NEVER_NS - 1
 event may stand there, so nothing is ABSENT for ever in this run."""
 
 
-class Found(enum.IntEnum):
+class LookUpCode(enum.IntEnum):
     """The store's answer for one key."""
 
     UNAVAILABLE = 0
@@ -34,17 +34,15 @@ class Found(enum.IntEnum):
 
 
 class PrimaryPlace(NamedTuple):
-    """Where a primary event stands."""
-
     file: LogFile
     offset: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventLookUps:
-    """Aligned with the keys asked for."""
+    """The answers of one look-up, aligned with its keys."""
 
-    codes: bytes  # n x Found
+    codes: bytes  # n x LookUpCode
     found: Records  # of the rows that are FOUND, in their order
     ambiguous: Mapping[int, PrimaryPlace] = field(default_factory=dict)
     """Row -> where another primary record of its key stands, with other bytes."""
@@ -54,7 +52,7 @@ class EventLookUps:
 
     @staticmethod
     def of(
-        answers: Sequence[Found],
+        answers: Sequence[LookUpCode],
         records: Sequence[PrimaryRecord | None],
         ambiguous: Mapping[int, PrimaryPlace] = MappingProxyType({}),
     ) -> EventLookUps:
@@ -63,12 +61,12 @@ class EventLookUps:
 
     @staticmethod
     def unavailable(n: int) -> EventLookUps:
-        """Of n keys."""
+        """UNAVAILABLE for n keys."""
         return EventLookUps(bytes(n), Records.of(()))
 
     @staticmethod
     def concat(parts: Sequence[EventLookUps]) -> EventLookUps:
-        """Of one key after another."""
+        """One look-up out of several, in their order."""
         if len(parts) == 1:
             return parts[0]
         ambiguous: dict[int, PrimaryPlace] = {}
@@ -80,23 +78,23 @@ class EventLookUps:
         return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous)
 
     def rows(self) -> RowIndexes:
-        """Those that are FOUND."""
-        return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == Found.FOUND)
+        """Indexes of the keys that are FOUND."""
+        return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == LookUpCode.FOUND)
 
     @property
-    def answers(self) -> list[Found]:
-        """The codes by their names: as ``records``, for what looks at few."""
-        return [Found(code) for code in self.codes]
+    def answers(self) -> list[LookUpCode]:
+        """``codes`` as names: slow, for few keys."""
+        return [LookUpCode(code) for code in self.codes]
 
     @property
     def records(self) -> list[PrimaryRecord | None]:
         """By row, None where nothing is found."""
         found = iter(self.found.rows())
-        return [next(found) if code == Found.FOUND else None for code in self.codes]
+        return [next(found) if code == LookUpCode.FOUND else None for code in self.codes]
 
 
-class Came(NamedTuple):
-    """Keys that were asked for in vain and are there now."""
+class KeyArrivals(NamedTuple):
+    """Keys that look-ups have missed and that are in the map now."""
 
     epoch: int
     """Of this start of the store; numbers mean nothing in another one."""
@@ -104,7 +102,7 @@ class Came(NamedTuple):
     """The number to ask on from."""
     keys: list[bytes]
     lost: bool = False
-    """What came before ``next`` is not known: whoever waits has to ``seek`` all that it waits for."""
+    """Arrivals before ``next`` are not known: the client has to ``seek`` all keys that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ class Progress:
     cache_misses: int = 0
     files: int = 0
     missing_logs: int = 0
-    """Logs that look-ups led to and whose records cannot be had; given up ones do not count."""
+    """Logs that look-ups led to and that cannot be read, without those given up."""
     missing_keys: int = 0
     """Keys asked for that stand in them, at least."""
     log_reads: int = 0
@@ -180,7 +178,7 @@ class UnavailableLog:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What an operator wants to see beside ``Progress``."""
+    """What an operator sees in addition to ``Progress``."""
 
     progress: Progress
     sources: tuple[SourceProgress, ...] = ()  # by path
@@ -189,7 +187,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was given up, or would be."""
+    """Logs that were given up, or would be."""
 
     logs: tuple[UnavailableLog, ...] = ()
     refused: tuple[str, ...] = ()
@@ -208,21 +206,21 @@ class EventStore(Protocol):
     async def close(self) -> None: ...
 
 
-class Waking(Protocol):
-    """What tells whoever waits for primary events that they have come (``sought``)."""
+class ArrivalNotices(Protocol):
+    """Tells clients that wait for primary events when these arrive (``awaited_keys``)."""
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
-        """What came behind ``number`` of ``epoch`` (0: none is known), or what comes first within ``wait_s``
-        seconds. None: it cannot be said, or this store does not."""
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
+        """Arrivals after ``number`` of ``epoch`` (0: none is known), or the first ones within ``wait_s``
+        seconds. None: unknown just now, or this store does not tell."""
         ...
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """Which of these keys may be there, by row; the others are told by ``arrived`` when they come. None: it
-        cannot be said now."""
+        """Rows of the keys that may be there; ``arrived`` reports the others when they come. None: unknown
+        just now."""
         ...
 
 
-class OperatedStore(EventStore, Waking, Protocol):
+class OperatedStore(EventStore, ArrivalNotices, Protocol):
     """An event store that reads primary logs, as its operator sees it."""
 
     async def details(self) -> Details: ...

@@ -14,16 +14,16 @@ import numpy as np
 
 from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter, LogFile
+from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import I64, U64
-from photon.eventstore.located import NONE_LOCATED, Located
 from photon.eventstore.segments import DEAD_ENTRIES_MIN, CacheCounts, Segment, SegmentCache
 
 CACHE_BYTES_MAX = 256 << 20
 
 
-def verified(adapter: Adapter, keys: Sequence[bytes], located: Located) -> Located:
-    """Those that have the asked key. Not by the scan that found it: a malformed line may look to it as though it had
-    the key."""
+def verified(adapter: Adapter, keys: Sequence[bytes], located: FoundRecords) -> FoundRecords:
+    """Drops records that do not have the asked key. The adapter decides, not the scan: to the scan a malformed line
+    may look as though it had the key."""
     asked = [keys[row] for row in located.rows.tolist()]
     its = primary_keys_of(Guard(adapter), located.records)
     if its == asked:
@@ -48,19 +48,18 @@ class CacheEventStore:
         """
         self._segments.put([(Segment(identity, file, offset, data, len(hashes)), hashes, starts)])
 
-    def look_up(self, keys: Sequence[bytes], hashes: U64, elsewhere: Sequence[Located] = ()) -> Located:
+    def look_up(self, keys: Sequence[bytes], hashes: U64, elsewhere: Sequence[FoundRecords] = ()) -> FoundRecords:
         """Records of ``keys[row]`` that are in this cache, and those of what was found ``elsewhere``: verified."""
         found = [each for each in (self._segments.look_up(hashes), *elsewhere) if len(each)]
-        return verified(self._adapter, keys, Located.concat(found)) if found else NONE_LOCATED
+        return verified(self._adapter, keys, FoundRecords.concat(found)) if found else NO_RECORDS
 
     def count(self, *, hits: int, misses: int) -> None:
-        """Whoever looks up says what helped: what caches had and the map confirmed. From any thread."""
+        """Counts what caches had and the map confirmed. From any thread."""
         with self._counting:
             self._hits += hits
             self._misses += misses
 
     def counts(self) -> CacheCounts:
-        """Counters and gauges of this moment."""
         return replace(self._segments.counts(), hits=self._hits, misses=self._misses)
 
 

@@ -7,15 +7,17 @@ them together, after the run files were synced. SQLite's journal is the write-ah
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.catalog_lock import CatalogLock, unusable
 from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
 from photon.eventstore.row_keys import micros_of, row_key
 from photon.eventstore.sparse import ProcessState, SparseEntry
 
+NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORMAT_VERSION = 2
 APPLICATION_ID = 0x50484D50  # 'PHMP': what file(1) and a mistaken open see
 _SCHEMA = """
@@ -32,7 +34,73 @@ CREATE TABLE totals (one INTEGER PRIMARY KEY CHECK (one = 1), events INTEGER NOT
 INSERT INTO totals VALUES (1, 0, 0, 0, 0);
 """
 _SINCE_1 = "ALTER TABLE logs ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
-"""What version 2 has beside version 1: what proves a position, empty until its next commit."""
+"""What version 2 adds to version 1: the proof of a position, empty until its next commit."""
+
+
+class CatalogLock:
+    """Serialises access to a catalogue's database; an SQLite failure inside it becomes a FileMapError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        if isinstance(error, sqlite3.DatabaseError):
+            raise unusable(self._path, error) from None
+
+
+def unusable(path: Path, error: sqlite3.DatabaseError) -> FileMapError:
+    """The error for what SQLite could not do; a full disk is told apart from damage."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM:
+        return FileMapError(f"{path}: cannot be written ({error}); make room on the disk, then start again")
+    return FileMapError(f"{path}: cannot be read ({error})")
+
+
+def open_catalog(
+    path: Path,
+    settings: Mapping[str, bytes],
+    *,
+    schema: str,
+    since_1: str,
+    application_id: int,
+    first: Sequence[tuple[str, Sequence[object]]] = (),
+) -> sqlite3.Connection:
+    """Opens a catalogue's database, and makes or upgrades it: ``schema`` and the rows ``first`` for a new one,
+    ``since_1`` for one of version 1. Raises FileMapError when the file is no catalogue of this version, or was made
+    with other settings."""
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, 1, FORMAT_VERSION):
+            raise FileMapError(f"{path}: format version {version}, this program reads {FORMAT_VERSION}")
+        if version != FORMAT_VERSION:
+            db.execute("BEGIN IMMEDIATE")
+            if version == 0:
+                for statement in filter(str.strip, schema.split(";")):
+                    db.execute(statement)
+                db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
+                for statement, values in first:
+                    db.execute(statement, values)
+                db.execute(f"PRAGMA application_id={application_id}")
+            db.execute(since_1)
+            db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            db.execute("COMMIT")
+        if dict(db.execute("SELECT name, value FROM settings")) != settings:
+            raise FileMapError(f"{path}: made for another key rule or other map settings")
+    except (FileMapError, sqlite3.DatabaseError) as err:
+        db.close()
+        if isinstance(err, sqlite3.DatabaseError):
+            raise unusable(path, err) from None
+        raise
+    return db
 
 
 class Catalog:
@@ -42,39 +110,9 @@ class Catalog:
     """
 
     def __init__(self, path: Path, settings: dict[str, bytes]) -> None:
-        """Raises FileMapError when the file is no catalogue of this version, or was made with other settings."""
-        self._path = path
+        """See ``open_catalog``."""
         self._lock = CatalogLock(path)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(settings)
-        except (FileMapError, sqlite3.DatabaseError) as err:
-            self._db.close()
-            if isinstance(err, sqlite3.DatabaseError):
-                raise unusable(path, err) from None
-            raise
-
-    def _prepare(self, settings: dict[str, bytes]) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            self._db.execute("BEGIN IMMEDIATE")
-            for statement in (*(each for each in _SCHEMA.split(";") if each.strip()), _SINCE_1):
-                self._db.execute(statement)
-            self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
-            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version == 1:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute(_SINCE_1)
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version != FORMAT_VERSION:
-            raise FileMapError(f"{self._path}: format version {version}, this program reads {FORMAT_VERSION}")
-        if dict(self._db.execute("SELECT name, value FROM settings")) != settings:
-            raise FileMapError(f"{self._path}: made for another key rule or other map settings")
+        self._db = open_catalog(path, settings, schema=_SCHEMA, since_1=_SINCE_1, application_id=APPLICATION_ID)
 
     def _begin(self) -> None:
         if not self._db.in_transaction:
@@ -95,7 +133,7 @@ class Catalog:
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 
     def totals(self) -> MapTotals:
-        """As of the open transaction."""
+        """Includes the open transaction."""
         with self._lock:
             events, bad, size, duplicates = self._db.execute(
                 "SELECT events, bad, bytes, duplicates FROM totals"
@@ -122,7 +160,7 @@ class Catalog:
 
     # -- changing, within the open transaction -----------------------------------------------------------------
     def put_log(self, log: MappedLog) -> None:
-        """New, or with another path, end or flag."""
+        """Inserts a log, or updates its path, end or flag."""
         with self._lock:
             self._begin()
             self._db.execute(
@@ -133,7 +171,7 @@ class Catalog:
             )
 
     def put_sparse(self, log: int, entries: Sequence[SparseEntry], states: dict[bytes, ProcessState]) -> None:
-        """Entries of one block, and the states it left."""
+        """Stores the sparse entries of one block and the process states after it."""
         with self._lock:
             self._begin()
             self._db.executemany(
@@ -146,14 +184,13 @@ class Catalog:
             )
 
     def put_run(self, gone: Sequence[int], number: int, entries: int, repeats: int) -> None:
-        """A new run in place of others."""
+        """Replaces the runs in ``gone`` by a new one."""
         with self._lock:
             self._begin()
             self._db.executemany("DELETE FROM runs WHERE number = ?", ((n,) for n in gone))
             self._db.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entries, repeats))
 
     def add_totals(self, events: int, bad: int, size: int, duplicates: int) -> None:
-        """Adds to the totals."""
         with self._lock:
             self._begin()
             self._db.execute(
@@ -163,7 +200,6 @@ class Catalog:
             )
 
     def commit(self) -> None:
-        """Durable when it returns."""
         with self._lock:
             if self._db.in_transaction:
                 self._db.execute("COMMIT")

@@ -13,7 +13,7 @@ from photon.config.rpc import WireError, back_off
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Came, EventLookUps, Progress
+from photon.eventstore.api import EventLookUps, KeyArrivals, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 TIMEOUT_SECONDS = 10.0
@@ -82,8 +82,8 @@ class EventStoreClient:
         self._last, self._heard = columns.progress_of(message), self._monotonic()
         return self._last
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
-        """See api.Waking."""
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
+        """See api.ArrivalNotices."""
         request = pb.ArrivedRequest(join=self._join, epoch=epoch, number=number, wait_ms=int(wait_s * 1000))
         try:
             return columns.came_of(await self._stub.Arrived(request, timeout=wait_s + self._timeout))
@@ -91,7 +91,7 @@ class EventStoreClient:
             return None
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """See api.Waking."""
+        """See api.ArrivalNotices."""
         rows: list[int] = []
         for part in columns.request_slices(keys):
             try:

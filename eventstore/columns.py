@@ -10,7 +10,7 @@ from photon.batch.files import LogFile
 from photon.batch.records import Records
 from photon.config.rpc import Service, WireError
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Came, EventLookUps, Found, PrimaryPlace, Progress
+from photon.eventstore.api import EventLookUps, KeyArrivals, LookUpCode, PrimaryPlace, Progress
 
 MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""
@@ -39,12 +39,11 @@ def request_slices(keys: Sequence[bytes]) -> list[slice]:
 
 
 def request(join: str, keys: Sequence[bytes], as_of: Sequence[int]) -> pb.EventLookUpRequest:
-    """The message that asks."""
     return pb.EventLookUpRequest(join=join, keys=keys, as_of=np.asarray(as_of, dtype="<i8").tobytes())
 
 
 def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int]]:
-    """(keys, as_of). Raises WireError."""
+    """(keys, as_of) of a request. Raises WireError."""
     keys = list(message.keys)
     if len(message.as_of) != 8 * len(keys):
         raise WireError(f"as_of has {len(message.as_of)} bytes for {len(keys)} keys")
@@ -53,7 +52,7 @@ def asked(message: pb.EventLookUpRequest) -> tuple[list[bytes], list[int]]:
     return keys, np.frombuffer(message.as_of, dtype="<i8").tolist()
 
 
-_FOUND = bytes(Found)
+_FOUND = bytes(LookUpCode)
 
 
 def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
@@ -87,8 +86,10 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     n = len(message.records)
     answers = message.answers
     if answers.translate(None, _FOUND):
-        raise WireError(f"an answer is none of {[each.value for each in Found]}")
-    fits = len(message.file_indexes) == 4 * n and len(message.offsets) == 8 * n and answers.count(Found.FOUND) == n
+        raise WireError(f"an answer is none of {[each.value for each in LookUpCode]}")
+    fits = (
+        len(message.file_indexes) == 4 * n and len(message.offsets) == 8 * n and answers.count(LookUpCode.FOUND) == n
+    )
     if not fits or count > keys or (keys and not count):
         raise WireError(f"{count} answers with {n} records for {keys} keys: the columns do not fit together")
     files = [LogFile(file.path, file.header) for file in message.files]
@@ -99,38 +100,33 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     places = zip(message.ambiguous_files, message.ambiguous_offsets, strict=False)
     others = [PrimaryPlace(LogFile(file.path, file.header), offset) for file, offset in places]
     rows = message.ambiguous_rows
-    if len(others) != len(rows) or any(row >= count or answers[row] != Found.FOUND for row in rows):
+    if len(others) != len(rows) or any(row >= count or answers[row] != LookUpCode.FOUND for row in rows):
         raise WireError("ambiguous keys and their places do not fit together")
     return EventLookUps(answers, records, dict(zip(rows, others, strict=True)))
 
 
 def progress_reply(progress: Progress) -> pb.ProgressReply:
-    """Progress as a message."""
     return pb.ProgressReply(**{name: getattr(progress, name) for name in Progress.__slots__})
 
 
 def progress_of(message: pb.ProgressReply) -> Progress:
-    """And back."""
     return Progress(**{name: getattr(message, name) for name in Progress.__slots__})
 
 
-def arrived_reply(came: Came) -> pb.ArrivedReply:
-    """What came as a message."""
+def arrived_reply(came: KeyArrivals) -> pb.ArrivedReply:
     return pb.ArrivedReply(epoch=came.epoch, next=came.next, keys=came.keys, lost=came.lost)
 
 
-def came_of(message: pb.ArrivedReply) -> Came:
-    """And back."""
-    return Came(message.epoch, message.next, list(message.keys), message.lost)
+def came_of(message: pb.ArrivedReply) -> KeyArrivals:
+    return KeyArrivals(message.epoch, message.next, list(message.keys), message.lost)
 
 
 def seek_reply(rows: Sequence[int]) -> pb.SeekReply:
-    """Rows of the keys that were asked for."""
     return pb.SeekReply(rows=np.asarray(rows, dtype="<u4").tobytes())
 
 
 def sought_of(message: pb.SeekReply, keys: int) -> list[int]:
-    """And back. Raises WireError."""
+    """The rows in a SeekReply. Raises WireError."""
     if len(message.rows) % 4 or len(message.rows) > 4 * keys:
         raise WireError(f"{len(message.rows)} bytes of rows for {keys} keys")
     rows: list[int] = np.frombuffer(message.rows, dtype="<u4").tolist()

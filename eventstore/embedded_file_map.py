@@ -21,7 +21,6 @@ import numpy as np
 from photon.adapters.logs.api import LogPosition
 from photon.config.disk import Disk
 from photon.eventstore.catalog import Catalog
-from photon.eventstore.directory_lock import lock_map
 from photon.eventstore.file_map import (
     LOG_BYTES_MAX,
     LOGS_MAX,
@@ -30,14 +29,16 @@ from photon.eventstore.file_map import (
     MapKind,
     MappedBlock,
     MappedLog,
+    MappedPlaces,
     MapSettings,
     MapTotals,
-    Places,
+    first_places,
+    lock_map,
     pack,
+    predecessors,
     unpack,
 )
 from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, merge_slices, tail_to_merge
-from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.run_files import RunFiles
 from photon.eventstore.sparse import ProcessStates, exact_entries
@@ -85,16 +86,15 @@ class EmbeddedFileMap:
 
     # -- the reader's side -----------------------------------------------------------------------------------------
     def tend(self) -> None:
-        """See FileMap: nothing to do."""
+        pass
 
     def all_read(self) -> None:
-        """See FileMap: this backend loses nothing that it committed."""
+        """Does nothing: this backend never loses what it committed."""
 
     def interrupt(self) -> None:
-        """See FileMap: nothing here waits for another machine."""
+        """Does nothing: this backend waits for no other machine."""
 
     def positions(self) -> list[LogPosition]:
-        """See FileMap."""
         return [log.position() for log in self._logs]
 
     def add(self, block: MappedBlock) -> None:
@@ -140,7 +140,6 @@ class EmbeddedFileMap:
         return additions.repeats
 
     def commit(self) -> None:
-        """See FileMap."""
         gone = self._publish_pending()
         for number in sorted(self._moved):
             self._catalog.put_log(self._logs[number])
@@ -171,8 +170,7 @@ class EmbeddedFileMap:
         return gone
 
     # -- look-ups ----------------------------------------------------------------------------------------------------
-    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
-        """See FileMap."""
+    def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         pending = self._pending.asked_runs()
         runs = [each.run for each in self._runs]
         rows, locations = look_up([*pending, *runs], hashes)
@@ -181,10 +179,10 @@ class EmbeddedFileMap:
             rows, locations = rows[new], locations[new]
         logs, offsets = unpack(locations)
         rows, logs, offsets = first_places(rows, logs, offsets, self._logs, self._log_name, last=self._settings.last)
-        exact = Places(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
+        exact = MappedPlaces(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
         return exact if self._settings.kind is MapKind.DENSE else self._with_sparse(exact, keys)
 
-    def _with_sparse(self, exact: Places, keys: Sequence[bytes]) -> Places:
+    def _with_sparse(self, exact: MappedPlaces, keys: Sequence[bytes]) -> MappedPlaces:
         window = self._settings.window_micros
         asked = sorted((*parsed, row) for row, key in enumerate(keys) if (parsed := parse_event_id(key)))
         found: list[tuple[int, int, int, int]] = []  # row, log, offset, anchor
@@ -201,7 +199,7 @@ class EmbeddedFileMap:
             begin = end
         columns = np.array(found, dtype=np.int64).reshape(-1, 4)
         spans = np.full(len(columns), self._settings.window_bytes)
-        return Places(
+        return MappedPlaces(
             np.concatenate((exact.rows, columns[:, 0])),
             np.concatenate((exact.logs, columns[:, 1])),
             np.concatenate((exact.offsets, columns[:, 2])),
@@ -212,18 +210,16 @@ class EmbeddedFileMap:
     def _reached(
         self, prefix: bytes, asked: dict[int, int], places: Sequence[tuple[int, int, int, int]]
     ) -> list[tuple[int, int, int, int]]:
-        """Without places in logs where the process has not come so far yet: an event that is asked for before it was
+        """``places`` without those in logs that the process has not written so far: an event asked for before it is
         written costs no reading."""
         states = {log: self._catalog.process(log, prefix) for log in {place[1] for place in places}}
         lasts = {log: state.last_micros for log, state in states.items() if state is not None}
         return [place for place in places if asked[place[0]] <= lasts.get(place[1], asked[place[0]])]
 
     def logs(self) -> Sequence[MappedLog]:
-        """See FileMap."""
         return self._logs
 
     def totals(self, *, exact: bool = False) -> MapTotals:
-        """See FileMap."""
         totals = self._catalog.totals()
         if exact:
             repeats = count_repeats([*self._pending.runs, *(each.run for each in self._runs)])
@@ -232,7 +228,6 @@ class EmbeddedFileMap:
         return replace(totals, duplicates=totals.duplicates + repeats, logs=len(self._logs))
 
     def close(self) -> None:
-        """See FileMap."""
         self._catalog.close()
         os.close(self._lock_fd)
 
@@ -240,7 +235,7 @@ class EmbeddedFileMap:
 def open_or_rebuild(
     directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk
 ) -> tuple[EmbeddedFileMap, str]:
-    """The map, and why it had to be made anew ("" when it had not). Raises FileMapBusy, OSError.
+    """The map, and why it had to be rebuilt ("" if it had not). Raises FileMapBusy, OSError.
 
     The map is derived from the logs: a damaged one, or one of other settings, is deleted and its positions with it.
     The logs are then read again from their beginnings; until that is done a miss is NOT_YET, never ABSENT.

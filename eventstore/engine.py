@@ -22,15 +22,16 @@ from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.tail import Tail
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.tls import Towards
-from photon.eventstore.api import Came, Details, EventLookUps, Forgotten, Found, Progress
-from photon.eventstore.block_keys import AdapterBroken
+from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
+from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
+from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
-from photon.eventstore.cache_nodes.hedged import HedgedLookUps
+from photon.eventstore.cache_nodes.hedged_look_ups import HedgedLookUps
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.file_map import (
@@ -43,18 +44,15 @@ from photon.eventstore.file_map import (
     MapSettings,
     RowsLost,
 )
+from photon.eventstore.file_map_backends import HBaseTable, open_map
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, U64, hash_keys
-from photon.eventstore.key_finding.api import KeyFinder
-from photon.eventstore.key_finding.beside import FoundBeside, may_be_beside
-from photon.eventstore.key_finding.here import FoundHere
-from photon.eventstore.located import Located, Reads
+from photon.eventstore.key_finding.process_finder import ProcessKeyFinder, can_use_process
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.maps import HBaseTable, open_map
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.published_sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.shared_keys import SharedKeys, check_rule
-from photon.eventstore.sought import SOUGHT_MAX, SoughtKeys
-from photon.eventstore.sources import PATHS_SECONDS, PublishedSources
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import UnavailableLogs
 
@@ -65,7 +63,7 @@ MAP_AGAIN_SECONDS = 1.0
 """A file map that cannot be reached is tried again so often, after what its own patience takes."""
 WAITERS_MAX = 16
 """So many requests wait for what arrives; more are answered at once."""
-BESIDE_BYTES = 512 << 20
+KEY_PROCESS_BYTES = 512 << 20
 """Read in 3 s by one process and in 2 by two, of which the second takes half a second to start."""
 SOURCES_SECONDS = 3.0
 """An operator who asks for the progress of each source waits so long for the reader's thread at most."""
@@ -73,7 +71,7 @@ SOURCES_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class EventStoreConfig:
-    """What one join's event store is told."""
+    """Settings of one join's event store."""
 
     join: str
     directory: Path  # primary logs
@@ -95,10 +93,10 @@ class EventStoreConfig:
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
-    sought_keys: int = SOUGHT_MAX
+    sought_keys: int = AWAITED_MAX
     """So many keys that were asked for in vain are remembered; not with ``once``."""
-    beside_bytes: int = BESIDE_BYTES
-    """``once``: with so much unread keys are found by a process beside this one, where the map needs none of them."""
+    key_process_bytes: int = KEY_PROCESS_BYTES
+    """``once``: with so much unread another process finds the keys too, where the map needs only their hashes."""
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
         """What the map's entries depend on."""
@@ -120,8 +118,8 @@ class EventStoreEngine:
         *,
         to_caches: Towards | None = None,
     ) -> None:
-        """Opens map and logs. ``report`` is told one-line problems, from any thread; ``to_caches``: how cache nodes
-        are called, None: in plain text. Which nodes there are ``nodes.set_nodes`` is told.
+        """Opens map and logs. ``report`` receives one-line problems, from any thread; ``to_caches``: TLS towards
+        cache nodes, None: plain text. ``nodes.set_nodes`` says which nodes there are.
 
         Raises FileMapBusy, LogDirectoryError, UsageError, OSError.
         """
@@ -131,7 +129,7 @@ class EventStoreEngine:
         map_settings = config.map_settings(adapter)
         self._map, rebuilt = open_map(config.state, map_settings, log_name, disk, clock, config.hbase)
         if rebuilt:
-            tell(f"the file map is made anew and all primary logs are read again: {rebuilt}")
+            tell(f"the file map is rebuilt and all primary logs are read again: {rebuilt}")
         self._adapter = adapter
         self._clock = clock
         self._cache = CacheEventStore(adapter, config.cache_bytes)
@@ -139,7 +137,7 @@ class EventStoreEngine:
         """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
         epoch = int.from_bytes(os.urandom(8)) | 1
-        self._sought = None if config.once else SoughtKeys(epoch, clock.monotonic, config.sought_keys)
+        self._awaited = None if config.once else AwaitedKeys(epoch, clock.monotonic, config.sought_keys)
         self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # for what arrives
         self._hung_up = False
         try:
@@ -169,7 +167,7 @@ class EventStoreEngine:
             self._shared,
         )
         self._pool = ThreadPoolExecutor(LOOK_UP_THREADS, thread_name_prefix="look-up")
-        # Not behind look-ups, which wait long for a map that is away.
+        # Not in the look-ups' pool: they wait long for a map that is away.
         self._telling = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._thread = threading.Thread(target=self._read, name=f"primary-reader-{config.join}", daemon=True)
         self._stop = threading.Event()
@@ -185,7 +183,7 @@ class EventStoreEngine:
         self._closed = False
 
     def _open_logs(self) -> None:
-        """What reads, from the map's positions on."""
+        """Opens follower, reader and watcher at the map's positions."""
         config, tell = self.config, self._tell
         watcher = open_watcher(config.directory, config.watch, tell)
         self._follower = _follower(config, self._adapter, self._map, tell, watcher, self._clock)
@@ -208,19 +206,18 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """In a process beside this one where much is read before anything is looked up."""
+        """A process of its own where much is read before anything is looked up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None
-        if config.once and keyless and may_be_beside(adapter):
-            return FoundBeside(adapter, self._much_is_unread, self._tell)
-        return FoundHere(adapter)
+        if config.once and keyless and can_use_process(adapter):
+            return ProcessKeyFinder(adapter, self._much_is_unread, self._tell)
+        return InlineKeyFinder(adapter)
 
     def _much_is_unread(self) -> bool:
         read, known = self._tail.backlog()
-        return known - read >= self.config.beside_bytes and (os.cpu_count() or 1) > 1
+        return known - read >= self.config.key_process_bytes and (os.cpu_count() or 1) > 1
 
     def start(self) -> None:
-        """Begins to read."""
         self._thread.start()
 
     # -- the reader's thread ---------------------------------------------------------------------------------------
@@ -271,7 +268,7 @@ class EventStoreEngine:
                 self._tail.wait(self._stop)
 
     def _end_reading(self) -> None:
-        """What an unreachable map does not take is read again by the next start."""
+        """Commits; what an unreachable map does not take the next start reads again."""
         try:
             self._reader.commit()
             if self._reader.done:
@@ -280,7 +277,7 @@ class EventStoreEngine:
             self._tell(f"not all that was read is in the file map: {err}")
 
     def _watch(self) -> None:
-        """All was read (``once``), and look-ups go on: whether the logs are still there matters to them."""
+        """``once``, after everything was read: look-ups go on, so logs that vanish or return still matter."""
         while not (self._over() or self._stop.wait(PATHS_SECONDS)):
             if self._unavailable.any:
                 self._tail.scan()
@@ -294,13 +291,13 @@ class EventStoreEngine:
         return await self._answer(keys, as_of, ())
 
     async def _answer(
-        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located]
+        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords]
     ) -> EventLookUps:
         """``elsewhere``: what cache nodes had."""
         if self._over():
             return EventLookUps.unavailable(len(keys))
         run = asyncio.get_running_loop().run_in_executor
-        mark = self._sought.mark() if self._sought is not None else 0
+        mark = self._awaited.mark() if self._awaited is not None else 0
         begun = await run(self._pool, self._begin, keys, as_of, elsewhere, mark)
         if isinstance(begun, EventLookUps):
             return begun
@@ -308,7 +305,7 @@ class EventStoreEngine:
         if self._over():  # since: the pool takes no more
             return EventLookUps.unavailable(len(keys))
         found = self._tiers.end(begun, reads)  # not worth another thread
-        if missed := self._to_be_sought(begun, found):
+        if missed := self._to_be_awaited(begun, found):
             await run(self._pool, self._missed, missed, mark)
         return found
 
@@ -316,7 +313,7 @@ class EventStoreEngine:
         return self._closed or bool(self.failure)
 
     def _begin(
-        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located], mark: int
+        self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords], mark: int
     ) -> EventLookUps | LookUp:
         """The answers already, where no log has to be read."""
         try:
@@ -325,29 +322,29 @@ class EventStoreEngine:
             return EventLookUps.unavailable(len(keys))
         if len(begun.wanted):
             return begun
-        found = self._tiers.end(begun, Reads(0))
-        if missed := self._to_be_sought(begun, found):
+        found = self._tiers.end(begun, ReadResults(0))
+        if missed := self._to_be_awaited(begun, found):
             self._missed(missed, mark)
         return found
 
-    # -- api.Waking ------------------------------------------------------------------------------------------------
-    def _to_be_sought(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
-        """Keys that are remembered, for somebody waits for them."""
-        if self._sought is None:
+    # -- api.ArrivalNotices ----------------------------------------------------------------------------------
+    def _to_be_awaited(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
+        """The missed keys to remember: somebody waits for them."""
+        if self._awaited is None:
             return []
         codes = np.frombuffer(found.codes, np.uint8)
         # Who asks as of no time goes on waiting after ABSENT, too.
-        waits = (codes == Found.NOT_YET) | ((codes == Found.ABSENT) & (begun.as_of == NOTHING_READ_NS))
+        waits = (codes == LookUpCode.NOT_YET) | ((codes == LookUpCode.ABSENT) & (begun.as_of == NOTHING_READ_NS))
         return [begun.keys[row] for row in waits.nonzero()[0].tolist()]
 
     def _missed(self, keys: Sequence[bytes], mark: int) -> None:
-        if self._sought is None:
+        if self._awaited is None:
             return
-        come = self._sought.missed(keys, mark)
-        if self._sought.forgot(mark):
+        come = self._awaited.missed(keys, mark)
+        if self._awaited.forgot(mark):
             with contextlib.suppress(FileMapError):  # the reader's thread meets it too, and says so
                 there = self._there(keys)
-                self._sought.come([keys[row] for row in there])
+                self._awaited.come([keys[row] for row in there])
                 come |= bool(there)
         if come:
             self._wake()
@@ -357,7 +354,7 @@ class EventStoreEngine:
         return rows
 
     def _arrived(self, keys: Sequence[bytes], hashes: U64, order: I64) -> None:
-        if self._sought is not None and self._sought.read(keys, hashes, order):
+        if self._awaited is not None and self._awaited.read(keys, hashes, order):
             self._wake()
 
     def _wake(self) -> None:
@@ -366,29 +363,27 @@ class EventStoreEngine:
             with contextlib.suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(waiter.set)
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
-        """See api.Waking."""
-        if self._sought is None:
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
+        if self._awaited is None:
             return None
         waiter = asyncio.Event()
         self._waiters[waiter] = asyncio.get_running_loop()
         try:
-            came = self._sought.since(epoch, number)
+            came = self._awaited.since(epoch, number)
             at_once = self._hung_up or self._over() or len(self._waiters) > WAITERS_MAX
             if not (came.keys or came.lost or at_once):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await waiter.wait()
-                came = self._sought.since(epoch, number)
+                came = self._awaited.since(epoch, number)
         finally:
             del self._waiters[waiter]
         return came
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """See api.Waking."""
-        if self._sought is None or self._over():
+        if self._awaited is None or self._over():
             return None
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._seek, keys, self._sought.mark())
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._seek, keys, self._awaited.mark())
 
     def _seek(self, keys: Sequence[bytes], mark: int) -> list[int] | None:
         try:
@@ -400,7 +395,7 @@ class EventStoreEngine:
         return there
 
     def hang_up(self) -> None:
-        """Whoever waits for what arrives waits no longer: the process ends."""
+        """Answers all requests that wait for arrivals: the process ends."""
         self._hung_up = True
         self._wake()
 
@@ -438,13 +433,12 @@ class EventStoreEngine:
             log_reads=reads.places,
             log_bytes=reads.bytes,
             unended=reader.unended,
-            **({} if self._sought is None else self._sought.counts()._asdict()),
+            **({} if self._awaited is None else self._awaited.counts()._asdict()),
             ambiguous=self._shared.ambiguous,
             ambiguous_example=self._shared.example,
         )
 
     async def details(self) -> Details:
-        """See api.OperatedStore."""
         progress = await self.progress()
         sources = await asyncio.to_thread(self._sources.progress, 0.0 if self._over() else SOURCES_SECONDS)
         return Details(progress, sources, self._unavailable.listed())
@@ -454,11 +448,9 @@ class EventStoreEngine:
         return await asyncio.to_thread(self._unavailable.forget, logs, self._map.logs(), apply=apply)
 
     def cache_counts(self) -> CacheCounts:
-        """For metrics."""
         return self._cache.counts()
 
     async def close(self) -> None:
-        """Stops reading, commits, and closes everything."""
         if self._closed:
             return
         self._closed = True
@@ -491,7 +483,7 @@ def _follower(
     def report(problem: Problem) -> None:
         tell(str(problem))
 
-    rest = Rest(config.last_line_after_s, clock.now_ns)
+    rest = RestRule(config.last_line_after_s, clock.now_ns)
 
     return Follower(
         config.directory,

@@ -1,8 +1,9 @@
-"""The file map: where in the primary logs a key may stand (paper, section 3.4.2). The interface of its backends.
+"""The file map: where in the primary logs a key may stand (paper, section 3.4.2). The interface of its backends
+and what they share.
 
 *Dense*: every key's hash -> (log, offset); for keys without an order. *Sparse*: one entry each W seconds or M bytes
 of a process; for canonical ids, which rise within their process. A sparse map keeps what does not rise (a key that
-is no canonical id, or not above the last one of its process in this log) as dense entries beside it, so that no
+is no canonical id, or not above the last one of its process in this log) as dense entries as well, so that no
 record is ever out of reach.
 
 The map also holds how far each log was read. ``commit`` makes entries and positions durable in one step: after a
@@ -15,6 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -22,12 +24,13 @@ import numpy as np
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.config.errors import PhotonError
+from photon.config.file_lock import lock_file
 from photon.eventstore.index import I64, U64
 
 SPARSE_MICROS = 10_000_000
 """W: a process's ids further apart than this get an entry each."""
 SPARSE_BYTES = 1 << 20
-"""M: a record that begins so many bytes behind its process's last entry gets one."""
+"""M: a record that begins so many bytes after its process's last entry gets one."""
 OFFSET_BITS = 40
 LOG_BYTES_MAX = 1 << OFFSET_BITS
 """Longest log that can be mapped: 1 TiB of uncompressed bytes."""
@@ -39,8 +42,6 @@ _LOG_SHIFT = np.uint64(OFFSET_BITS)
 
 
 class MapKind(enum.StrEnum):
-    """How keys are mapped."""
-
     DENSE = "dense"
     SPARSE = "sparse"
 
@@ -58,7 +59,7 @@ class MapSettings:
     """Of a key with more places than are named the last ones are, in file order. Entries do not depend on it."""
 
     def stored(self) -> dict[str, bytes]:
-        """As catalogues keep them."""
+        """The settings as catalogues store them."""
         return {
             "rule": self.rule,
             "kind": self.kind.encode(),
@@ -80,7 +81,7 @@ class MappedLog:
     """Of a position at ``end``; see LogPosition."""
 
     def position(self) -> LogPosition:
-        """Where it is read on."""
+        """Where reading resumes."""
         return LogPosition(self.identity, self.file.path, self.end, self.file.header, self.proof)
 
     def order(self, log_name: Callable[[str], str]) -> tuple[str, str]:
@@ -106,7 +107,7 @@ class MappedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MappedPlaces:
     """m places, aligned columns: the record of the asked key ``rows[i]`` may begin at ``offsets[i]`` of log
     ``logs[i]`` (``spans[i]`` = 0), or stand in the ``spans[i]`` bytes from there.
 
@@ -142,7 +143,7 @@ class FileMap(Protocol):
     """
 
     def tend(self) -> None:
-        """Called again and again by the reader's thread: what a backend has to look after by itself."""
+        """The reader's thread calls it again and again: periodic work of a backend."""
         ...
 
     def all_read(self) -> None:
@@ -162,7 +163,7 @@ class FileMap(Protocol):
         was, and it may be called again."""
         ...
 
-    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+    def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """All places where the keys may stand, at most PLACES_PER_KEY_MAX for each, unordered."""
         ...
 
@@ -175,11 +176,11 @@ class FileMap(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """From any thread: from now on whoever waits for a far backend gives up, with FileMapUnavailable."""
+        """From any thread: calls that wait for a remote backend end with FileMapUnavailable from now on."""
         ...
 
     def close(self) -> None:
-        """Ends it without committing."""
+        """Closes without a commit."""
         ...
 
 
@@ -208,3 +209,59 @@ def pack(log: int, offsets: I64) -> U64:
 def unpack(locations: U64) -> tuple[I64, I64]:
     """(log numbers, offsets)."""
     return (locations >> _LOG_SHIFT).astype(np.int64), (locations & _OFFSET_MASK).astype(np.int64)
+
+
+def first_places(
+    rows: I64,
+    logs: I64,
+    offsets: I64,
+    known: Sequence[MappedLog],
+    log_name: Callable[[str], str],
+    *,
+    last: bool = False,
+) -> tuple[I64, I64, I64]:
+    """PLACES_PER_KEY_MAX of each row, the first in file order, or the ``last``. ``rows`` ascend;
+    ``known``: all logs by number."""
+    if len(rows) <= PLACES_PER_KEY_MAX:
+        return rows, logs, offsets
+    starts = np.searchsorted(rows, rows, side="left")
+    if int((np.arange(len(rows)) - starts).max()) < PLACES_PER_KEY_MAX:
+        return rows, logs, offsets
+    ranked = sorted(known[:], key=lambda log: log.order(log_name))
+    ranks = np.empty(len(ranked), dtype=np.int64)
+    ranks[[log.number for log in ranked]] = np.arange(len(ranked))
+    order = np.lexsort((offsets, ranks[logs], rows))
+    at = np.arange(len(rows))
+    rank = np.searchsorted(rows, rows, side="right") - 1 - at if last else at - starts
+    order = order[rank < PLACES_PER_KEY_MAX]
+    return rows[order], logs[order], offsets[order]
+
+
+def predecessors(
+    asked: Sequence[tuple[int, int]], entries: Sequence[tuple[int, int, int]], window: int
+) -> list[tuple[int, int, int, int]]:
+    """For each asked (microseconds, row), both ascending: the last entry not after it in each log.
+
+    Entries (microseconds, log, offset) ascend; one older than ``window`` does not count. Gives
+    (row, log, offset, microseconds of the entry).
+    """
+    out = []
+    latest: dict[int, tuple[int, int]] = {}  # log -> microseconds, offset
+    at = 0
+    for micros, row in asked:
+        while at < len(entries) and entries[at][0] <= micros:
+            entry_micros, log, offset = entries[at]
+            latest[log] = (entry_micros, offset)
+            at += 1
+        for log, (entry_micros, offset) in latest.items():
+            if micros - entry_micros <= window:
+                out.append((row, log, offset, entry_micros))
+    return out
+
+
+def lock_map(directory: Path) -> int:
+    """The descriptor that holds ``map.lock`` until it is closed. Raises FileMapBusy."""
+    descriptor = lock_file(directory / "map.lock")
+    if descriptor is None:
+        raise FileMapBusy(f"{directory}: another event store has this map open; stop it first")
+    return descriptor

@@ -12,7 +12,7 @@ of what it was told, in order. Three things make entries and positions agree:
 - **Checkpoints.** Other incarnations than the verified ones: the marks are read. If the last one is in every region,
   nothing was lost. Else the catalogue goes back to a checkpoint whose mark all regions still have, ``RowsLost`` is
   raised, and the logs are read again from there; the cells are a function of the logs, so writing them twice changes
-  nothing. Until all has been read, ``Places.complete`` is False and no miss is *absent*.
+  nothing. Until all has been read, ``MappedPlaces.complete`` is False and no miss is *absent*.
 
 A commit's mark goes to the slot that the last commit's does not stand in: a commit that fails half-way destroys no
 evidence. Taking back goes one checkpoint further than the marks demand, in case a log file that was being closed lost
@@ -32,7 +32,6 @@ import numpy as np
 from photon.adapters.logs.api import LogPosition
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.eventstore.directory_lock import lock_map
 from photon.eventstore.file_map import (
     LOG_BYTES_MAX,
     LOGS_MAX,
@@ -42,21 +41,22 @@ from photon.eventstore.file_map import (
     MapKind,
     MappedBlock,
     MappedLog,
+    MappedPlaces,
     MapSettings,
     MapTotals,
-    Places,
     RowsLost,
+    first_places,
+    lock_map,
     pack,
+    predecessors,
     unpack,
 )
 from photon.eventstore.hbase import schema
 from photon.eventstore.hbase.api import HBase, HBaseUnavailable, Put
 from photon.eventstore.hbase.catalog import HBaseCatalog
-from photon.eventstore.hbase.pending import PendingEntries
-from photon.eventstore.hbase.repeats import pending_repeats, stored_repeats
-from photon.eventstore.hbase.verified import Verified, View, read_instances, surviving_checkpoint
+from photon.eventstore.hbase.pending_rows import PendingEntries, pending_repeats, stored_repeats
+from photon.eventstore.hbase.region_check import RegionView, VerifiedRegions, read_instances, surviving_checkpoint
 from photon.eventstore.index import I64, U64, look_up
-from photon.eventstore.places import first_places, predecessors
 from photon.eventstore.row_keys import parse_event_id
 from photon.eventstore.sparse import ProcessStates, exact_entries
 
@@ -68,15 +68,15 @@ CHECKPOINT_SECONDS = 300.0
 CHECKPOINT_ENTRIES = 1 << 22
 """A checkpoint ends after the first of the two: what has to be read again is bounded."""
 CHECK_SECONDS = 5.0
-"""How often the reader's thread looks whether regions were opened anew, when nothing else makes it look."""
+"""How often the reader's thread checks whether regions were reopened, when nothing else makes it check."""
 REMARK_SECONDS = 3600.0
-"""A map at rest writes its marks anew so often: they live no longer than the table's entries do."""
+"""A map at rest rewrites its marks so often: they live no longer than the table's entries."""
 HOT_HASHES_MAX = 1 << 16
 """Keys known to have PLACES_PER_KEY_MAX places in a log: further ones could never be looked at."""
 
 
 class HBaseFileMap:
-    """FileMap on HBase. Nothing is asked of HBase before the first ``tend`` or ``commit``."""
+    """FileMap on HBase. It does not contact HBase before the first ``tend`` or ``commit``."""
 
     def __init__(
         self,
@@ -110,14 +110,14 @@ class HBaseFileMap:
         except FileMapError:
             os.close(self._lock_fd)
             raise
-        self._view = View(None, False)
+        self._view = RegionView(None, False)
         self._suspect = threading.Event()
         self._checked = self._marked = self._checkpoint_began = clock.monotonic()
         self._entries_since = 0
         self._load()
 
     def _load(self) -> None:
-        """Everything in memory as the catalogue has it."""
+        """Reads the catalogue into memory."""
         present = self._catalog.present()
         self._life = present.life
         self._checkpoint = present.checkpoint
@@ -134,7 +134,6 @@ class HBaseFileMap:
 
     # -- the reader's side -----------------------------------------------------------------------------------------
     def positions(self) -> list[LogPosition]:
-        """See FileMap."""
         return [log.position() for log in self._logs if log.end]
 
     def tend(self) -> None:
@@ -153,7 +152,6 @@ class HBaseFileMap:
             self.commit()
 
     def all_read(self) -> None:
-        """See FileMap."""
         if self._view.recovering:
             self._view = replace(self._view, recovering=False)
 
@@ -256,7 +254,7 @@ class HBaseFileMap:
         self._changed = False
         self._pending.clear()
 
-    def _verified_now(self) -> Verified:
+    def _verified_now(self) -> VerifiedRegions:
         """Regions whose incarnations are, at this moment, the verified ones. Raises as ``_verify`` does."""
         verified = self._view.verified
         if verified is not None and read_instances(self._hbase, verified.regions) == verified.instances:
@@ -272,7 +270,7 @@ class HBaseFileMap:
             cells = dict(schema.sparse_cell(micros, self._digests[log], offset) for micros, log, offset in entries)
             yield Put(schema.sparse_row(self._life, prefix, bucket), cells)
 
-    def _write_marks(self, verified: Verified, closes: bool) -> tuple[bytes, int]:
+    def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
         """After all entries: a new mark into each region, in the slot of the mark before the last."""
         mark = self._random(schema.MARK_BYTES)
         slot = (self._catalog.present().slot + 1) % schema.SLOTS
@@ -286,7 +284,7 @@ class HBaseFileMap:
         return mark, slot
 
     # -- what HBase lost -------------------------------------------------------------------------------------------
-    def _verify(self) -> Verified:
+    def _verify(self) -> VerifiedRegions:
         """Sets what look-ups and commits may rely on. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
         regions = self._hbase.regions(self._table)
         before = read_instances(self._hbase, regions)
@@ -295,7 +293,7 @@ class HBaseFileMap:
         if before is None or before != read_instances(self._hbase, regions):
             raise HBaseUnavailable(f"table {self._table.decode()}: its regions are being opened")
         marks = [frozenset(found.get(row, {}).values()) for row in rows]
-        verified = Verified(regions, before)
+        verified = VerifiedRegions(regions, before)
         mark = self._catalog.present().mark
         if mark is None or all(mark in each for each in marks):
             self._view = replace(self._view, verified=verified)
@@ -303,7 +301,7 @@ class HBaseFileMap:
         target = surviving_checkpoint(marks, self._catalog.checkpoints())
         self._catalog.take_back(target)
         self._load()
-        self._view = View(verified, recovering=True)
+        self._view = RegionView(verified, recovering=True)
         where = f"checkpoint {target}" if target else "their beginnings"
         raise RowsLost(
             f"table {self._table.decode()}: HBase lost entries that it had acknowledged; "
@@ -311,7 +309,7 @@ class HBaseFileMap:
         )
 
     # -- look-ups --------------------------------------------------------------------------------------------------
-    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+    def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """See FileMap. Raises HBaseUnavailable, HBaseRefused."""
         view = self._view
         if view.verified is None:
@@ -329,7 +327,7 @@ class HBaseFileMap:
         found = self._hbase.read(self._table, list({*dense_rows.values(), *sparse_rows.values()}))
         if read_instances(self._hbase, view.verified.regions) != view.verified.instances:
             self._suspect.set()
-            raise HBaseUnavailable(f"table {self._table.decode()}: its regions were opened anew")
+            raise HBaseUnavailable(f"table {self._table.decode()}: its regions were reopened")
         exact = self._dense_places(
             waiting,
             [
@@ -361,7 +359,7 @@ class HBaseFileMap:
         parsed: Sequence[tuple[bytes, int] | None],
         near: dict[tuple[bytes, int], set[tuple[int, int, int]]],
     ) -> I64:
-        """(row, log, offset, anchor) of the entries that the asked ids may stand behind."""
+        """(row, log, offset, anchor) of the entries that the asked ids may follow."""
         window = self._settings.window_micros
         out: list[tuple[int, int, int, int]] = []
         asked: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
@@ -373,11 +371,11 @@ class HBaseFileMap:
             out += predecessors(sorted(ids), entries, window)
         return np.array(out, dtype=np.int64).reshape(-1, 4)
 
-    def _together(self, exact: tuple[I64, I64, I64], sparse: I64, complete: bool) -> Places:
+    def _together(self, exact: tuple[I64, I64, I64], sparse: I64, complete: bool) -> MappedPlaces:
         rows, logs, offsets = exact
         none = np.zeros(len(rows), dtype=np.int64)
         spans = np.full(len(sparse), self._settings.window_bytes)
-        return Places(
+        return MappedPlaces(
             np.concatenate((rows, sparse[:, 0])),
             np.concatenate((logs, sparse[:, 1])),
             np.concatenate((offsets, sparse[:, 2])),
@@ -387,7 +385,6 @@ class HBaseFileMap:
         )
 
     def logs(self) -> Sequence[MappedLog]:
-        """See FileMap."""
         return self._logs
 
     # -- counting, ending ------------------------------------------------------------------------------------------
@@ -401,11 +398,9 @@ class HBaseFileMap:
         return replace(totals, duplicates=totals.duplicates + repeats)
 
     def interrupt(self) -> None:
-        """See FileMap."""
         self._hbase.interrupt()
 
     def close(self) -> None:
-        """See FileMap."""
         self._hbase.close()
         self._catalog.close()
         os.close(self._lock_fd)
@@ -421,7 +416,7 @@ def open_or_rebuild(
     *,
     clock: Clock,
 ) -> tuple[HBaseFileMap, str]:
-    """The map, and why it had to be made anew ("" when it had not). Raises FileMapBusy, OSError.
+    """The map, and why it had to be rebuilt ("" if it had not). Raises FileMapBusy, OSError.
 
     A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time to
     live.

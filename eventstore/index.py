@@ -1,7 +1,7 @@
 """An index of (hash64 of a key, location) as immutable sorted runs that are merged geometrically.
 
 16 bytes an entry, no object per entry, look-ups and inserts by whole batches. Collisions and duplicates are
-allowed: a look-up gives every location stored under a hash, and whoever reads the record there verifies its key.
+allowed: a look-up gives every location stored under a hash, and the reader of the record there verifies its key.
 
 Runs are never changed once published, and the tuple of runs is replaced as one reference: one thread may insert
 while others look up. Merging has a lock of its own: while nobody asks it is put off, and who asks then does it.
@@ -32,11 +32,10 @@ SLICE_ENTRIES = 1 << 17
 RADIX_ENTRIES = 1 << 8
 """Fewer are sorted as they are."""
 TWO_DIGITS_ENTRIES = 1 << 13
-"""From so many entries on the first 16 bits of hashes leave too much to the comparing sort behind them."""
+"""From so many entries on the first 16 bits of hashes leave too much to the comparing sort that follows."""
 
 
 def hash_keys(keys: Sequence[bytes]) -> U64:
-    """XXH3-64 of each key."""
     return np.fromiter(map(xxhash.xxh3_64_intdigest, keys), dtype=np.uint64, count=len(keys))
 
 
@@ -52,11 +51,7 @@ class Run:
 
 
 def ascending(hashes: U64) -> I64:
-    """The order that sorts them; that among equal ones means nothing.
-
-    Hashes are spread evenly, so a radix sort by their first bits leaves little for one that compares: three to five
-    times as fast as that alone, in any order they come in.
-    """
+    """The order that sorts hashes; the order of equal ones means nothing."""
     if len(hashes) < RADIX_ENTRIES:
         return hashes.argsort()
     first = (hashes >> np.uint64(48)).astype(np.uint16)
@@ -72,13 +67,11 @@ def ascending(hashes: U64) -> I64:
 
 
 def sorted_run(hashes: U64, locations: U64) -> Run:
-    """A run of unsorted columns."""
     order = ascending(hashes)
     return Run(hashes[order], locations[order])
 
 
 def merged(runs: Sequence[Run]) -> Run:
-    """One run with all entries."""
     if len(runs) == 1:
         return runs[0]
     total = sum(map(len, runs))
@@ -205,11 +198,10 @@ class RunIndex:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs of this moment, oldest first."""
         return self._runs
 
     def asked_runs(self) -> tuple[Run, ...]:
-        """They, for a look-up: merged, where nobody has asked since they came."""
+        """The runs for a look-up, merged first if no look-up came since the last insert."""
         if not self._asked:
             with self._lock:
                 self._asked = True
@@ -218,11 +210,9 @@ class RunIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns."""
         return len(self) * ENTRY_BYTES
 
     def insert(self, run: Run) -> None:
-        """Adds a run (see sorted_run)."""
         if not len(run):
             return
         with self._lock:
@@ -231,11 +221,10 @@ class RunIndex:
             self._asked = False
 
     def look_up(self, hashes: U64) -> tuple[I64, U64]:
-        """See the function of this name."""
         return look_up(self.asked_runs(), hashes)
 
     def retain(self, keep: Callable[[U64], Mask]) -> None:
-        """Drops the entries whose location ``keep`` answers False for."""
+        """Keeps the entries whose location ``keep`` answers True for."""
         with self._lock:
             left = []
             for run in self._runs:
@@ -247,13 +236,11 @@ class RunIndex:
             self._runs = tuple(left)
 
     def clear(self) -> None:
-        """Forgets everything."""
         with self._lock:
             self._runs = ()
 
 
 def _settled(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Merged as tail_to_merge says."""
     now = list(runs)
     while take := tail_to_merge([len(run) for run in now]):
         now[-take:] = [merged(now[-take:])]

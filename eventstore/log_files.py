@@ -2,46 +2,112 @@
 
 A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as check-points, so
 that reading back costs at most the distance between two; inflated pages are kept in one LRU over all files.
+
+Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: where they begin is
+found without inflating it (zstd_frames.py). A file of one frame is read again from its start.
 """
 
 from __future__ import annotations
 
 import bisect
 import os
+import threading
 import zlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.reader import GzipSource
-from photon.eventstore.pages import PAGE_BYTES, PAGES_BYTES_MAX, PagedBytes, Pages
-from photon.eventstore.varint_bytes import VarintBytes
-from photon.eventstore.zstd_bytes import ZstdBytes
+from cachetools import LRUCache
 
+from photon.adapters.contract import LINES, Framing
+from photon.adapters.logs.reader import GzipSource, open_source
+from photon.adapters.logs.varint_source import VarintSource
+from photon.adapters.logs.zstd_source import ZstdSource
+from photon.eventstore.zstd_frames import FrameBegin, frame_begins
+
+PAGE_BYTES = 1 << 17
+PAGES_BYTES_MAX = 64 << 20
+"""Kept over all compressed files."""
 CHECKPOINTS_MAX = 32
 """Inflater states kept of one file, about 45 KiB each."""
 CHECKPOINT_BYTES = 1 << 20
 """Uncompressed bytes between two at first; twice as many whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
+PLACES_MAX = 1 << 14
+"""Frames of one file whose begins are kept, evenly spread."""
+
+
+class Pages:
+    """The LRU; the pages used longest ago go first. Thread-safe."""
+
+    def __init__(self, bytes_max: int = PAGES_BYTES_MAX) -> None:
+        self._lru: LRUCache[tuple[int, int], bytes] = LRUCache(bytes_max, getsizeof=len)
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._lru.currsize)
+
+    def get(self, file_number: int, page: int) -> bytes | None:
+        """Page ``page`` of the opening of a file with this number."""
+        with self._lock:
+            return self._lru.get((file_number, page))
+
+    def put(self, file_number: int, page: int, data: bytes) -> None:
+        """Keeps it, unless it is larger than all there may be."""
+        if len(data) <= self._lru.maxsize:
+            with self._lock:
+                self._lru[file_number, page] = data
+
+
+class PagedBytes(ABC):
+    """A compressed file read by pages. A subclass inflates them. One caller at a time."""
+
+    def __init__(self, pages: Pages, number: int, page_bytes: int = PAGE_BYTES) -> None:
+        """``number`` names this opening of the file in ``pages``."""
+        self._pages = pages
+        self._number = number
+        self._page_bytes = page_bytes
+
+    @abstractmethod
+    def _inflated(self, offset: int) -> bytes:
+        """A page from ``offset``, less at the end of what is there."""
+
+    def read_pages(self, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset``, fewer at the end."""
+        size = self._page_bytes
+        parts = []
+        for number in range(offset // size, (offset + length - 1) // size + 1):
+            page = self._page(number)
+            begin = number * size
+            parts.append(page[max(0, offset - begin) : offset + length - begin])
+            if len(page) < size:
+                break
+        return b"".join(parts)
+
+    def _page(self, number: int) -> bytes:
+        page = self._pages.get(self._number, number)
+        if page is None:
+            page = self._inflated(number * self._page_bytes)
+            if len(page) == self._page_bytes:  # the last page of a file may still grow
+                self._pages.put(self._number, number, page)
+        return page
 
 
 class LogBytes(Protocol):
-    """One open log file."""
-
     def read(self, offset: int, length: int) -> bytes:
         """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
         ...
 
     def unlinked(self) -> bool:
-        """Its file has no name any more."""
+        """Whether its file has no name any more."""
         ...
 
     def close(self) -> None: ...
 
 
 def new_pages(bytes_max: int = PAGES_BYTES_MAX) -> Pages:
-    """The LRU of inflated pages that compressed files share."""
     return Pages(bytes_max)
 
 
@@ -55,8 +121,6 @@ def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINE
 
 
 class PlainBytes:
-    """A plain file."""
-
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -86,7 +150,7 @@ class _Inflation:
 
 
 class GzipBytes(PagedBytes):
-    """A gzip file of one or several members."""
+    """A gzip file of one member or several."""
 
     def __init__(self, path: Path, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
@@ -107,7 +171,6 @@ class GzipBytes(PagedBytes):
         return self._damaged.read(offset, length)
 
     def _inflated(self, offset: int) -> bytes:
-        """See PagedBytes."""
         if self._state.at != offset:
             nearest = self._checkpoints[bisect.bisect_right(self._checkpoints, offset, key=lambda c: c.at) - 1]
             if not nearest.at <= self._state.at <= offset:
@@ -155,3 +218,67 @@ class GzipBytes(PagedBytes):
         if self._damaged is not None:
             self._damaged.close()
         os.close(self._fd)
+
+
+class VarintBytes(PagedBytes):
+    """A log of length-delimited messages, as lines; the messages may be compressed."""
+
+    def __init__(self, path: Path, pages: Pages, number: int) -> None:
+        super().__init__(pages, number)
+        self._source = VarintSource(open_source(path))
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.read_pages(offset, length)
+
+    def _inflated(self, offset: int) -> bytes:
+        return self._source.read(offset, self._page_bytes)
+
+    def unlinked(self) -> bool:
+        return self._source.unlinked()
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class ZstdBytes(PagedBytes):
+    """A Zstandard file of one or several frames; where it is damaged, as much as the follower gave out."""
+
+    def __init__(self, path: Path, pages: Pages, number: int) -> None:
+        super().__init__(pages, number, PAGE_BYTES)
+        self._source = ZstdSource(path)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._walk = frame_begins(lambda at, length: os.pread(self._fd, length, at), os.fstat(self._fd).st_size)
+        self._walked = False
+        self._places: list[FrameBegin] = [(0, 0)]
+        self._spacing = PAGE_BYTES
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.read_pages(offset, length)
+
+    def _inflated(self, offset: int) -> bytes:
+        start, made = self._source.reach
+        if not start <= offset <= made:
+            self._learn(offset)
+            place = self._places[bisect.bisect_right(self._places, (offset, 1 << 62)) - 1]
+            if offset < start or place[0] > made:
+                self._source.enter(*place)
+        return self._source.read(offset, self._page_bytes)
+
+    def _learn(self, offset: int) -> None:
+        """Walks on until a frame begins after ``offset``."""
+        while not self._walked and self._places[-1][0] <= offset:
+            place = next(self._walk, None)
+            if place is None:
+                self._walked = True
+            elif place[0] >= self._places[-1][0] + self._spacing:
+                self._places.append(place)
+                if len(self._places) > PLACES_MAX:
+                    self._places = self._places[::2]
+                    self._spacing *= 2
+
+    def unlinked(self) -> bool:
+        return self._source.unlinked()
+
+    def close(self) -> None:
+        os.close(self._fd)
+        self._source.close()

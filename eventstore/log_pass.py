@@ -9,23 +9,84 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 
 import numpy as np
 
 from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.logs.framings import Lines
+from photon.adapters.logs.zeek_framing import HeaderScan
 from photon.batch.records import PrimaryRecord, Records
+from photon.eventstore.block_keys import key_of, keys_of_block, record_at
+from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, hash_keys
-from photon.eventstore.located import Located
-from photon.eventstore.log_window import LogWindow
-from photon.eventstore.records import key_of, keys_of_block, record_at
+from photon.eventstore.log_files import LogBytes
+from photon.eventstore.places_to_read import RECORD_GUESS_BYTES, SEARCH_BYTES, PlacesToRead, PlaceToRead
 from photon.eventstore.row_keys import parse_event_id
-from photon.eventstore.wanted import RECORD_GUESS_BYTES, SEARCH_BYTES, Wanted, WantedPlaces
+
+SCAN_BYTES = 1 << 20
+
+
+class LogWindow:
+    """The bytes of one log around the places looked at, from ``begin`` on. Places are asked for in ascending order,
+    so neighbours share one read."""
+
+    def __init__(self, source: LogBytes, lines: Lines | None = None) -> None:
+        """``lines``: marks line ends that end no record. Places are then records' begins."""
+        self._source = source
+        self._lines = lines
+        self._raw = b""
+        self.begin = 0
+        self.data = b""
+        self.bytes_read = 0
+        """From the file, uncompressed."""
+        self._at_end = False  # what was mapped was there before, so growth does not matter
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.data)
+
+    def cover(self, begin: int, stop: int) -> None:
+        """Makes ``data`` hold the bytes from ``begin`` to ``stop``, or to the log's end. Raises OSError.
+
+        What lies before ``begin`` may go.
+        """
+        if not self.begin <= begin <= self.end:
+            self.begin, self.data, self._raw = begin, b"", b""
+            self._at_end = False
+        end = self.end
+        if stop <= end or self._at_end:
+            return
+        more = self._source.read(end, stop - end)
+        self._at_end = len(more) < stop - end
+        self.bytes_read += len(more)
+        self._raw = self._raw[begin - self.begin :] + more
+        self.data = self._raw if self._lines is None else self._lines.marked(self._raw, inside=False)
+        self.begin = begin
+
+
+class HeaderIndex:
+    """Which of Zeek's headers holds at a place of one log: scans the bytes before it and remembers the state every
+    SCAN_BYTES. One caller at a time."""
+
+    def __init__(self) -> None:
+        self._marks = [HeaderScan()]  # the scan's state at 0, SCAN_BYTES, 2 * SCAN_BYTES, …
+
+    def at(self, source: LogBytes, offset: int) -> bytes:
+        """The header in force at a record's begin. Raises OSError."""
+        scan = copy(self._marks[min(offset // SCAN_BYTES, len(self._marks) - 1)])
+        while scan.at < offset:
+            data = source.read(scan.at, min(SCAN_BYTES - scan.at % SCAN_BYTES, offset - scan.at))
+            if not data:
+                break
+            scan.feed(data)
+            if scan.at == len(self._marks) * SCAN_BYTES:
+                self._marks.append(copy(scan))
+        return scan.header
 
 
 class NoRecord(enum.Enum):
-    """Why a place gives none."""
-
     NOT_THERE = 1
     UNAVAILABLE = 2
 
@@ -44,7 +105,7 @@ class LogPass:
         self._record_bytes_max = record_bytes_max
 
     def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
-        """The bytes of the records that begin there, which are here; None where the line end is not."""
+        """The records that begin at ``offsets``, all within the window; None where the line end is missing."""
         data, begin = self.window.data, self.window.begin
         out: list[bytes | None] = []
         for offset in offsets:
@@ -52,7 +113,7 @@ class LogPass:
             out.append(None if end < 0 else data[offset - begin : end].removesuffix(b"\r"))
         return out
 
-    def checked(self, wanted: WantedPlaces, at: Sequence[int], cut: list[bytes | None]) -> tuple[Located, I64]:
+    def checked(self, wanted: PlacesToRead, at: Sequence[int], cut: list[bytes | None]) -> tuple[FoundRecords, I64]:
         """What stands at some places without a span, by ascending offset, of which ``cut`` are the bytes; and those
         where something else does.
 
@@ -61,17 +122,17 @@ class LogPass:
         places = np.array(at, np.int64)
         whole = [record or b"" for record in cut] if None in cut else cut
         records = Records((self.file,), np.zeros(len(cut), np.uint32), wanted.offsets[places], whole)  # type: ignore[arg-type]
-        here = Located(places, (self._identity,), records)
+        here = FoundRecords(places, (self._identity,), records)
         keys = primary_keys_of(Guard(self._adapter), records)
         asked = list(map(wanted.keys.__getitem__, wanted.rows[places].tolist()))
         if whole is cut and keys == asked:
             return here, np.empty(0, np.int64)
         right = [record is not None and key == want for record, key, want in zip(cut, keys, asked, strict=True)]
         others, not_there = self.each(wanted, places[np.logical_not(right)].tolist())
-        return Located.concat([here.take(np.flatnonzero(right)), others]), not_there
+        return FoundRecords.concat([here.take(np.flatnonzero(right)), others]), not_there
 
-    def each(self, wanted: WantedPlaces, at: Iterable[int]) -> tuple[Located, I64]:
-        """The same of any places, one by one. Raises OSError."""
+    def each(self, wanted: PlacesToRead, at: Iterable[int]) -> tuple[FoundRecords, I64]:
+        """As ``checked``, for any places, one by one. Raises OSError."""
         found, not_there = [], []
         for place in at:
             record = self.record(wanted[place])
@@ -79,10 +140,10 @@ class LogPass:
                 found.append((place, self._identity, record))
             elif record is NoRecord.NOT_THERE:
                 not_there.append(place)
-        return Located.of(found), np.array(not_there, np.int64)
+        return FoundRecords.of(found), np.array(not_there, np.int64)
 
-    def record(self, want: Wanted) -> PrimaryRecord | NoRecord:
-        """The record of one place. Raises OSError."""
+    def record(self, want: PlaceToRead) -> PrimaryRecord | NoRecord:
+        """The record at one place. Raises OSError."""
         if want.span:
             return self._search(want)
         record = self.whole_record(want.offset, want.offset)
@@ -93,7 +154,7 @@ class LogPass:
         return NoRecord.UNAVAILABLE
 
     def key(self, record: bytes) -> bytes | None:
-        """The record's key; None for a bad one."""
+        """None for a bad record."""
         return key_of(self._adapter, record, self.file)
 
     def _explains(self, record: bytes, key: bytes) -> bool:
@@ -123,7 +184,7 @@ class LogPass:
             length = min(length * 4, self._record_bytes_max + 3)
 
     # -- within a span -----------------------------------------------------------------------------------------------
-    def _search(self, want: Wanted) -> PrimaryRecord | NoRecord:
+    def _search(self, want: PlaceToRead) -> PrimaryRecord | NoRecord:
         """The first record with the key that begins within the span."""
         if not want.log.rewritten and not self._is_anchor(want, self.whole_record(want.offset, want.offset)):
             return NoRecord.UNAVAILABLE
@@ -133,12 +194,12 @@ class LogPass:
                 return PrimaryRecord(record, self.file, start)
         return NoRecord.NOT_THERE
 
-    def _is_anchor(self, want: Wanted, record: bytes | None) -> bool:
+    def _is_anchor(self, want: PlaceToRead, record: bytes | None) -> bool:
         there = None if record is None else self.key(record)
         asked = parse_event_id(want.key)
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
-    def _starts(self, want: Wanted) -> Iterator[int]:
+    def _starts(self, want: PlaceToRead) -> Iterator[int]:
         """Where records that may have the key begin: first where its bytes stand, then where the adapter says so."""
         yield from self._literal_starts(want)
         window, stop = self.window, want.offset + want.span
@@ -155,7 +216,7 @@ class LogPass:
         if whole < want.span and whole < len(data):
             yield want.offset + whole  # the record that the bytes at hand cut
 
-    def _literal_starts(self, want: Wanted) -> Iterator[int]:
+    def _literal_starts(self, want: PlaceToRead) -> Iterator[int]:
         window, stop = self.window, want.offset + want.span
         looked, length = want.offset, SEARCH_BYTES
         while looked < stop:

@@ -1,9 +1,8 @@
 """Reads of several logs at the same time: one slow log holds back neither the others nor the look-ups that need none.
 
 Each log has a queue and at most one thread. What queues up for a log while it is read is read together in its next
-pass, in the order of offsets, whoever asked. A batch is waited for only so long: what is not read by then is
-unavailable, and the asker comes again. The read under way is ended first, so the next pass finds a compressed log
-inflated so far.
+pass, in the order of offsets, for all askers. A batch waits only so long: what is not read by then is unavailable,
+and the client asks again. The read under way ends first, so the next pass finds a compressed log inflated so far.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from photon.eventstore.file_map import MappedLog
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64
-from photon.eventstore.located import Located, Reads
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.wanted import Wanted, WantedPlaces
+from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 
 READ_THREADS = 4
 PATIENCE_SECONDS = 5.0
@@ -29,11 +28,9 @@ PATIENCE_SECONDS = 5.0
 
 
 class _Batch:
-    """Places of one look-up and what is known of them."""
-
-    def __init__(self, wanted: WantedPlaces, logs: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, wanted: PlacesToRead, logs: int, loop: asyncio.AbstractEventLoop) -> None:
         self.wanted = wanted
-        self.reads = Reads(len(wanted))
+        self.reads = ReadResults(len(wanted))
         self.abandoned = False
         self.done = asyncio.Event()
         self._left = logs
@@ -41,7 +38,7 @@ class _Batch:
         self._loop = loop
 
     def log_done(self) -> None:
-        """Another of its logs was read. Any thread."""
+        """Call it when one of its logs was read; any thread."""
         with self._lock:
             self._left -= 1
             last = self._left == 0
@@ -55,12 +52,10 @@ _Job = tuple[_Batch, I64]
 
 
 class LogReads:
-    """Threads in front of a LogsEventStore."""
-
     def __init__(
         self, logs: LogsEventStore, *, threads: int = READ_THREADS, patience: float = PATIENCE_SECONDS
     ) -> None:
-        """``patience``: seconds."""
+        """``patience``: seconds that one look-up waits."""
         self._logs = logs
         self._patience = patience
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="log-read")
@@ -68,9 +63,9 @@ class LogReads:
         self._queues: dict[int, deque[_Job]] = {}  # log number -> jobs; there while a thread has the log
         self._closed = False
 
-    async def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> Reads:
+    async def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
         """What stands at these places; unavailable is also what could not be read in time."""
-        places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
+        places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
         logs = places.by_log()
         batch = _Batch(places, len(logs), asyncio.get_running_loop())
         for log, indexes in logs:
@@ -97,7 +92,7 @@ class LogReads:
             self._pool.submit(self._pass, log)
 
     def _pass(self, log: MappedLog) -> None:
-        """Reads all that has queued up for a log, once; then the other logs have their turn."""
+        """Reads all that has queued up for one log; other logs come before its next pass."""
         number = log.number
         with self._lock:
             jobs = list(self._queues[number])
@@ -117,7 +112,7 @@ class LogReads:
         if not jobs:
             return
 
-        def tell(found: Located, not_there: I64) -> None:
+        def tell(found: FoundRecords, not_there: I64) -> None:
             first = 0
             for batch, indexes in jobs:
                 end = first + len(indexes)
@@ -133,11 +128,11 @@ class LogReads:
             ((batch, indexes),) = jobs
             self._logs.read_log(log, batch.wanted, indexes, batch.reads.tell, stopped)
         else:
-            wanted = WantedPlaces.joined([batch.wanted.taken(indexes) for batch, indexes in jobs])
+            wanted = PlacesToRead.joined([batch.wanted.taken(indexes) for batch, indexes in jobs])
             self._logs.read_log(log, wanted, np.arange(len(wanted)), tell, stopped)
 
     def close(self) -> None:
-        """Ends the threads after the reads they are at."""
+        """Ends the threads after the reads under way."""
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=True)

@@ -17,18 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from photon.adapters.contract import Adapter, LogFile
-from photon.adapters.logs.framed import Lines
+from photon.adapters.logs.framings import Lines
 from photon.batch.records import PrimaryRecord
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.header_index import HeaderIndex
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, Mask
-from photon.eventstore.located import Located, Reads
-from photon.eventstore.log_files import LogBytes, open_log
-from photon.eventstore.log_pass import LogPass
-from photon.eventstore.log_window import LogWindow
-from photon.eventstore.pages import PAGES_BYTES_MAX, Pages
+from photon.eventstore.log_files import PAGES_BYTES_MAX, LogBytes, Pages, open_log
+from photon.eventstore.log_pass import HeaderIndex, LogPass, LogWindow
+from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 from photon.eventstore.span_probes import PROBE_BYTES, SpanProbes, bytes_per_micro, guess
-from photon.eventstore.wanted import Wanted, WantedPlaces
 
 GAP_BYTES = 1 << 17
 """Places no further apart are read together."""
@@ -43,26 +40,26 @@ RECORD_BYTES_MAX = 1 << 20
 
 Resolver = Callable[[str], str | None]
 """Log identity -> its file's present path relative to the log directory; None when it is not there now."""
-Tell = Callable[[Located, I64], None]
-"""See Reads.tell."""
+Tell = Callable[[FoundRecords, I64], None]
+"""See ReadResults.tell."""
 
 GONE = "its file is gone"
 OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
 
 
-class Troubles:
-    """Is told which logs cannot be read, and which can. This one ignores it."""
+class ReadTroubles:
+    """Receives which logs cannot be read, and which can again. This one ignores it."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
         """``keys`` were asked for, and may stand in this log. Any thread."""
 
     def succeeded(self, log: MappedLog) -> None:
-        """Some of its records were read. Any thread."""
+        """Some records of ``log`` were read. Any thread."""
 
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Since the start."""
+    """Totals since the start."""
 
     places: int = 0
     bytes: int = 0
@@ -70,8 +67,6 @@ class ReadCounts:
 
 
 class LogsEventStore:
-    """Reads records out of one join's primary logs."""
-
     def __init__(
         self,
         directory: Path,
@@ -80,14 +75,14 @@ class LogsEventStore:
         *,
         record_bytes_max: int = RECORD_BYTES_MAX,
         pages_bytes_max: int = PAGES_BYTES_MAX,
-        troubles: Troubles | None = None,
+        troubles: ReadTroubles | None = None,
     ) -> None:
         self._directory = directory
         self._adapter = adapter
         self._resolve = resolve
         self._record_bytes_max = record_bytes_max
         self._pages = Pages(pages_bytes_max)
-        self._troubles = troubles or Troubles()
+        self._troubles = troubles or ReadTroubles()
         self._framing = adapter.primary_framing
         self._lines = Lines(self._framing, record_bytes_max) if self._framing.kind == "quoted" else None
         self._lock = threading.Lock()  # around what follows
@@ -98,13 +93,13 @@ class LogsEventStore:
         self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes a microsecond, as last seen
 
     def is_there(self, log: MappedLog) -> bool:
-        """Whether there is a file of this log now."""
+        """Whether the log has a file now."""
         return self._resolve(log.identity) is not None
 
-    def read(self, wanted: WantedPlaces | Sequence[Wanted]) -> Reads:
-        """What stands at these places."""
-        places = wanted if isinstance(wanted, WantedPlaces) else WantedPlaces.of(wanted)
-        reads = Reads(len(places))
+    def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
+        """Reads all places in this thread."""
+        places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
+        reads = ReadResults(len(places))
         for log, indexes in places.by_log():
             self.read_log(log, places, indexes, reads.tell)
         return reads
@@ -112,14 +107,15 @@ class LogsEventStore:
     def read_log(
         self,
         log: MappedLog,
-        wanted: WantedPlaces,
+        wanted: PlacesToRead,
         indexes: I64,
         tell: Tell,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Reads the places in one log and tells answers as soon as they are known. What is not told is unavailable.
+        """Reads the places in one log and passes answers to ``tell`` as soon as they are known. What it does not pass
+        is unavailable.
 
-        ``stopped`` is asked between two reads of the file: whoever asked may have gone.
+        ``stopped`` is checked between two reads of the file: the client may have gone.
         """
         left = indexes[np.argsort(wanted.offsets[indexes], kind="stable")]
         known = np.zeros(len(wanted), dtype=np.bool_)
@@ -135,7 +131,7 @@ class LogsEventStore:
     def _read_open(
         self,
         log: MappedLog,
-        wanted: WantedPlaces,
+        wanted: PlacesToRead,
         asked: I64,
         known: Mask,
         tell: Tell,
@@ -162,7 +158,7 @@ class LogsEventStore:
                 try:
                     probed += self._probed(probes, log, wanted, asked.tolist())
                 finally:  # what was read before it fails counts
-                    met = Located.of(probed)
+                    met = FoundRecords.of(probed)
                     tell(met, np.empty(0, np.int64))
                     known[met.rows] = True
                 left = asked[~known[asked]]
@@ -188,11 +184,11 @@ class LogsEventStore:
         self,
         each: LogPass,
         log: MappedLog,
-        wanted: WantedPlaces,
+        wanted: PlacesToRead,
         asked: I64,
         source: LogBytes,
         stopped: Callable[[], bool],
-    ) -> Iterator[tuple[Located, I64]]:
+    ) -> Iterator[tuple[FoundRecords, I64]]:
         """What stands at these places (ascending offsets), some at a time."""
         window, path = each.window, each.file.path
         headers = self._headers_of(log) if self._framing.kind == "zeek" else None
@@ -235,9 +231,9 @@ class LogsEventStore:
         return headers
 
     def _probed(
-        self, probes: SpanProbes, log: MappedLog, places: WantedPlaces, asked: Sequence[int]
+        self, probes: SpanProbes, log: MappedLog, places: PlacesToRead, asked: Sequence[int]
     ) -> Iterator[tuple[int, str, PrimaryRecord]]:
-        """Those that guesses find."""
+        """The records that guesses find."""
         wanted = {i: places[i] for i in asked if places.spans[i] > PROBE_BYTES and places.alone[i]}
         speed = bytes_per_micro(list(wanted.values()))
         with self._lock:
@@ -255,7 +251,7 @@ class LogsEventStore:
 
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:
-        """An open file for this caller alone; None when there is none of this identity. Raises OSError."""
+        """An open file for this caller alone; None if no file has this identity. Raises OSError."""
         with self._lock:
             idle = self._idle.pop(log.identity, None)
             self._opened += idle is None
@@ -283,12 +279,11 @@ class LogsEventStore:
             each.close()
 
     def counts(self) -> ReadCounts:
-        """Of this moment."""
         with self._lock:
             return ReadCounts(self._counts.places, self._counts.bytes)
 
     def close(self) -> None:
-        """Closes the files that nobody reads just now."""
+        """Closes idle files."""
         with self._lock:
             idle, self._idle = list(self._idle.values()), OrderedDict()
         for _, source in idle:

@@ -8,9 +8,7 @@ from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
 from photon.eventstore.cache_nodes.node import CacheNode
 
 
-def reads(join: str, store: OperatedStore, clock: Clock) -> Source:
-    """Of one join's store."""
-
+def store_metrics(join: str, store: OperatedStore, clock: Clock) -> Source:
     async def read(into: Readings) -> None:
         progress = await store.progress()
         passed = progress.read_past_ns
@@ -42,9 +40,7 @@ def reads(join: str, store: OperatedStore, clock: Clock) -> Source:
     return read
 
 
-def cache_reads(node: CacheNode) -> Source:
-    """Of a cache node."""
-
+def node_metrics(node: CacheNode) -> Source:
     def read(into: Readings) -> None:
         counts = node.counts()
         into.put_all(

@@ -25,7 +25,6 @@ class EventStoreUnreachable(PhotonError):
 
 # -- messages ----------------------------------------------------------------------------------------------------
 def details_reply(details: Details) -> pb.ProgressReply:
-    """Details as a message."""
     reply = columns.progress_reply(details.progress)
     reply.sources.extend(
         pb.PrimarySource(**{name: getattr(each, name) for name in SourceProgress.__slots__})
@@ -36,7 +35,6 @@ def details_reply(details: Details) -> pb.ProgressReply:
 
 
 def details_of(message: pb.ProgressReply) -> Details:
-    """And back."""
     sources = tuple(
         SourceProgress(**{name: getattr(each, name) for name in SourceProgress.__slots__}) for each in message.sources
     )
@@ -44,12 +42,10 @@ def details_of(message: pb.ProgressReply) -> Details:
 
 
 def forget_reply(forgotten: Forgotten) -> pb.ForgetReply:
-    """Forgotten as a message."""
     return pb.ForgetReply(logs=_unavailable(forgotten.logs[:LISTED_MAX]), refused=forgotten.refused)
 
 
 def forgotten_of(message: pb.ForgetReply) -> Forgotten:
-    """And back."""
     return Forgotten(_unavailable_of(message.logs), tuple(message.refused))
 
 
@@ -65,7 +61,6 @@ def _unavailable_of(messages: Sequence[pb.UnavailableLog]) -> tuple[UnavailableL
 
 # -- server ----------------------------------------------------------------------------------------------------
 async def forget(store: OperatedStore, request: pb.ForgetRequest, context: Context) -> pb.ForgetReply:
-    """Handles ForgetRequest."""
     try:
         return forget_reply(await store.forget(list(request.logs), apply=request.apply))
     except OSError as err:

@@ -18,10 +18,9 @@ from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
 from photon.eventstore.api import ALL_BUT_ENDS_NS
+from photon.eventstore.block_keys import InlineKeyFinder, KeyFinder
 from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64
-from photon.eventstore.key_finding.api import KeyFinder
-from photon.eventstore.key_finding.here import FoundHere
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 POLL_BYTES = 4 << 20
@@ -53,7 +52,7 @@ class LogSource(Protocol):
     def backlog(self) -> tuple[int, int]: ...
 
 
-class Warmed(Protocol):
+class BlockCache(Protocol):
     """What the reader feeds (CacheEventStore, CacheNodes)."""
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None: ...
@@ -70,7 +69,7 @@ class PrimaryReader:
         self,
         source: LogSource,
         adapter: Adapter,
-        cache: Warmed,
+        cache: BlockCache,
         file_map: FileMap,
         clock: Clock,
         *,
@@ -82,10 +81,10 @@ class PrimaryReader:
     ) -> None:
         """``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
 
-        ``report`` is told the places of the first bad records. ``finder`` None: keys are found in this thread.
-        ``arrived`` is told the keys of each block that the map has taken in, as ``MappedBlock`` has them.
+        ``report`` receives the places of the first bad records. ``finder`` None: keys are found in this thread.
+        ``arrived`` receives the keys of each block that the map has taken in, as ``MappedBlock`` has them.
         """
-        self._finder = finder or FoundHere(adapter)
+        self._finder = finder or InlineKeyFinder(adapter)
         self._arrived = arrived
         self._may_be_empty = may_be_empty
         self._report = report
@@ -113,7 +112,6 @@ class PrimaryReader:
 
     @property
     def read_past_ns(self) -> int:
-        """See Progress.read_past_ns."""
         return self.read_past[0]
 
     def step(self) -> bool:
@@ -139,7 +137,7 @@ class PrimaryReader:
         return bool(blocks)
 
     def _take(self, blocks: Sequence[Block], *, everything: bool) -> None:
-        """Has the keys of ``blocks`` found, and takes in what was found; ``everything``: leaves nothing for later."""
+        """Finds the keys of ``blocks`` and stores what is ready; ``everything``: waits for all of it."""
         for block in blocks:
             self._finder.give(block)
         for block, found in self._finder.found(everything=everything):
@@ -167,7 +165,7 @@ class PrimaryReader:
             self._dirty = True
 
     def _name_bad(self, block: Block) -> None:
-        """Tells the place of a block's first bad record, and why."""
+        """Reports the place of a block's first bad record, and why it is bad."""
         at = 0
         guard = Guard(self._adapter)
         for line in block.data.split(b"\n")[:-1]:
@@ -207,7 +205,7 @@ class PrimaryReader:
             self.commit()
 
     def commit(self) -> None:
-        """Makes all that was read durable in the map."""
+        """Makes durable in the map what was read."""
         self._map.commit()
         self._dirty_bytes = 0
         self._dirty = False

@@ -1,4 +1,4 @@
-"""The event store as a process: what ``photon eventstore serve`` and the embedded deployment's child run."""
+"""The event store as a process: run by ``photon eventstore serve`` and by the child of an embedded deployment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from photon.config.tls import Tls, Towards
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
-from photon.eventstore.metrics import reads
+from photon.eventstore.metrics import store_metrics
 from photon.eventstore.service import start_server
 
 STOP_GRACE_SECONDS = 5.0
@@ -32,9 +32,7 @@ RING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """One join to serve."""
-
+class ServedJoin:
     config: EventStoreConfig
     adapter: Adapter
     cache_nodes: Callable[[], Mapping[str, str]] | None = None
@@ -48,7 +46,7 @@ class EventStoreFailed(PhotonError):
 
 
 async def serve(
-    joins: Sequence[Served],
+    joins: Sequence[ServedJoin],
     *,
     address: str,
     clock: Clock,
@@ -68,7 +66,7 @@ async def serve(
         for each in joins:
             engines[each.config.join] = await _engine(each, clock, disk, report)
             _set_nodes(each, engines[each.config.join], report)
-        metrics = ProcessMetrics([reads(name, engine, clock) for name, engine in engines.items()])
+        metrics = ProcessMetrics([store_metrics(name, engine, clock) for name, engine in engines.items()])
         metrics.add(free_space({"state": joins[0].config.state}))
         server = await start_server(engines, address, tls, metrics)
         for engine in engines.values():
@@ -77,13 +75,13 @@ async def serve(
         # Reading leaves holes as large as half the cache. Large buffers from the system itself (``keep_lean``) would
         # leave none, and take two fifths more CPU time: there are some for each block that is read.
         tasks = (_follow_rings(joins, engines, report), keep_giving_back())
-        beside = [asyncio.create_task(task) for task in tasks]
+        background = [asyncio.create_task(task) for task in tasks]
         try:
             await _until_stopped(stop, engines)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*background, return_exceptions=True)
             for engine in engines.values():
                 engine.hang_up()
             await server.stop(STOP_GRACE_SECONDS)
@@ -92,7 +90,7 @@ async def serve(
             await engine.close()
 
 
-async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
+async def _engine(each: ServedJoin, clock: Clock, disk: Disk, report: Callable[[str], None]) -> EventStoreEngine:
     name = each.config.join
     deadline = clock.monotonic() + BUSY_SECONDS
     try:
@@ -116,14 +114,14 @@ async def _engine(each: Served, clock: Clock, disk: Disk, report: Callable[[str]
         raise EventStoreFailed(f"join {name}: {err.filename or each.config.state}: {err.strerror or err}") from None
 
 
-def _set_nodes(each: Served, engine: EventStoreEngine, report: Callable[[str], None]) -> None:
+def _set_nodes(each: ServedJoin, engine: EventStoreEngine, report: Callable[[str], None]) -> None:
     if each.cache_nodes is not None and engine.nodes.set_nodes(addresses := each.cache_nodes()):
         named = ", ".join(sorted(addresses)) or "none, recent records are kept in this process"
         report(f"join {each.config.join}: cache nodes are now {named}")
 
 
 async def _follow_rings(
-    joins: Sequence[Served], engines: dict[str, EventStoreEngine], report: Callable[[str], None]
+    joins: Sequence[ServedJoin], engines: dict[str, EventStoreEngine], report: Callable[[str], None]
 ) -> None:
     while True:
         await asyncio.sleep(RING_SECONDS)
@@ -139,7 +137,7 @@ async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngin
         for name, engine in engines.items():
             if engine.failure:
                 failed = EventStoreFailed(f"join {name}: {engine.failure}")
-                if engine.hopeless:  # whoever supervises this process need not start it again
+                if engine.hopeless:  # its supervisor need not start it again
                     failed.exit_code = UsageError.exit_code
                 raise failed
         await until(stop, WATCH_SECONDS)

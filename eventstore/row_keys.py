@@ -52,5 +52,4 @@ def row_key(prefix: bytes, micros: int) -> bytes:
 
 
 def micros_of(row: bytes) -> int:
-    """The timestamp of a row key, microseconds."""
     return int.from_bytes(row[PREFIX_BYTES:], "big")

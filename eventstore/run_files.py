@@ -33,13 +33,11 @@ COLUMNS = (("hashes", b"H"), ("locations", b"L"))
 
 
 def run_name(number: int) -> str:
-    """Of a run's files, without their suffix."""
+    """File name of a run, without suffix."""
     return f"run-{number:010d}"
 
 
 class RunFiles:
-    """The runs of one directory."""
-
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory = directory
         self._disk = disk
@@ -105,7 +103,7 @@ class RunFiles:
             self._disk.remove(self._path(number, suffix))
 
     def remove_all_but(self, numbers: set[int]) -> None:
-        """Deletes what a crash left behind: files of runs that the catalogue does not name."""
+        """Deletes what a crash left: files of runs that the catalogue does not name."""
         keep = {self._path(number, suffix).name for number in numbers for suffix, _ in COLUMNS}
         for name in self._disk.names(self._directory):
             if name.startswith("run-") and name not in keep:

@@ -1,4 +1,4 @@
-"""Recent records in memory as *segments*, bounded in bytes: what a cache keeps, whoever asks it. Knows no adapter.
+"""Recent records in memory as *segments*, bounded in bytes: what every cache keeps. Knows no adapter.
 
 A segment is records of one log as read, in one cachetools LRU that counts bytes. Hashes of keys index into segments,
 so taking records in costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment
@@ -16,14 +16,14 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from photon.adapters.contract import LogFile
+from photon.eventstore.block_keys import record_at
+from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex, sorted_run
-from photon.eventstore.located import NONE_LOCATED, Located
-from photon.eventstore.records import record_at
 
 U32 = npt.NDArray[np.uint32]
 
 SEGMENT_OVERHEAD_BYTES = 1024
-"""Counted for each segment beside its bytes and entries: objects, dict and list nodes."""
+"""Counted for each segment in addition to its bytes and entries: objects, dict and list nodes."""
 PLACE_BYTES = 12
 """Of each record of a gathered segment: where it begins, and its offset in its log."""
 OFFSET_BITS = 28
@@ -65,18 +65,16 @@ class Segment:
         return len(self.data) + self.entries * each + SEGMENT_OVERHEAD_BYTES
 
     def start_of(self, low: int) -> int:
-        """Where in ``data`` the record begins that the low bits of a location name."""
+        """Where the record begins in ``data``; ``low``: low bits of its location."""
         return low if self.gathered is None else int(self.gathered.starts[low])
 
     def offset_of(self, low: int) -> int:
-        """Its offset in the log."""
+        """The record's offset in the log."""
         return self.offset + low if self.gathered is None else int(self.gathered.offsets[low])
 
 
 @dataclass(frozen=True, slots=True)
 class CacheCounts:
-    """Counters since the start, and gauges."""
-
     hits: int = 0
     misses: int = 0
     evictions: int = 0  # segments
@@ -86,8 +84,6 @@ class CacheCounts:
 
 
 class _Segments(LRUCache[int, Segment]):
-    """The LRU over segments. Sizes are bytes."""
-
     def __init__(self, maxsize: int) -> None:
         super().__init__(maxsize, getsizeof=lambda segment: segment.size)
         self.evictions = 0
@@ -149,12 +145,12 @@ class SegmentCache:
 
         self._index.retain(alive)
 
-    def look_up(self, hashes: U64) -> Located:
-        """Records under the asked hashes, by ascending row; at most PER_HASH_MAX of each. Whether they have the asked
-        keys nobody has checked."""
+    def look_up(self, hashes: U64) -> FoundRecords:
+        """Records under the asked hashes, by ascending row, at most PER_HASH_MAX each. Their keys are not
+        verified."""
         rows, locations = self._index.look_up(hashes)
         if not len(rows):
-            return NONE_LOCATED
+            return NO_RECORDS
         if len(rows) > PER_HASH_MAX:
             few = np.ones(len(rows), dtype=np.bool_)
             few[PER_HASH_MAX:] = rows[PER_HASH_MAX:] != rows[:-PER_HASH_MAX]
@@ -173,7 +169,7 @@ class SegmentCache:
             held = [at for at, number in enumerate(numbers) if number in segments]
             rows, numbers, lows = rows[held], [numbers[at] for at in held], [lows[at] for at in held]
         of = [segments[number] for number in numbers]
-        return Located.columns(
+        return FoundRecords.columns(
             logs,
             rows,
             [in_log[number] for number in numbers],
@@ -182,7 +178,7 @@ class SegmentCache:
         )
 
     def clear(self) -> None:
-        """Forgets all records. From the thread that puts."""
+        """Drops all records. Call it from the thread that puts."""
         self._index.clear()
         with self._lock:
             empty = _Segments(int(self._segments.maxsize))
@@ -190,7 +186,7 @@ class SegmentCache:
             self._segments = empty
 
     def counts(self) -> CacheCounts:
-        """Gauges of this moment; who asks counts hits."""
+        """Gauges; hits and misses are counted by the caller."""
         with self._lock:
             return CacheCounts(
                 evictions=self._segments.evictions,

@@ -16,7 +16,7 @@ import numpy as np
 
 from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryPlace, PrimaryRecord
-from photon.eventstore.file_map import MapKind, Places
+from photon.eventstore.file_map import MapKind, MappedPlaces
 
 KEYS_MAX = 1 << 16
 """So many keys are remembered; one that was forgotten is read, and counted, again."""
@@ -28,8 +28,9 @@ DOES = {
 }
 
 
-class Known(NamedTuple):
-    """Of a key with so many places: where another record stands than the one that wins; None: all are alike."""
+class KnownKey(NamedTuple):
+    """What a comparison found for a key with ``places`` places. ``other``: a record that differs from the winner;
+    None: all are alike."""
 
     places: int
     other: PrimaryPlace | None
@@ -47,7 +48,7 @@ def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
         )
 
 
-def places_of_several(places: Places, keys: int) -> dict[int, int]:
+def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
     """Row -> places, of the rows with more than one. Spans alone are guesses: most of them hold no such record."""
     if len(places.rows) < 2:
         return {}
@@ -60,21 +61,21 @@ def places_of_several(places: Places, keys: int) -> dict[int, int]:
 
 
 class SharedKeys:
-    """Any thread may ask. ``report`` is told of the first ambiguous key."""
+    """Thread-safe. ``report`` receives the first ambiguous key."""
 
     def __init__(self, rule: str, report: Callable[[str], None]) -> None:
         self.rule = rule
         """Adapter.primary_duplicates."""
         self._report = report
-        self._known: OrderedDict[bytes, Known] = OrderedDict()
+        self._known: OrderedDict[bytes, KnownKey] = OrderedDict()
         self._lock = threading.Lock()
         self.ambiguous = 0
         """Keys that look-ups have found to be ambiguous."""
         self.example = ""
         """The first of them, and what becomes of its events: a line for a person."""
 
-    def known(self, key: bytes, places: int) -> Known | None:
-        """What was found when it had as many places."""
+    def known(self, key: bytes, places: int) -> KnownKey | None:
+        """The result of an earlier comparison over as many places; None: compare (again)."""
         with self._lock:
             found = self._known.get(key)
             if found is None or found.places != places:
@@ -92,7 +93,7 @@ class SharedKeys:
         with self._lock:
             before = self._known.pop(key, None)
             if places is not None:
-                self._known[key] = Known(places, other)
+                self._known[key] = KnownKey(places, other)
                 if len(self._known) > KEYS_MAX:
                     self._known.popitem(last=False)
             elif before is not None:
@@ -109,7 +110,6 @@ class SharedKeys:
 
 
 def shared(key: bytes, winner: PrimaryRecord, other: PrimaryPlace) -> str:
-    """Which key, and where two of its records stand."""
     name = key[:KEY_SHOWN_BYTES].decode("utf-8", "backslashreplace")
     return (
         f"{name!r} stands in {winner.file.path}, offset {winner.offset}, and with other content in "

@@ -4,8 +4,8 @@ Ids of a log are times of day, so their offsets can be interpolated: from the sp
 log grew, and once more from whatever record stands at the first guess. A guess is only where to look first; what is
 not found so is searched for from the anchor on.
 
-Only keys that have no exact place in the same log may be looked for so (``Wanted.alone``): of two records with one id
-the second has an exact place, and a guess might meet it before the first.
+Only for keys without an exact place in the same log (``PlaceToRead.alone``): of two records with one id the second
+has an exact place, and a guess might meet it before the first.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from photon.batch.records import PrimaryRecord
 from photon.eventstore.log_pass import LogPass
+from photon.eventstore.places_to_read import PlaceToRead
 from photon.eventstore.row_keys import parse_event_id
-from photon.eventstore.wanted import Wanted
 
 PROBE_BYTES = 1 << 15
 """Read around a guess."""
@@ -24,7 +24,7 @@ KEPT_BYTES = 1 << 17
 """Of what was read stay here so many before the last guess."""
 
 
-def bytes_per_micro(wanted: Sequence[Wanted]) -> float | None:
+def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:
     """How fast a log grew between the first and the last anchor of these places; None where that says nothing."""
     anchors = [(each.offset, each.anchor) for each in wanted if each.span and each.anchor >= 0]
     if not anchors:
@@ -35,7 +35,7 @@ def bytes_per_micro(wanted: Sequence[Wanted]) -> float | None:
     return (last[0] - first[0]) / (last[1] - first[1])
 
 
-def guess(want: Wanted, speed: float) -> int:
+def guess(want: PlaceToRead, speed: float) -> int:
     """The offset at which the id may stand: within its span."""
     asked = parse_event_id(want.key)
     ahead = 0.0 if asked is None else (asked[1] - want.anchor) * speed
@@ -43,14 +43,14 @@ def guess(want: Wanted, speed: float) -> int:
 
 
 class SpanProbes:
-    """Probes of one log. Ask in the order of guesses: neighbours share what is read."""
+    """Probes of one log. Ask in the order of guesses, so that neighbours share reads."""
 
     def __init__(self, looked: LogPass) -> None:
-        """``looked`` has a window of its own."""
+        """``looked``: a pass with a window of its own."""
         self._pass = looked
         self._window = looked.window
 
-    def find(self, want: Wanted, speed: float) -> PrimaryRecord | None:
+    def find(self, want: PlaceToRead, speed: float) -> PrimaryRecord | None:
         """The record, where a guess met it. Raises OSError."""
         asked = parse_event_id(want.key)
         if asked is None:
@@ -82,7 +82,7 @@ class SpanProbes:
         else:
             window.cover(begin, end)
 
-    def _in(self, want: Wanted, begin: int, end: int) -> PrimaryRecord | None:
+    def _in(self, want: PlaceToRead, begin: int, end: int) -> PrimaryRecord | None:
         window = self._window
         at = window.data.find(want.key, begin - window.begin, end - window.begin)
         if at < 0:

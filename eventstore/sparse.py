@@ -31,8 +31,6 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class SparseEntry:
-    """The record of this id begins at this offset."""
-
     prefix: bytes
     micros: int
     offset: int
@@ -91,16 +89,16 @@ def sparse_additions(
 
 
 class ProcessStates:
-    """The states of processes that were met of late, log by log: of one map, on the thread that adds to it."""
+    """Recently used process states of one map, by log. Only on the thread that adds to the map."""
 
     def __init__(self, settings: MapSettings, load: Callable[[int, bytes], ProcessState | None]) -> None:
-        """``load``: by log and prefix, what is durable of those that are not here."""
+        """``load`` reads the durable state of a (log, prefix) that is not in memory."""
         self._settings = settings
         self._load = load
         self._states: dict[int, dict[bytes, ProcessState]] = {}
 
     def add(self, log: int, block: MappedBlock) -> tuple[SparseAdditions, dict[bytes, ProcessState]]:
-        """What a block adds, and the states that it changed."""
+        """The entries that a block adds, and the states that it changed."""
         if sum(map(len, self._states.values())) > PROCESS_STATES_MAX:
             self._states.clear()
         states = self._states.setdefault(log, {})

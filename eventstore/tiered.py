@@ -21,19 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from photon.eventstore.api import EventLookUps, Found, PrimaryPlace
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace
 from photon.eventstore.cache import CacheEventStore
-from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, Places
+from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, MappedPlaces
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, Mask, hash_keys
-from photon.eventstore.located import Located, Reads
 from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 from photon.eventstore.shared_keys import SharedKeys, places_of_several
-from photon.eventstore.wanted import Wanted, WantedPlaces
 
 NOTHING_READ_NS = -(2**63)
 """As ``read_past_ns``: no miss is ABSENT."""
 
-_NOT_YET, _ABSENT = np.uint8(Found.NOT_YET), np.uint8(Found.ABSENT)
+_NOT_YET, _ABSENT = np.uint8(LookUpCode.NOT_YET), np.uint8(LookUpCode.ABSENT)
 _UNAVAILABLE = -2
 """In place of the best record of a row: nothing that is known decides."""
 
@@ -43,7 +43,7 @@ Order = tuple[Any, ...]  # log order, offset: who comes first wins
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class _LastFirst:
-    """Where the last of several records wins."""
+    """Reverses the order where the last of several records wins."""
 
     order: Order
 
@@ -53,16 +53,16 @@ class _LastFirst:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A look-up under way: what caches and map say, and the places that have to be read before it is answered."""
+    """A look-up under way: what caches and map said, and the places to read before it can be answered."""
 
     keys: Sequence[bytes]
     as_of: I64
     read_past_ns: int
-    hits: Located
+    hits: FoundRecords
     """What caches have and the map confirms."""
     best: I64
     """Of each row: which of ``hits`` comes first, or -1."""
-    wanted: WantedPlaces
+    wanted: PlacesToRead
     several: dict[int, int]
     """Row -> places, of the keys with more than one whose records are to be compared."""
     ambiguous: dict[int, PrimaryPlace]
@@ -72,7 +72,7 @@ class LookUp:
 
 
 class TieredEventStore:
-    """Any thread may ask."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class TieredEventStore:
         self._given_up = given_up
 
     def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """See api.EventStore. Reads the logs in this thread."""
+        """Reads the logs in this thread."""
         begun = self.begin(keys, as_of)
         return self.end(begun, self._logs.read(begun.wanted))
 
-    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[Located] = ()) -> LookUp:
-        """Asks cache and map. ``elsewhere``: what cache nodes had, asked before; it counts where the map confirms
+    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
+        """Asks cache and map. ``elsewhere``: what cache nodes, asked before, had; it counts where the map confirms
         it."""
         read_past_ns = self._read_past_ns()
         hashes = hash_keys(keys)
@@ -109,7 +109,7 @@ class TieredEventStore:
         found = self._cache.look_up(keys, hashes, elsewhere)
         if not places.complete:  # no miss is ABSENT
             read_past_ns = NOTHING_READ_NS
-        named = WantedPlaces.named(keys, places, self._map.logs())
+        named = PlacesToRead.named(keys, places, self._map.logs())
         confirmed, at_hand = _confirmed(found, named)
         hits = found if confirmed.all() else found.take(np.flatnonzero(confirmed))
         best = self._first(hits, len(keys))
@@ -122,8 +122,8 @@ class TieredEventStore:
             keys, np.asarray(as_of, np.int64), read_past_ns, hits, best, wanted, several, ambiguous, settled
         )
 
-    def _first(self, hits: Located, keys: int) -> I64:
-        """LookUp.best."""
+    def _first(self, hits: FoundRecords, keys: int) -> I64:
+        """The best hit of each row (LookUp.best)."""
         best = np.full(keys, -1)
         best[hits.rows] = np.arange(len(hits))
         if np.count_nonzero(best >= 0) < len(hits):
@@ -134,7 +134,7 @@ class TieredEventStore:
                 best[row] = min(several, key=lambda at: self._order(hits, at))
         return best
 
-    def _several(self, keys: Sequence[bytes], places: Places) -> tuple[dict[int, int], dict[int, PrimaryPlace]]:
+    def _several(self, keys: Sequence[bytes], places: MappedPlaces) -> tuple[dict[int, int], dict[int, PrimaryPlace]]:
         """Row -> places, where it has to be found out whether several records differ; and where that is known."""
         several, ambiguous = places_of_several(places, len(keys)), {}
         for row, count in list(several.items()):
@@ -144,19 +144,19 @@ class TieredEventStore:
                     ambiguous[row] = known.other
         return several, ambiguous
 
-    def end(self, begun: LookUp, reads: Reads) -> EventLookUps:
-        """The answers, when its places were read (``reads`` is of ``begun.wanted``)."""
+    def end(self, begun: LookUp, reads: ReadResults) -> EventLookUps:
+        """The answers, once ``begun.wanted`` was read into ``reads``."""
         wanted, hits = begun.wanted, begun.hits
         codes = np.where(begun.as_of <= begun.read_past_ns, _ABSENT, _NOT_YET)
         read, not_there = reads.told()
-        found, read_at = Located.concat([hits, read.moved(wanted.rows)]), read.rows
+        found, read_at = FoundRecords.concat([hits, read.moved(wanted.rows)]), read.rows
         unread = np.ones(len(wanted), dtype=np.bool_)
         unread[read_at] = unread[not_there] = False
         best = begun.best.copy()
         decides = _decide_alone(begun)
         alone = decides[read_at].nonzero()[0]
         best[found.rows[len(hits) + alone]] = len(hits) + alone
-        codes[wanted.rows[unread & decides]] = Found.UNAVAILABLE
+        codes[wanted.rows[unread & decides]] = LookUpCode.UNAVAILABLE
         ambiguous = begun.ambiguous
         if not decides.all() or begun.several:
             contested = (len(hits) + np.flatnonzero(~decides[read_at])).tolist()
@@ -171,14 +171,14 @@ class TieredEventStore:
                 row = int(wanted.rows[at])
                 undecided = self._shared.rule == "reject" and row in begun.several and row not in ambiguous
                 if undecided or best[row] < 0 or self._place_order(wanted[at]) < self._order(found, best[row]):
-                    codes[row], best[row] = Found.UNAVAILABLE, _UNAVAILABLE
-        codes[best >= 0] = Found.FOUND
+                    codes[row], best[row] = LookUpCode.UNAVAILABLE, _UNAVAILABLE
+        codes[best >= 0] = LookUpCode.FOUND
         answered = best[best >= 0]
         shared = {row: at for row, at in ambiguous.items() if best[row] >= 0}
         return EventLookUps(codes.tobytes(), found.records.take(answered), shared)
 
     def _compared(
-        self, begun: LookUp, found: Located, contested: Sequence[int], looked: I64, best: I64
+        self, begun: LookUp, found: FoundRecords, contested: Sequence[int], looked: I64, best: I64
     ) -> dict[int, PrimaryPlace]:
         """Row -> another record of its key, of the rows whose records were read to be compared. ``looked``: by row,
         how many places."""
@@ -199,13 +199,13 @@ class TieredEventStore:
 
     def _places_to_read(
         self,
-        named: WantedPlaces,
+        named: PlacesToRead,
         complete: bool,
-        hits: Located,
+        hits: FoundRecords,
         best: I64,
         at_hand: Mask,
         several: Collection[int],
-    ) -> WantedPlaces:
+    ) -> PlacesToRead:
         """Those whose record is not at hand and could change an answer; of rows in ``several`` all that are there."""
         given_up = self._given_up()
         left = ~(at_hand & (named.spans == 0))
@@ -230,7 +230,7 @@ class TieredEventStore:
             )
         return named.taken(left.nonzero()[0])
 
-    def _may_be_first(self, place: Wanted, hits: Located, best: int) -> bool:
+    def _may_be_first(self, place: PlaceToRead, hits: FoundRecords, best: int) -> bool:
         """Whether what stands there may come before the hit ``best``."""
         offsets, identity = hits.records.offsets, place.log.identity
         if offsets[best] == place.offset and hits.identity(best) == identity:
@@ -245,7 +245,7 @@ class TieredEventStore:
         return self._place_order(place) <= self._order(hits, best)
 
     @staticmethod
-    def _exact_places(named: WantedPlaces) -> set[tuple[int, int]]:
+    def _exact_places(named: PlacesToRead) -> set[tuple[int, int]]:
         """(row, log) of each place without a span; (row, -1) where there may be more than are named."""
         if not named.spans.any():
             return set()
@@ -254,17 +254,17 @@ class TieredEventStore:
         full = [row for row, count in Counter(rows).items() if count >= PLACES_PER_KEY_MAX]
         return {*zip(rows, logs, strict=True), *((row, -1) for row in full)}
 
-    def _place_order(self, place: Wanted) -> Order:
+    def _place_order(self, place: PlaceToRead) -> Order:
         order = place.log.order(self._log_name), place.offset
         return (_LastFirst(order),) if self._shared.rule == "last" else order
 
-    def _order(self, found: Located, at: int) -> Order:
+    def _order(self, found: FoundRecords, at: int) -> Order:
         path, offset = found.records.files[found.records.file_index[at]].path, int(found.records.offsets[at])
         order = (self._log_name(path), found.identity(at)), offset
         return (_LastFirst(order),) if self._shared.rule == "last" else order
 
 
-def _confirmed(found: Located, named: WantedPlaces) -> tuple[Mask, Mask]:
+def _confirmed(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
     """Which of ``found`` stand at places that the map has ``named``, and at which places such a record is.
 
     Caches are fed before the map, so that what the map has need not be read from a log; and a cache node outlives

@@ -4,7 +4,7 @@ Keys that stand in such a log are UNAVAILABLE: their events wait. Where the log'
 gives the log up (``forget``), and its keys count as absent from then on, also after a restart. It is taken back by
 itself once a file of its identity is there again.
 
-Durable state, format version 1: ``forgotten-logs`` beside the file map, replaced as a whole:
+Durable state, format version 1: ``forgotten-logs`` next to the file map, replaced as a whole:
 
     PHFL 1 <crc32 of the rest, 8 hex digits>
     {"identity": ..., "path": ..., "at_ns": ...}        one line for each log
@@ -25,7 +25,7 @@ from photon.config.disk import Disk
 from photon.eventstore.api import Forgotten, UnavailableLog
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.index import hash_keys
-from photon.eventstore.logs_store import GONE, Troubles
+from photon.eventstore.logs_store import GONE, ReadTroubles
 
 FILE_NAME = "forgotten-logs"
 MAGIC = b"PHFL 1 "
@@ -41,8 +41,6 @@ FORGOTTEN_MAX = 100_000
 
 @dataclass(slots=True)
 class _Trouble:
-    """One log that cannot be read."""
-
     path: str
     why: str
     since_ns: int
@@ -50,7 +48,7 @@ class _Trouble:
     told: bool = False
 
 
-class UnavailableLogs(Troubles):
+class UnavailableLogs(ReadTroubles):
     """Thread-safe."""
 
     def __init__(
@@ -62,7 +60,7 @@ class UnavailableLogs(Troubles):
         report: Callable[[str], None] = lambda line: None,
         forget_missing: bool = False,
     ) -> None:
-        """``state``: the file map's directory. ``report`` is told one line for each log. Raises OSError."""
+        """``state``: the file map's directory. ``report`` receives one line for each log. Raises OSError."""
         self._file = state / FILE_NAME
         self._clock = clock
         self._disk = disk
@@ -76,9 +74,8 @@ class UnavailableLogs(Troubles):
         self.given_up: frozenset[str] = frozenset(self._forgotten)
         """Identities of logs whose records count as absent; replaced as a whole."""
 
-    # -- what reading the logs tells -------------------------------------------------------------------------------
+    # -- what reading the logs reports -------------------------------------------------------------------------------
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
-        """See Troubles."""
         with self._lock:
             if self._present is None and why == GONE:  # nobody has looked yet
                 return
@@ -93,7 +90,6 @@ class UnavailableLogs(Troubles):
                 trouble.hashes.update(hash_keys(keys[:KEYS_MAX]).tolist())
 
     def succeeded(self, log: MappedLog) -> None:
-        """See Troubles."""
         if log.identity in self._troubles:
             with self._lock:
                 self._troubles.pop(log.identity, None)
@@ -142,7 +138,7 @@ class UnavailableLogs(Troubles):
 
     # -- what the operator asks --------------------------------------------------------------------------------------
     def listed(self) -> tuple[UnavailableLog, ...]:
-        """Those that look-ups met, and those that were given up; by path."""
+        """Logs that look-ups could not read, and logs given up; by path."""
         with self._lock:
             return self._listed()
 
@@ -161,7 +157,7 @@ class UnavailableLogs(Troubles):
 
     @property
     def any(self) -> bool:
-        """Something is worth another ``scanned``."""
+        """Whether calling ``scanned`` again can change anything."""
         return bool(self._troubles or self._forgotten)
 
     def counts(self) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 A file in the *seekable format* ends with a skippable frame that lists the sizes of all frames. In others each frame's
 header may say how much it holds, and three bytes at each block say where the next block begins: a walk reads some
-bytes in each 128 KiB of content. Where a frame does not say its size the walk ends; what lies behind is found by
+bytes in each 128 KiB of content. Where a frame does not say its size the walk ends; what follows is found by
 inflating up to there.
 """
 
@@ -15,7 +15,7 @@ import zstandard
 
 from photon.adapters.logs.zstd_source import NotZstd, read_frame_header
 
-Place = tuple[int, int]
+FrameBegin = tuple[int, int]
 """(uncompressed, compressed) offset of a frame's first byte."""
 ReadAt = Callable[[int, int], bytes]
 """(offset, length) in the compressed file -> bytes, fewer at its end."""
@@ -30,13 +30,13 @@ SEEK_FRAMES_MAX = 1 << 20
 _RLE = 1
 
 
-def frame_begins(read: ReadAt, size: int) -> Iterator[Place]:
+def frame_begins(read: ReadAt, size: int) -> Iterator[FrameBegin]:
     """Of frames of data, ascending, the first one at (0, 0) left out. ``size``: of the compressed file."""
     table = _seek_table(read, size)
     yield from _walk(read) if table is None else table
 
 
-def _seek_table(read: ReadAt, size: int) -> list[Place] | None:
+def _seek_table(read: ReadAt, size: int) -> list[FrameBegin] | None:
     footer = read(size - _SEEK_FOOTER.size, _SEEK_FOOTER.size) if size > _SEEK_FOOTER.size + 8 else b""
     if len(footer) < _SEEK_FOOTER.size:
         return None
@@ -58,7 +58,7 @@ def _seek_table(read: ReadAt, size: int) -> list[Place] | None:
     return places[:-1] if taken == begin else None
 
 
-def _walk(read: ReadAt) -> Iterator[Place]:
+def _walk(read: ReadAt) -> Iterator[FrameBegin]:
     made = taken = 0
     while True:
         head = read(taken, _HEADER_BYTES_MAX)
@@ -81,7 +81,7 @@ def _walk(read: ReadAt) -> Iterator[Place]:
 
 
 def _blocks_end(read: ReadAt, at: int) -> int | None:
-    """The offset behind a frame's last block; None where the file ends before."""
+    """The offset after a frame's last block; None where the file ends before."""
     while True:
         head = read(at, 3)
         if len(head) < 3:

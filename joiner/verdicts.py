@@ -19,7 +19,7 @@ from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import NO_RECORDS, PrimaryRecord, Records
 from photon.batch.verdicts import Verdicts
-from photon.eventstore.api import EventLookUps, Found, PrimaryPlace
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace
 from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
@@ -114,15 +114,15 @@ class Judge:
                 else:
                     decided.reasons[row] = UNKNOWN_REASON
                 continue
-            if answer == Found.FOUND:
+            if answer == LookUpCode.FOUND:
                 at += 1
-            if answer == Found.NOT_YET or (answer == Found.ABSENT and waits[row]):
+            if answer == LookUpCode.NOT_YET or (answer == LookUpCode.ABSENT and waits[row]):
                 decided.outcomes[row] = Outcome.NOT_YET
-            elif answer == Found.UNAVAILABLE:
+            elif answer == LookUpCode.UNAVAILABLE:
                 decided.reasons[row] = "the event store cannot say now: its log says why"
             elif several and (first := seen.setdefault(digests[row], row)) != row:
                 decided.repeats[row] = first
-            elif answer == Found.ABSENT:
+            elif answer == LookUpCode.ABSENT:
                 decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
             elif (key := keys[at]) == named[row]:
                 rows.append(row)

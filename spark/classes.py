@@ -12,7 +12,7 @@ class Class(enum.StrEnum):
     LATE = "late"
     """A dispatcher claimed it late, and no other record of it exists: right, and counted apart."""
     PENDING = "pending"
-    """Waits for its primary event, or lies behind the place that its dispatcher has read to: not judged."""
+    """Waits for its primary event, or lies after the place that its dispatcher has read to: not judged."""
     LOST_UNREGISTERED = "lost-unregistered"
     """No record, and the registry does not know it."""
     LOST_OWNED = "lost-owned"

@@ -16,21 +16,31 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from photon.adapters.of_settings import join_named
+from photon.adapters.join_adapters import join_named
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
 from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of
-from photon.outputs.place import KINDS, OutputPlace
+from photon.outputs.output_places import KINDS, OutputPlace
 from photon.spark import schemas
+from photon.spark.data_source_options import (
+    PayloadColumn,
+    RowFilter,
+    bounded,
+    decoded,
+    encoded,
+    furthest,
+    keeps_file,
+    kept_rows,
+    parse_columns,
+    parsed,
+    understood,
+)
 from photon.spark.exports import export_rows, plan_export
 from photon.spark.output_lines import OutputColumns
 from photon.spark.outputs import RangeWork, read_work, source_ranges
-from photon.spark.pulled_columns import Pulled, parse_columns, parsed
-from photon.spark.row_filters import RowFilter, keeps_file, kept_rows, understood
 from photon.spark.sources import OutputSource, RegistrySource, output_source
-from photon.spark.stream_offsets import bounded, decoded, encoded, furthest
 from photon.spark.tasks import fair_bytes, packed
 
 if TYPE_CHECKING:
@@ -56,13 +66,13 @@ TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What ``option(…)`` said, checked."""
+class SourceOptions:
+    """The checked options of a read."""
 
     sources: tuple[OutputSource, ...]
     export: RegistrySource | None
     kinds: tuple[str, ...]
-    pulled: tuple[Pulled, ...]
+    pulled: tuple[PayloadColumn, ...]
     binary: bool
     partition_bytes: int | None
     trigger_bytes: int | None
@@ -70,14 +80,13 @@ class Options:
 
     @property
     def schema(self) -> str:
-        """Of the rows."""
         if self.export is not None:
             return schemas.REGISTRY
         envelope = ENVELOPE.format(bytes="binary" if self.binary else "string")
         return ", ".join([envelope, *(f"{each.name} {each.kind}" for each in self.pulled)])
 
 
-def read_options(given: Mapping[str, str]) -> Options:
+def read_options(given: Mapping[str, str]) -> SourceOptions:
     """Raises UsageError."""
     options = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(options) - OPTIONS)
@@ -95,7 +104,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         raise UsageError(f"startingOffsets {starting!r}: is earliest or latest")
     export = options.get("export")
     pulled = tuple(parse_columns(options.get("columns", ""), names))
-    return Options(
+    return SourceOptions(
         () if export is not None else tuple(_sources(options)),
         None if export is None else RegistrySource(directory=str(Path(export).absolute())),
         kinds,
@@ -143,8 +152,6 @@ def _sources(options: Mapping[str, str]) -> Iterator[OutputSource]:
 
 # -- the source ----------------------------------------------------------------------------------------------------
 class PhotonSource(DataSource):
-    """See the module."""
-
     @classmethod
     def name(cls) -> str:
         return NAME
@@ -165,7 +172,7 @@ class PhotonSource(DataSource):
         return OutputStream(options, schema)
 
 
-def _check_schema(schema: StructType, options: Options) -> None:
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
     ours = {each.split(" ")[0]: each.split(" ")[1] for each in options.schema.split(", ")}
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString():
@@ -174,26 +181,25 @@ def _check_schema(schema: StructType, options: Options) -> None:
             raise UsageError(f"schema: {field.name} {field.dataType.simpleString()} is not possible; {todo}")
 
 
-class Ranges(InputPartition):
+class RangePartition(InputPartition):
     """Ranges of output files that one task reads."""
 
     def __init__(self, works: Sequence[RangeWork]) -> None:
         super().__init__(msgspec.json.encode(list(works)))
 
     def works(self) -> list[RangeWork]:
-        """What it holds."""
         return msgspec.json.decode(self.value, type=list[RangeWork])
 
 
-def partitions_of(works: Sequence[RangeWork], size: int) -> list[Ranges]:
+def partitions_of(works: Sequence[RangeWork], size: int) -> list[RangePartition]:
     """Ranges in partitions of about so many bytes."""
-    return [Ranges(group) for group in packed([(work, work.end - work.start) for work in works], size)]
+    return [RangePartition(group) for group in packed([(work, work.end - work.start) for work in works], size)]
 
 
 class OutputReader(DataSourceReader):
     """A batch: all that is published when it is planned."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._rows = RowMaker(options, schema)
         self._filters: list[RowFilter] = []
@@ -223,14 +229,12 @@ class OutputReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Ranges)
+        assert isinstance(partition, RangePartition)
         return self._rows.read(partition.works(), self._filters)
 
 
 class ExportReader(DataSourceReader):
-    """The entries of a registry export."""
-
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         assert options.export is not None
         # Planned here: what ``partitions`` notes in this object does not reach ``read``.
         self._shared, self._parts = plan_export(options.export, CORES, options.partition_bytes)
@@ -245,7 +249,7 @@ class ExportReader(DataSourceReader):
 class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Output as it grows. An offset is a cursor of each datacentre, so what a checkpoint holds was read once."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._rows = RowMaker(options, schema)
         self._target: dict[str, Cursor] | None = None
@@ -281,7 +285,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encoded(found)
 
     def _ends(self) -> dict[str, Cursor]:
-        """Behind all that is published now."""
+        """The cursors after all that is published now."""
         disk = RealDisk()
         return {
             each.datacentre: end_of(
@@ -300,7 +304,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions_of(works, size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Ranges)
+        assert isinstance(partition, RangePartition)
         return self._rows.read(partition.works(), ())
 
 
@@ -312,7 +316,7 @@ class TornLine(PhotonError):
 class RowMaker:
     """Makes rows of a schema from output lines."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._binary = options.binary
         self._pulled = {each.name: each for each in options.pulled}
         self._schema = schema
@@ -335,7 +339,7 @@ class RowMaker:
     ) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from photon.spark.columns import HOUR_NS
+        from photon.spark.arrow_columns import HOUR_NS
 
         lines = [line for line in columns.lines if line is not None]
         times = [line.event_time_ns for line in lines]
@@ -362,7 +366,9 @@ class RowMaker:
         return pa.RecordBatch.from_arrays([pa.array(values[each.name], each.type) for each in schema], schema=schema)
 
     def _fields(self, said: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        wanted: Collection[Pulled] = [self._pulled[each] for each in self._schema.names if each in self._pulled]
+        wanted: Collection[PayloadColumn] = [
+            self._pulled[each] for each in self._schema.names if each in self._pulled
+        ]
         payloads = {side: [parsed(text) for text in said[side]] for side in {each.side for each in wanted}}
         return {each.name: [each.value(payload) for payload in payloads[each.side]] for each in wanted}
 

@@ -39,7 +39,7 @@ class Owners(msgspec.Struct, frozen=True):
 
 
 class ExportShared(msgspec.Struct, frozen=True):
-    """What all readers of an export need."""
+    """What all readers of an export share."""
 
     directory: str
     owners: Owners
@@ -78,7 +78,7 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]:
-    """REGISTRY rows of a part."""
+    """Rows of REGISTRY from one part."""
     for columns in read_part(RealDisk(), Path(shared.directory), part):
         yield _rows(shared.owners, part.shard, columns)
 
@@ -86,7 +86,7 @@ def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]
 def _rows(owners: Owners, shard: int, ids: IdColumns) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from photon.spark.columns import batch, bigints, digests_column, hours, strings
+    from photon.spark.arrow_columns import batch, bigints, digests_column, hours, strings
 
     count = len(ids)
     incarnations = (ids.tokens >> np.uint64(BATCH_BITS)).astype(np.int64)

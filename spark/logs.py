@@ -17,12 +17,12 @@ from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.slices import LogUnreadable, Slice, StandingLog, cut, read_slice, standing_logs
 from photon.batch.events import Events
-from photon.eventstore.records import key_of, keys_of_block
+from photon.eventstore.block_keys import key_of, keys_of_block
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from photon.spark import schemas
 from photon.spark.shipped_adapter import made
-from photon.spark.sources import JoinSource, LogSource, Window, reading_of
+from photon.spark.sources import JoinSource, LogSource, TimeRange, reading_of
 from photon.spark.tasks import frame, packed, partition_bytes, task_directory
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def foreign(
     """FOREIGN: each record of the raw foreign logs whose event time lies in its source's window, and every record
     that cannot be read. Without ``with_records`` the columns ``record`` and ``header`` are left out.
 
-    ``report`` is told of files that are there and not read. Raises LogDirectoryError, AdapterError, OSError.
+    ``report`` receives files that exist and are not read. Raises LogDirectoryError, AdapterError, OSError.
     """
     return _logs(spark, join, sources, schemas.FOREIGN, with_records, partition_size, report, is_foreign=True)
 
@@ -85,7 +85,7 @@ def without(schema: str, *names: str) -> str:
 
 
 def names_of(schema: str) -> list[str]:
-    """Its columns."""
+    """The schema's column names."""
     return [each.split(" ")[0] for each in schema.split(", ")]
 
 
@@ -128,7 +128,7 @@ def list_logs(
     return found
 
 
-def _oldest_write(window: Window) -> int | None:
+def _oldest_write(window: TimeRange) -> int | None:
     return None if window.begin_ns is None else window.begin_ns - int(window.slack_s * NS_PER_S)
 
 
@@ -171,8 +171,8 @@ def _log_name(path: str) -> str:
 def foreign_rows(
     source: LogSource, log: str, block: Block, adapter: Adapter, digester: Digester, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """FOREIGN rows of one block."""
-    from photon.spark.columns import batch, bigints, binary, digests_column, hours, same
+    """Rows of FOREIGN from one block."""
+    from photon.spark.arrow_columns import batch, bigints, binary, digests_column, hours, same
 
     records, offsets = records_of(block)
     events, unreadable = events_of(block, records, offsets, adapter, digester)
@@ -208,7 +208,7 @@ def _header_column(header: bytes, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(header, pa.binary()), count) if header else pa.nulls(count, pa.binary())
 
 
-def _in_window(events: Events, window: Window) -> Events:
+def _in_window(events: Events, window: TimeRange) -> Events:
     if not len(events) or (window.begin_ns is None and window.end_ns is None):
         return events
     times = events.times
@@ -228,7 +228,7 @@ def _unreadable_rows(
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from photon.spark.columns import batch, bigints, binary, same, strings
+    from photon.spark.arrow_columns import batch, bigints, binary, same, strings
 
     count = len(unreadable)
     nothing, no_number = pa.nulls(count, pa.binary()), pa.nulls(count, pa.int64())
@@ -252,8 +252,8 @@ def _unreadable_rows(
 def primary_rows(
     source: LogSource, log: str, block: Block, adapter: Adapter, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """PRIMARY rows of one block."""
-    from photon.spark.columns import batch, bigints, binary, same
+    """Rows of PRIMARY from one block."""
+    from photon.spark.arrow_columns import batch, bigints, binary, same
 
     records, offsets = records_of(block)
     if isinstance(adapter, ConfiguredAdapter):  # its keys of a whole block are candidates; here each must be right

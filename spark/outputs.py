@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -17,15 +17,17 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Digester
 from photon.outputs.cursor import Cursor
-from photon.outputs.place import KINDS, OutputPlace
+from photon.outputs.output_places import KINDS, OutputPlace
 from photon.outputs.published import OutputFile
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
 from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines
-from photon.spark.parquet_lines import SUFFIX as PARQUET
-from photon.spark.parquet_lines import read_parquet_lines
 from photon.spark.sources import JoinSource, OutputSource
 from photon.spark.tasks import frame, packed, partition_bytes
+
+SUFFIX = ".parquet"
+ROWS_A_BATCH = 8192
+
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +48,7 @@ class RangeWork(msgspec.Struct, frozen=True):
     end: int
 
     def part(self) -> FileRange:
-        """As the reader wants it."""
+        """The range as ``photon.outputs`` reads it."""
         file = OutputFile(self.name, self.length, self.closed, self.final)
         return FileRange(self.slot, file, Path(self.path), self.start, self.end)
 
@@ -125,7 +127,7 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
     kind = work.name.partition("/")[0]
     at = work.start
     try:
-        if work.name.endswith(PARQUET):
+        if work.name.endswith(SUFFIX):
             for columns in read_parquet_lines(Path(work.path), work.length):
                 at = columns.offsets[-1] + 1
                 yield columns
@@ -138,10 +140,10 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
 
 
 def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | None) -> pa.RecordBatch:
-    """OUTPUT rows."""
+    """Rows of OUTPUT."""
     import pyarrow as pa
 
-    from photon.spark.columns import batch, bigints, binary, hours, same, strings
+    from photon.spark.arrow_columns import batch, bigints, binary, hours, same, strings
 
     lines, count = columns.lines, len(columns.lines)
     times = pa.array([None if line is None else line.event_time_ns for line in lines], pa.int64())
@@ -175,7 +177,7 @@ def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | No
 
 
 def _places(lines: Sequence[OutputLine | None]) -> dict[str, pa.Array]:
-    from photon.spark.columns import bigints, strings
+    from photon.spark.arrow_columns import bigints, strings
 
     sources = [None if line is None else line.source for line in lines]
     primaries = [None if line is None else line.primary_source for line in lines]
@@ -190,13 +192,54 @@ def _places(lines: Sequence[OutputLine | None]) -> dict[str, pa.Array]:
 def _digests(ids: Sequence[bytes | None], digester: Digester | None) -> pa.Array:
     import pyarrow as pa
 
-    from photon.spark.columns import binary, digests_column
+    from photon.spark.arrow_columns import binary, digests_column
 
     if digester is None:
         return pa.nulls(len(ids), pa.binary())
     if None not in ids:
         return digests_column(digester.digests([each for each in ids if each is not None]))
     return binary([None if each is None else digester.digest(each) for each in ids])
+
+
+class ParquetDamaged(PhotonError):
+    """A file that a backfill shows is not as it was written."""
+
+
+def read_parquet_lines(path: Path, size: int) -> Iterator[OutputColumns]:
+    """Records of a backfill's Parquet file as the lines they would be; the number of a row is its offset. ``size``:
+    bytes that were published. Raises ParquetDamaged, OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if (found := path.stat().st_size) != size:
+        raise ParquetDamaged(f"{path}: has {found} bytes, {size} were published; restore it from a backup")
+    at = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS_A_BATCH):
+                lines: list[OutputLine | None] = [_line(row) for row in batch.to_pylist()]
+                count = len(lines)
+                yield OutputColumns(list(range(at, at + count)), lines, [None] * count, [b""] * count)
+                at += count
+    except (pa.ArrowException, KeyError) as error:
+        raise ParquetDamaged(f"{path}: cannot be read after row {at} ({error}); restore it from a backup") from None
+
+
+def _line(row: dict[str, Any]) -> OutputLine:
+    primary = None if row["primary_file"] is None else (row["primary_file"], row["primary_offset"])
+    return OutputLine(
+        event_id=row["event_id"],
+        key=row["key"],
+        event_time_ns=row["event_time_ns"],
+        foreign=row["foreign"],
+        primary=row["primary"],
+        record=row["record"],
+        reason=row["reason"],
+        source=(row["source_file"], row["source_offset"]),
+        primary_source=primary,
+        written_at=row["written_at"],
+        token=row["token"],
+    )
 
 
 __all__ = ["RangeWork", "lines_of", "output_rows", "outputs", "read_work", "source_ranges"]

@@ -26,7 +26,7 @@ OUTPUT = (
     "written_at string, line binary, torn string"
 )
 """A line of an output log. ``kind``: joined, filtered, unmatched, rejected or late; ``file``, ``offset``: where the
-line stands; ``foreign`` and ``primary``: the payloads' JSON text as it stands in the line, null where there is none;
+line stands; ``foreign`` and ``primary``: the payloads' JSON text as it stands in the line, null where it has none;
 ``record``: the original record, of lines that are no join; ``written_at``: joined_at or decided_at; ``token`` null:
 of a dispatcher's line; ``torn``: why the line is no output record, then ``line`` has its bytes and all that it says
 is null (``line`` is null otherwise)."""

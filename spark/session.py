@@ -63,7 +63,7 @@ PANDAS_3 = "PySpark does not yet fully support pandas >= 3.0.0"
 
 
 class SparkMissing(PhotonError):
-    """Spark cannot be started here. One line."""
+    """Spark cannot be started here."""
 
 
 def session(app: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -113,7 +113,7 @@ def check_present() -> None:
 
 
 def _wanted(master: str | None, settings: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """What a new session is told: what spark-submit was given holds before our defaults, not before ``settings``."""
+    """Settings of a new session: spark-submit overrides our defaults, ``settings`` override both."""
     submitted = _submitted()
     defaults = SETTINGS | _local_defaults(master, submitted)
     wanted = {name: value for name, value in defaults.items() if name not in submitted} | dict(settings)

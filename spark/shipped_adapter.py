@@ -18,8 +18,8 @@ import msgspec
 
 from photon.adapters.contract import Adapter
 from photon.adapters.entry_points import NAME
+from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.loader import SOURCE_BYTES_MAX
-from photon.adapters.of_settings import adapter_of_join
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Join
 
@@ -87,12 +87,11 @@ def _taken(path: Path, files: dict[str, bytes]) -> str:
 
 
 def encoded(spec: AdapterSpec) -> bytes:
-    """As JSON."""
     return msgspec.json.encode(spec)
 
 
 def decoded(data: bytes) -> AdapterSpec:
-    """From JSON. Raises PhotonError."""
+    """Raises PhotonError."""
     try:
         return msgspec.json.decode(data, type=AdapterSpec)
     except msgspec.MsgspecError as error:

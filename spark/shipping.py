@@ -35,8 +35,8 @@ def ship(spark: SparkSession, py_files: Sequence[Path] = ()) -> None:
     Raises ShippingFailed.
     """
     context = spark.sparkContext
-    beside = _same_process(context.master or "local")
-    if not beside and context.applicationId not in _shipped and Path(photon.__file__).exists():
+    same_process = _same_process(context.master or "local")
+    if not same_process and context.applicationId not in _shipped and Path(photon.__file__).exists():
         # Executors fetch it from where it lies, whenever they start: it must stay as long as the application.
         directory = Path(tempfile.mkdtemp(prefix="photon-ship-", dir=context._temp_dir))
         context.addPyFile(str(package_zip(directory)))
@@ -48,7 +48,7 @@ def ship(spark: SparkSession, py_files: Sequence[Path] = ()) -> None:
 
 
 def _same_process(master: str) -> bool:
-    """Executors of ``local`` run beside the driver, with its Python and its path."""
+    """Executors of ``local`` run next to the driver, with its Python and its path."""
     return master == "local" or master.startswith("local[")
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from photon.adapters.contract import Adapter
+from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.slices import Reading
-from photon.adapters.of_settings import adapter_of
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
 from photon.idregistry.deployment_key import deployment_key
@@ -31,7 +31,7 @@ class JoinSource(msgspec.Struct, frozen=True, kw_only=True):
         return f"JoinSource(join={self.join!r})"  # the key goes into no log
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
     """Event times from ``begin_ns`` on, before ``end_ns``; None: without bound."""
 
     begin_ns: int | None = None
@@ -49,13 +49,11 @@ class LogSource(msgspec.Struct, frozen=True, kw_only=True):
     max_record: int = 1 << 20
     final: bool = False
     """No more will be written: a last line without line end is a record."""
-    window: Window = Window()
+    window: TimeRange = TimeRange()
     """Of foreign logs: other events are left out. Of primary logs only the last writes are compared with it."""
 
 
 class OutputSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline has written."""
-
     datacentre: str
     output: str
     """The output directory, in which ``joined/`` and the others are."""
@@ -85,7 +83,7 @@ def pipeline_sources(
     join: str,
     *,
     datacentres: Sequence[str] = (),
-    window: Window | None = None,
+    window: TimeRange | None = None,
     final: bool = False,
 ) -> PipelineSources:
     """What a deployment file says; paths in it are relative to ``base``. Raises UsageError.
@@ -110,18 +108,17 @@ def pipeline_sources(
 
 
 def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
-    """Raises UsageError."""
+    """Raises UsageError where Spark cannot join as this join's rule for duplicates says."""
     if (rule := adapter_of(settings, join, base).primary_duplicates) != "first":
         raise UsageError(
             f'join.{join}: primary.duplicates = "{rule}": verification, repair and backfill on Spark join each event '
-            'to the first primary event of its key; they can be had with "first"'
+            'to the first primary event of its key; they need "first"'
         )
     spec = adapter_spec(join, settings.join[join], base)
     return JoinSource(join=join, adapter=spec, key=deployment_key(settings, base))
 
 
 def output_source(base: Path, datacentre: str, pipeline: Pipeline) -> OutputSource:
-    """Of a pipeline."""
     output, state = _absolute(base, pipeline.output), _absolute(base, pipeline.state)
     return OutputSource(datacentre=datacentre, output=str(output), state=str(state))
 
@@ -131,7 +128,7 @@ def _logs(
     base: Path,
     datacentre: str,
     pipeline: Pipeline,
-    window: Window | None,
+    window: TimeRange | None,
     final: bool,
     *,
     foreign: bool,
@@ -143,7 +140,7 @@ def _logs(
         patterns=list(join.foreign_files if foreign else join.primary_files),
         max_record=int(settings.limits.record),
         final=final,
-        window=window or Window(),
+        window=window or TimeRange(),
     )
 
 

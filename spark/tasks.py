@@ -42,14 +42,14 @@ def frame(spark: SparkSession, run: Run, shared: bytes, groups: Sequence[bytes],
 
 
 def partition_bytes(spark: SparkSession, total: int, wanted: int | None = None) -> int:
-    """How much each partition is to read."""
+    """Bytes that each partition is to read."""
     if wanted is not None:
         return max(wanted, 1)
     return fair_bytes(total, spark.sparkContext.defaultParallelism)
 
 
 def fair_bytes(total: int, cores: int) -> int:
-    """As partition_bytes, for so many cores."""
+    """As ``partition_bytes``, for a given number of cores."""
     return min(max(total // (max(cores, 1) * WAVES), PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
 
 

@@ -49,7 +49,7 @@ class SideReader(ABC):
         """JSON on one line; None when the record is not UTF-8. Raises BadRecord."""
 
     def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
-        """payload() of each record of its file."""
+        """The payload of each record."""
         out: list[bytes | None] = []
         bad = {}
         payload = self.payload
@@ -66,7 +66,7 @@ class SideReader(ABC):
         return None
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """header() of each record."""
+        """The header of each record."""
         out: list[ForeignHeader | BadRecord] = []
         header = self.header
         for record in records:

@@ -14,12 +14,12 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
 from photon.adapters.formats.base import SideReader, without
-from photon.adapters.formats.json_scan import cut_lines
-from photon.adapters.formats.quotes import in_order
+from photon.adapters.formats.json_scan import I64, Mask, cut_lines
 from photon.adapters.times import TimeReader
 
 LINE_END_MARK = b"\xfe"
@@ -27,6 +27,25 @@ LINE_END_MARK = b"\xfe"
 LAYOUTS_MAX = 1024
 """Distinct headers remembered; logs of one kind have a few."""
 _BOM = b"\xef\xbb\xbf"
+
+
+def in_order(array: npt.NDArray[np.uint8], starts: I64, ends: I64, quotes: I64, delimiter: int) -> Mask:
+    """For each line (from ``starts`` to its newline at ``ends``): quotes come in pairs, opening and closing a field.
+
+    Such a line holds no line end inside quotes, no doubled quote, and no quote that is an ordinary character. False
+    is no verdict. ``quotes``: where the quotes stand; those behind the last newline do not count.
+    """
+    rows = np.searchsorted(ends, quotes)
+    quotes, rows = quotes[rows < len(ends)], rows[rows < len(ends)]
+    counts = np.bincount(rows, minlength=len(ends))
+    nth = np.arange(len(quotes)) - (np.cumsum(counts) - counts)[rows]
+    before, after = array[np.maximum(quotes - 1, 0)], array[quotes + 1]
+    opens = (quotes == starts[rows]) | (before == delimiter)
+    returns = (after == ord("\r")) & (quotes + 2 == ends[rows])
+    closes = (quotes + 1 == ends[rows]) | (after == delimiter) | returns
+    good: Mask = counts % 2 == 0
+    good[rows[np.where(nth % 2 == 0, ~opens, ~closes)]] = False
+    return good
 
 
 @dataclass(frozen=True, slots=True)

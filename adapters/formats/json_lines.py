@@ -5,7 +5,7 @@ record that is JSON but for bytes that are not UTF-8 inside strings is readable 
 the raw bytes, and its payload is left to base64. In such a record no escaped surrogates may stand (they could not be
 told from raw bytes). Most records are not parsed: their syntax is checked, and the fields that are asked for are
 taken out (msgspec), five times as fast; all others are (orjson). A number too big for a double harms no record
-but where it stands in a field that is asked for.
+unless it stands in a field that is needed.
 
 Keys and ids are strings, or integers of any size (canonical bytes: their decimal text, so ``12`` and ``"12"`` are the
 same key). Floats, booleans, null, arrays, objects and the empty string name nothing: BadRecord.

@@ -16,7 +16,7 @@ member of any object in the line has it; by 3 it belongs to the record. Hence th
 - for each line that is a JSON text as the parser reads it (see ``json_lines``) the scan's answer is exactly the
   parser's, None included;
 - a line that is *no* such text, but passes for one in the points above, may yield a candidate key where the parser
-  says None. Whoever uses scanned keys must ask ``primary_key`` of the record on a hit, and when it raises or
+  says None. The user of scanned keys must ask ``primary_key`` of the record on a hit, and when it raises or
   differs, go on to the next record with that key.
 
 All other lines go to the parser, so a few odd ones do not slow the rest. Where all lines of a chunk are of one make,
@@ -88,7 +88,7 @@ def cut_lines(block: bytes) -> tuple[npt.NDArray[np.uint8], I64, I64]:
 
 @dataclass(frozen=True, slots=True)
 class KeyScan:
-    """The scan for one field name."""
+    """Finds the values of one field."""
 
     quoted: bytes
     escaped: re.Pattern[bytes]
@@ -104,7 +104,7 @@ class KeyScan:
         return self.located(block, parse)[0]
 
     def located(self, block: bytes, parse: Callable[[bytes], bytes | None]) -> tuple[list[bytes | None], I64]:
-        """Them, and where each line begins."""
+        """The values, and where each line begins."""
         keys: list[bytes | None] = []
         places = []
         at = 0

@@ -50,8 +50,6 @@ class ZeekLayout:
 
 
 class ZeekSide(SideReader):
-    """Reads one side of Zeek's TSV."""
-
     def __init__(
         self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
     ) -> None:
@@ -220,7 +218,7 @@ def _named(fields: list[bytes], index: int, layout: ZeekLayout, role: str, name:
 
 
 def _value(text: bytes, kind: bytes, layout: ZeekLayout) -> bytes | None:
-    """JSON; None when it is not UTF-8."""
+    """The value as JSON; None where it is not UTF-8."""
     of = _OF.fullmatch(kind)
     if of is None:
         return _scalar(text, kind, layout)

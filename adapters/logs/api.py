@@ -25,7 +25,7 @@ class LogPosition:
 
 
 class LogPart(NamedTuple):
-    """A part of a huge log, from one record's begin to another's, read beside the rest of it."""
+    """A part of a huge log, from one record's begin to another's, read separately from the rest of it."""
 
     unit: str
     """Its name; no log's identity."""
@@ -66,5 +66,5 @@ class Block:
 
     @property
     def unit(self) -> str:
-        """What is read on behind this block."""
+        """What is read on after this block."""
         return self.part or self.identity

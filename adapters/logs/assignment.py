@@ -1,6 +1,6 @@
 """The table of logs: how far each was read, and which file it is read from now.
 
-Only logs that something happened to are looked at: a change of one file costs nothing for the thousands beside it.
+Only logs that something happened to are looked at: a change of one file costs nothing for thousands of others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.files import CUT_SHORT, Files
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
-from photon.adapters.logs.tracked import TrackedFile, TrackedLog
+from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
 GRACE_SCANS = 3
 """Two files of one identity, or a compressed file cut short, are reported when so many scans saw them: a copy or
@@ -19,7 +19,7 @@ a compression may be in progress."""
 
 
 class Logs:
-    """All logs by identity."""
+    """All known logs by identity."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Logs:
         return log
 
     def disown(self, log: TrackedLog) -> None:
-        """Another worker may read it from now on."""
+        """Another worker may read the log from now on."""
         log.held = True
         log.marks.clear()
         self._sources.close(log.identity)
@@ -109,7 +109,7 @@ class Logs:
         self.count(log)
 
     def assign(self, log: TrackedLog, files: list[TrackedFile]) -> None:
-        """``files`` hold it."""
+        """Notes that ``files`` hold the log."""
         # A plain file before its compressed twin, but not before one that has more; the one followed already before a
         # newcomer; else the first by name.
         best = min(files, key=lambda f: (not f.longer, f.packed, f is not log.file, f.path))
@@ -125,7 +125,6 @@ class Logs:
         self.count(log)
 
     def count(self, log: TrackedLog) -> None:
-        """Brings the sum of bytes up to date."""
         now = 0 if log.file is None or log.file.gone or log.held else max(log.file.size, 0)
         self.known_bytes += now - log.counted
         log.counted = now
@@ -155,7 +154,7 @@ class Logs:
         )
 
     def tell_all_rivals(self) -> None:
-        """No later scan will explain them."""
+        """Reports all rivals: no later scan will explain them."""
         for log in self.all.values():
             for path in log.rivals:
                 self._tell_rival(log, path)
@@ -175,7 +174,7 @@ class Logs:
             self.leave(log)
 
     def leave(self, log: TrackedLog) -> None:
-        """Its file is no more, or not its own."""
+        """Notes that the log's file is gone, or is another log's."""
         self._sources.close(log.identity)
         self._orphans.discard(log.identity)
         log.file = None
@@ -211,7 +210,7 @@ class Logs:
         (self._cut.add if cut_short else self._cut.discard)(log.identity)
 
     def tell_cut_short(self) -> None:
-        """Once a scan."""
+        """Call it once a scan."""
         for identity in sorted(self._cut):
             log = self.all[identity]
             if log.cut_scans < 0 or log.file is None:

@@ -20,7 +20,7 @@ Enter = Callable[[str], None]
 """Told of each directory before it is listed ("": the log directory itself), and of each link to a file."""
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file as one scan saw it."""
 
     path: str  # relative to the log directory, '/' between the parts
@@ -31,10 +31,10 @@ class Found(NamedTuple):
     link: bool = False  # the path is a symbolic link to it
 
 
-class Seen(NamedTuple):
+class SeenFiles(NamedTuple):
     """What stands at some paths now."""
 
-    found: list[Found]
+    found: list[FoundFile]
     missing: list[str]
 
 
@@ -91,12 +91,12 @@ def check_directory(directory: Path) -> None:
 
 def discover(
     directory: Path, patterns: re.Pattern[str], problems: ProblemReporter, enter: Enter = _enter_nothing
-) -> list[Found]:
+) -> list[FoundFile]:
     """Regular files that match, sorted by path; hidden ones and ``*.tmp`` left out; one entry for each inode.
 
     Raises OSError when the directory itself cannot be listed.
     """
-    found: dict[tuple[int, int], Found] = {}
+    found: dict[tuple[int, int], FoundFile] = {}
     for path, entry in _walk(directory, "", problems, 0, enter):
         if not _is_log(path, patterns, problems):
             continue
@@ -110,12 +110,12 @@ def discover(
         link = entry.is_symlink()
         # A second name of one inode is no second log. A link (current -> app.log) gives way to the real name.
         if key not in found or link < found[key].link:
-            found[key] = Found(path, key, st.st_size, st.st_mtime_ns, st.st_nlink, link)
+            found[key] = FoundFile(path, key, st.st_size, st.st_mtime_ns, st.st_nlink, link)
     links = [each.path for each in found.values() if each.link]
     return sorted([each for each in found.values() if not each.link] + look_at_links(directory, links, enter))
 
 
-def look_at_links(directory: Path, links: Sequence[str], enter: Enter) -> list[Found]:
+def look_at_links(directory: Path, links: Sequence[str], enter: Enter) -> list[FoundFile]:
     """The files that these links lead to, seen after ``enter`` was told of them."""
     found = []
     for path in links:
@@ -125,7 +125,7 @@ def look_at_links(directory: Path, links: Sequence[str], enter: Enter) -> list[F
         except OSError:
             continue
         if stat.S_ISREG(st.st_mode):
-            found.append(Found(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink, True))
+            found.append(FoundFile(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink, True))
     return found
 
 
@@ -135,9 +135,9 @@ def look_at(
     problems: ProblemReporter,
     paths: Collection[str],
     enter: Enter = _enter_nothing,
-) -> Seen:
+) -> SeenFiles:
     """The logs at, or in a directory below, these paths. Raises OSError when one cannot be looked at."""
-    found: list[Found] = []
+    found: list[FoundFile] = []
     missing = []
     root = f"{directory}/"
     for path in sorted(paths):
@@ -156,13 +156,13 @@ def look_at(
             found += behind
             missing += [] if behind else [path]
         elif stat.S_ISREG(st.st_mode):
-            found.append(Found(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink))
-    return Seen(found, missing)
+            found.append(FoundFile(path, (st.st_dev, st.st_ino), st.st_size, st.st_mtime_ns, st.st_nlink))
+    return SeenFiles(found, missing)
 
 
 def _below(
     directory: Path, path: str, patterns: re.Pattern[str], problems: ProblemReporter, enter: Enter
-) -> Iterator[Found]:
+) -> Iterator[FoundFile]:
     if any(not _is_named(part, path, problems) for part in path.split("/")):
         return
     below = [name for name, _ in _walk(directory, path + "/", problems, path.count("/") + 1, enter)]

@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from photon.adapters.contract import Framing
-from photon.adapters.logs.discovery import Found
+from photon.adapters.logs.discovery import FoundFile
 from photon.adapters.logs.identity import HEAD_BYTES, Head, log_name, read_head
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
-from photon.adapters.logs.tracked import TrackedFile
-from photon.adapters.logs.unended import Rest, Writing, waits
+from photon.adapters.logs.tracked_logs import TrackedFile
+from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 
 CUT_SHORT = "the compressed stream ends in its middle"
 
 
 class Files:
-    """Takes over what scans find. ``changed`` is told the identity of each log that a change concerns."""
+    """Takes over what scans find. ``changed`` receives the identity of each log that a change concerns."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Files:
         has_header: bool,
         framing: Framing,
         changed: Callable[[str], None],
-        rest: Rest | None = None,
+        rest: RestRule | None = None,
     ) -> None:
         self._directory = directory
         self._rest = rest
@@ -46,19 +46,18 @@ class Files:
         self._unfinished: set[tuple[int, int]] = set()  # files whose first record is not complete
 
     def claims(self, identity: str) -> list[TrackedFile]:
-        """The files that hold this log, by path."""
         return sorted(self._claims.get(identity, {}).values(), key=lambda f: f.path)
 
     def at(self, path: str) -> TrackedFile | None:
-        """The file that the last scan saw there."""
+        """The file that the last scan saw at this path."""
         return self._paths.get(path)
 
     def known(self, key: tuple[int, int]) -> TrackedFile | None:
-        """The file of an inode."""
+        """The file with this inode."""
         return self._files.get(key)
 
-    def take_all(self, found: Sequence[Found]) -> None:
-        """These files are there and no others."""
+    def take_all(self, found: Sequence[FoundFile]) -> None:
+        """Replaces all known files by these."""
         seen = {each.key for each in found}
         for file in [file for key, file in self._files.items() if key not in seen]:
             self.gone(file)
@@ -69,7 +68,7 @@ class Files:
                 self.note(each)
 
     def gone(self, file: TrackedFile) -> None:
-        """It has no name any more."""
+        """Notes that the file has no name any more."""
         self._problems.gone(file.path)
         del self._files[file.key]
         if self._paths.get(file.path) is file:
@@ -78,8 +77,7 @@ class Files:
         self._unfinished.discard(file.key)
         self._claim(file, None)
 
-    def note(self, found: Found) -> None:
-        """Takes over what a scan saw of a file."""
+    def note(self, found: FoundFile) -> None:
         file = self._files.get(found.key)
         if file is None:
             file = self._files[found.key] = TrackedFile(found.path, found.key, forward=self._forward)

@@ -18,19 +18,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.alike import Alike
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.assignment import Logs
-from photon.adapters.logs.discovery import Found, Seen, check_directory, compile_patterns, discover, look_at
+from photon.adapters.logs.discovery import FoundFile, SeenFiles, check_directory, compile_patterns, discover, look_at
 from photon.adapters.logs.files import Files
 from photon.adapters.logs.identity import ALIKE_MARK
-from photon.adapters.logs.lag import WORST, Lag, lag_of_all, mark, read_of
+from photon.adapters.logs.lag import WORST, Lag, LogReading, lag_of_all, mark, read_of, readings_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import UNREAD, LogDirectoryError, Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reading import LogReader
-from photon.adapters.logs.readings import LogReading, readings_of
-from photon.adapters.logs.tracked import TrackedFile, TrackedLog
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.same_beginnings import Alike
+from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
+from photon.adapters.logs.unended_lines import RestRule
 
 TURN_BYTES = 16 << 20
 """After so much of one plain file the next one has its turn. Compressed files are read through: leaving one and
@@ -52,9 +51,9 @@ class Follower:
         report: Callable[[Problem], None] | None = None,
         enter: Callable[[str], None] = lambda path: None,
         held: bool = False,
-        rest: Rest | None = None,
+        rest: RestRule | None = None,
     ) -> None:
-        """``positions``: where each known log is read on. ``enter`` is told of each directory, before it is listed,
+        """``positions``: where each known log is read on. ``enter`` receives each directory, before it is listed,
         and of each link to a file (relative paths). ``held``: logs are read only once they are given with ``own``.
         ``rest``: when a last line without line end counts at the end (``poll``); None: always.
         Raises LogDirectoryError.
@@ -98,7 +97,7 @@ class Follower:
     # -- what the reader asks ------------------------------------------------------------------------------------
     @property
     def problems(self) -> Counter[ProblemKind]:
-        """How often what was wrong."""
+        """Counts of problems by kind."""
         return self._problems.counts
 
     @property
@@ -122,7 +121,6 @@ class Follower:
         return self._problems.unsolved(kinds)
 
     def positions(self) -> list[LogPosition]:
-        """How far each log was handed out."""
         return [log.position() for log in self._logs.all.values()]
 
     def path_of(self, identity: str) -> Path | None:
@@ -159,11 +157,11 @@ class Follower:
 
     # -- workers: who reads which log ------------------------------------------------------------------------------
     def in_sight(self) -> list[str]:
-        """Identities of the logs that are there, whoever reads them."""
+        """Identities of the logs that are there, whichever worker reads them."""
         return [log.identity for log in self._logs.all.values() if log.file is not None]
 
     def own(self, position: LogPosition) -> None:
-        """Reads this log, from there on."""
+        """Reads this log from the position on."""
         log = self._logs.own(position)
         if not log.is_done():
             mark(log)
@@ -184,7 +182,6 @@ class Follower:
         return True
 
     def close(self) -> None:
-        """Closes the files."""
         self._sources.close_all()
 
     # -- scan ------------------------------------------------------------------------------------------------------
@@ -232,10 +229,10 @@ class Follower:
             self._match()
         return True
 
-    def _one_name_each(self, seen: Seen) -> list[Found]:
+    def _one_name_each(self, seen: SeenFiles) -> list[FoundFile]:
         """A second name of a file is no other file: it keeps the name that it has, unless that is gone."""
         now = {each.path: each.key for each in seen.found}
-        taken: dict[tuple[int, int], Found] = {}
+        taken: dict[tuple[int, int], FoundFile] = {}
         for each in sorted(seen.found, key=lambda f: (f.link, f.path)):
             file = self._files.known(each.key)
             if file is not None and file.path not in seen.missing and now.get(file.path, each.key) == each.key:
@@ -244,7 +241,7 @@ class Follower:
         return list(taken.values())
 
     def _gone(
-        self, found: Sequence[Found], missing: Sequence[str], deleted: Collection[str]
+        self, found: Sequence[FoundFile], missing: Sequence[str], deleted: Collection[str]
     ) -> list[TrackedFile] | None:
         """Files that have no name any more; None where one may have another name."""
         keys = {each.key for each in found}

@@ -42,15 +42,15 @@ class ForwardBytes(ABC):
 
     @abstractmethod
     def damage(self) -> str:
-        """As in Source."""
+        pass
 
     @abstractmethod
     def cut_short(self) -> bool:
-        """As in Source."""
+        pass
 
     @abstractmethod
     def consumed(self) -> int:
-        """As in Source."""
+        pass
 
     def read(self, offset: int, length: int) -> bytes:
         """As in Source; a damaged stream ends where it cannot be inflated."""
@@ -73,8 +73,6 @@ class ForwardBytes(ABC):
 
 
 class ForwardSource(ForwardBytes):
-    """A compressed file."""
-
     def __init__(self, path: Path) -> None:
         self._fd, self.key = open_for_reading(path)
         self._restart(0)

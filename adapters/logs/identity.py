@@ -57,7 +57,7 @@ def _strip(name: str, suffix: re.Pattern[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a file's first bytes say."""
+    """The first bytes of a file."""
 
     identity: str  # 32 hex digits
     header: bytes  # without line end

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nlargest
 
-from photon.adapters.logs.tracked import TrackedLog
+from photon.adapters.logs.tracked_logs import TrackedLog
 
 MARKS_MAX = 16
 """So many moments of growth are remembered of a log that is behind."""
@@ -47,7 +47,7 @@ def read_of(log: TrackedLog) -> int:
 
 
 def mark(log: TrackedLog) -> None:
-    """A scan saw bytes that are not read yet."""
+    """Notes that a scan saw bytes that are not read yet."""
     file = log.file
     assert file is not None
     marks = log.marks
@@ -78,3 +78,30 @@ def lag_of_all(known: int, behind: Iterable[TrackedLog], worst: int = WORST) -> 
     oldest = min((lag.since_ns for lag in lags), default=None)
     shown = nlargest(worst, lags, key=lambda lag: (-lag.since_ns, lag.bytes, lag.path))
     return Lag(known, len(lags), sum(lag.bytes for lag in lags), oldest, tuple(shown))
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    identity: str
+    path: str
+    offset: int  # first byte not handed out yet, uncompressed
+    bytes_read: int  # of bytes_known
+    bytes_known: int  # on disk, as the last scan saw it; 0 without a file
+    present: bool  # it has a file
+    since_ns: int | None
+    """The oldest byte that was not read was written then or before; None: all is read that the last scan saw."""
+
+
+def reading_of(log: TrackedLog) -> LogReading:
+    file = log.file
+    if file is None or file.gone:
+        return LogReading(log.identity, log.path, log.resume_at(), 0, 0, False, None)
+    lag = None if log.is_done() else lag_of(log)
+    size = max(file.size, 0)
+    since_ns = None if lag is None else lag.since_ns
+    return LogReading(log.identity, log.path, log.resume_at(), min(read_of(log), size), size, True, since_ns)
+
+
+def readings_of(logs: Iterable[TrackedLog]) -> list[LogReading]:
+    """Readings of all logs, by path."""
+    return sorted(map(reading_of, logs), key=lambda each: (each.path, each.identity))

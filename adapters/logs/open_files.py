@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.framed import as_lines
+from photon.adapters.logs.framings import as_lines
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
-from photon.adapters.logs.tracked import TrackedFile, TrackedLog
+from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
 OPEN_FILES_MAX = 256
 IDLE_NS = 600 * 10**9
@@ -78,7 +78,6 @@ class OpenFiles:
         return None
 
     def close(self, identity: str) -> None:
-        """Closes a log's file, if it is open."""
         source = self._sources.pop(identity, None)
         if source is not None:
             source.close()
@@ -96,7 +95,6 @@ class OpenFiles:
                 self.close(log.identity)
 
     def close_all(self) -> None:
-        """Closes every file."""
         for source in self._sources.values():
             source.close()
         self._sources.clear()

@@ -89,10 +89,10 @@ class ProblemReporter:
         self._told.pop((kind, path), None)
 
     def gone(self, path: str) -> None:
-        """There is no file of this name any more."""
+        """Forgets problems of a file that no longer exists."""
         self.solved(ProblemKind.UNREADABLE, path)
         self.solved(ProblemKind.DAMAGED, path)
 
     def unsolved(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
-        """What still holds, of these kinds."""
+        """The problems of these kinds that still hold."""
         return [problem for problem in self._told.values() if problem.kind in kinds]

@@ -12,7 +12,7 @@ from photon.adapters.logs.zstd_source import ZstdSource
 
 
 class Source(Protocol):
-    """An open file."""
+    """An open log file."""
 
     key: tuple[int, int]  # device, inode
     compressed: bool
@@ -21,9 +21,7 @@ class Source(Protocol):
         """Up to ``length`` bytes from ``offset``; fewer only at the end of what is there now."""
         ...
 
-    def size(self) -> int:
-        """Bytes on disk now."""
-        ...
+    def size(self) -> int: ...
 
     def consumed(self) -> int:
         """Bytes on disk taken so far, for progress only; 0 where it is not known."""
@@ -52,7 +50,7 @@ def open_source(path: Path) -> Source:
 
 
 class PlainSource:
-    """A plain file; any offset at any time."""
+    """A plain file: any offset can be read at any time."""
 
     compressed = False
 

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from photon.adapters.contract import Framing
-from photon.adapters.logs.alike import Alike
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
-from photon.adapters.logs.framed import Lines, headed_blocks
 from photon.adapters.logs.framing import Framed, Piece, frame
+from photon.adapters.logs.framings import Lines, headed_blocks
 from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
-from photon.adapters.logs.tracked import FINISHED, TrackedFile, TrackedLog
+from photon.adapters.logs.same_beginnings import Alike
+from photon.adapters.logs.tracked_logs import FINISHED, TrackedFile, TrackedLog
 
 BLOCK_BYTES = 1 << 20
 """Bytes read at a time; a block is at most this, or one record where that is longer."""
@@ -43,7 +43,7 @@ class ReadBytes:
 
 
 class LogReader:
-    """Reads logs from the files that ``Logs`` gave them. ``ready`` is told of logs that got another file."""
+    """Reads logs from the files that ``Logs`` gave them. ``ready`` receives logs that got another file."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class LogReader:
 
     @staticmethod
     def _waits(framed: Framed, log: TrackedLog, data: bytes) -> bool:
-        """Whether a last record is not whole."""
+        """Whether a last record is incomplete."""
         return framed.long is not None or framed.next < log.next + len(data)
 
     def _checked(self, log: TrackedLog, source: Source) -> tuple[ReadBytes | None, bool]:

@@ -1,8 +1,8 @@
 """A follower of some logs of a directory, and of parts of huge ones, as a worker among several has them.
 
-A *part* is a stretch of a plain log between the begins of two records, read beside the rest of the log, which is
-read on from behind its last part. Where the log's bytes are no longer what they were, its parts are lost: whoever
-reads the log itself finds that out as well, and reads it from its start.
+A *part* is a stretch of a plain log between the begins of two records, read separately from the rest of the log,
+which is read on from the end of its last part. Where the log's bytes are no longer what they were, its parts are
+lost: whoever reads the log itself finds that out as well, and reads it from its start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from photon.adapters.logs.identity import PROOF_BYTES, proof_of
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.reading import BLOCK_BYTES, ReadBytes
-from photon.adapters.logs.tracked import TrackedLog
+from photon.adapters.logs.tracked_logs import TrackedLog
 
 LOOK_BYTES = 1 << 16
 """Read at a time to find a record's begin."""
@@ -30,7 +30,7 @@ LOOK_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class _Reading:
-    """A part that is read here."""
+    """A part that this worker reads."""
 
     part: LogPart
     next: int
@@ -67,12 +67,12 @@ class SharedFollower(Follower):
 
     # -- what is read here -----------------------------------------------------------------------------------------
     def own_part(self, part: LogPart) -> None:
-        """Reads this part, from its offset on."""
+        """Reads this part from its offset on."""
         self._parts[part.unit] = _Reading(part, part.offset, part.proof)
         self._next_parts.append(part.unit)
 
     def disown_part(self, unit: str) -> None:
-        """No more of this part is read here."""
+        """Stops reading this part."""
         reading = self._parts.pop(unit, None)
         if reading is not None:
             reading.close()
@@ -96,11 +96,11 @@ class SharedFollower(Follower):
             self._match()  # at once: no log may be read from a file that is known to hold another one
 
     def caught_up(self) -> bool:
-        """As in Follower; with all parts."""
+        """As Follower.caught_up, parts included."""
         return not self._next_parts and super().caught_up()
 
     def backlog(self) -> tuple[int, int]:
-        """As in Follower; with all parts."""
+        """As Follower.backlog, parts included."""
         read, known = super().backlog()
         for reading in self._parts.values():
             known += reading.part.end - reading.part.begin
@@ -108,7 +108,6 @@ class SharedFollower(Follower):
         return read, known
 
     def close(self) -> None:
-        """Closes the files."""
         for reading in self._parts.values():
             reading.close()
         super().close()

@@ -16,8 +16,8 @@ from photon.adapters.logs.api import Block
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
 from photon.adapters.logs.files import CUT_SHORT
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.framed import Lines, as_lines
 from photon.adapters.logs.framing import LongRecord, Piece, frame
+from photon.adapters.logs.framings import Lines, as_lines
 from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source

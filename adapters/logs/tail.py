@@ -33,7 +33,7 @@ CHANGED_S = 0.005
 CHANGED_SHARE = 0.25
 """Looking at what changed takes at most this share of the time."""
 IDLE_S = 0.1
-"""With notification: it is asked so often even when nothing woke us."""
+"""With notification: the directory is polled so often even without a wake-up."""
 WHOLE_S = 30.0
 """With notification: between two scans of the whole directory."""
 WHOLE_SHARE = 0.005
@@ -52,7 +52,7 @@ class Tail:
         scan_s: float = SCAN_S,
         idle_s: float = IDLE_S,
     ) -> None:
-        """The caller closes the follower; ``close`` the watcher. ``report`` is told when it has failed."""
+        """The caller closes the follower; ``close`` the watcher. ``report`` receives its failure."""
         self.follower = follower
         self._watcher = watcher
         self._monotonic = monotonic
@@ -67,7 +67,7 @@ class Tail:
 
     @property
     def native(self) -> bool:
-        """Changes are notified of."""
+        """Whether the system notifies of changes."""
         return self._watcher is not None
 
     # -- when ------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Tail:
         self._listen()
 
     def _look(self, now: float) -> bool:
-        """True: the whole directory was scanned."""
+        """True: it scanned the whole directory."""
         watcher = self._watcher
         if watcher is None:
             self.follower.scan()
@@ -121,7 +121,7 @@ class Tail:
         self._listen()
 
     def detach(self) -> None:
-        """No more wake-ups."""
+        """Stops wake-ups."""
         if self._loop is not None and self._watcher is not None and self._listening:
             self._loop.remove_reader(self._watcher.fileno())
         self._loop, self._listening = None, False
@@ -158,31 +158,24 @@ class Tail:
             self._watcher.close()
             self._watcher = None
 
-    # -- what is asked of the follower -----------------------------------------------------------------------------
+    # -- forwards to the follower -----------------------------------------------------------------------------
     def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]:
-        """See Follower."""
         return self.follower.poll(max_bytes, final=final)
 
     def caught_up(self) -> bool:
-        """See Follower."""
         return self.follower.caught_up()
 
     def positions(self) -> list[LogPosition]:
-        """See Follower."""
         return self.follower.positions()
 
     def path_of(self, identity: str) -> Path | None:
-        """See Follower."""
         return self.follower.path_of(identity)
 
     def backlog(self) -> tuple[int, int]:
-        """See Follower."""
         return self.follower.backlog()
 
     def unread(self, kinds: Sequence[ProblemKind]) -> list[Problem]:
-        """See Follower."""
         return self.follower.unread(kinds)
 
     def lag(self) -> Lag:
-        """See Follower."""
         return self.follower.lag()

@@ -53,7 +53,7 @@ class VarintSource(ForwardBytes):
         self._buffer = bytearray()
 
     def _position(self) -> int:
-        """Of the next byte of the messages."""
+        """Offset of the next byte of the messages."""
         return self._taken - len(self._waiting) + self._at
 
     def _fill(self, count: int) -> bool:

@@ -13,8 +13,6 @@ from photon.adapters.logs.mounts import is_network, read_type
 
 
 class Watch(enum.StrEnum):
-    """How changes are noticed."""
-
     AUTO = "auto"
     """By notification; on a network file system, where it says nothing of other machines, by polling."""
     NATIVE = "native"
@@ -36,7 +34,7 @@ class Watcher(Protocol):
     """Why it no longer notices everything, one line; empty while it does. It is to be closed then."""
 
     def begin(self) -> None:
-        """Everything will be entered again now."""
+        """A new pass begins: every directory will be entered again."""
         ...
 
     def end(self) -> None:
@@ -59,7 +57,7 @@ class Watcher(Protocol):
 
 
 def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -> Watcher | None:
-    """None: the directory has to be polled. ``report`` is told one line where that is not what was to be expected.
+    """None: the directory has to be polled. ``report`` receives a line where that is unexpected.
 
     Raises LogDirectoryError.
     """
@@ -76,7 +74,7 @@ def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -
         return InotifyWatcher(directory, foreign=is_network if watch is Watch.AUTO else lambda kind: False)
     except OSError as err:
         report(
-            f"{directory}: no notification of changes can be had ({err.strerror}), so it is polled; "
+            f"{directory}: the system does not notify of changes ({err.strerror}), so it is polled; "
             "raise the sysctl fs.inotify.max_user_instances"
         )
         return None
@@ -84,7 +82,7 @@ def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -
 
 @contextmanager
 def watching(directory: Path, watch: Watch, report: Callable[[str], None]) -> Iterator[Watcher | None]:
-    """As ``open_watcher``; closed at the end."""
+    """``open_watcher`` as a context manager."""
     watcher = open_watcher(directory, watch, report)
     try:
         yield watcher

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from photon.adapters.logs.framing import Piece
 
 HEADER_BYTES_MAX = 1 << 18
-"""A header that grows longer begins anew: it is none of Zeek's."""
+"""A header that grows longer is dropped: Zeek writes no such header."""
 _HEADER_LINES = re.compile(rb"(?:#[^\n]*+\n)++")
 _KEPT = (b"#fields", b"#types", b"#set_separator", b"#empty_field", b"#unset_field")
 
@@ -82,7 +82,7 @@ class HeaderScan:
         self._line = b""  # a header line that is not whole yet
 
     def feed(self, data: bytes) -> None:
-        """The next bytes of the log."""
+        """Scans the next bytes of the log."""
         self.at += len(data)
         data = self._line + data
         if not self._line and not self._begins:  # the rest of a record

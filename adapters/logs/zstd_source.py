@@ -39,7 +39,7 @@ class NotZstd(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What a frame says of itself. ``skip``: bytes of a skippable frame's content; -1 for a frame of data."""
+    """A frame's header. ``skip``: bytes of a skippable frame's content; -1 for a frame of data."""
 
     length: int  # of the header itself
     skip: int = -1

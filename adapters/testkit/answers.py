@@ -18,7 +18,7 @@ Pair = tuple[Sample, Sample]
 
 
 def place(side: str, sample: Sample) -> str:
-    """Names a record for a person."""
+    """The place of a record, for people."""
     return f"{side} {sample.file.path} line {sample.line}"
 
 
@@ -69,7 +69,7 @@ def answers(adapter: Adapter, samples: Samples, *, backwards: bool = False) -> A
     found: Answers = {}
     for what, question in asks:
         given = asked(adapter, question)
-        if isinstance(given, ForeignHeader):  # a difference is told of the part that differs
+        if isinstance(given, ForeignHeader):  # report only the part that differs
             found |= {f"{what}.{name}": repr(value) for name, value in given._asdict().items()}
         else:
             found[what] = given.reason if isinstance(given, Fault) else repr(given)
@@ -119,7 +119,7 @@ def joining_fault(adapter: Adapter, pair: Pair) -> str:
 
 
 def result_fault(result: object) -> str:
-    """Of what ``join`` gave."""
+    """What is wrong with an answer of ``join``; None: nothing."""
     if isinstance(result, Joined):
         return joined_fault(result) or ""
     return "" if isinstance(result, Filtered) else f"join gave a {type(result).__name__}, not Joined or Filtered"

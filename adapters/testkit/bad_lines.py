@@ -100,7 +100,7 @@ def _asked_for(
 
 def _made_up(record: bytes, header: object) -> str:
     if (record == b"" or record in RUBBISH) and isinstance(header, ForeignHeader):
-        return "a header was found where there is none; raise BadRecord(reason)"
+        return "a header was found in a line without one; raise BadRecord(reason)"
     return ""
 
 

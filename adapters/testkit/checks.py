@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from photon.adapters.containment import Fault
+from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import API_SPOKEN, API_VERSION, Adapter, BadRecord, ForeignHeader, LogFile, Pair, Pairs
 from photon.adapters.testkit.answers import (
     answers,
@@ -21,10 +23,16 @@ from photon.adapters.testkit.answers import (
     reading_fault,
 )
 from photon.adapters.testkit.bad_lines import bad_line_findings
-from photon.adapters.testkit.elsewhere import NotThere, answers_elsewhere, made_again
+from photon.adapters.testkit.other_process import NotThere, answers_elsewhere, made_again
 from photon.adapters.testkit.samples import Sample, Samples
-from photon.adapters.testkit.speed import SLOWEST_PER_S, Speed, speed_findings, speeds
 
+RECORDS = 2000
+"""Each method is timed over so many records at least; the samples are taken again and again."""
+SLOWEST_PER_S = 1000.0
+"""The bound, and generous: Photon's own formats read several hundred thousand a second."""
+
+Clock = Callable[[], float]
+"""Seconds; the default counts what this thread computes, so that a busy machine makes no difference."""
 Check = Callable[[Adapter, Samples], list[str]]
 FINDINGS_MAX = 20
 """Of one check; the rest is counted."""
@@ -32,6 +40,55 @@ LOCAL_TIME = (
     "is a time read in the zone of the machine, which is another in another datacentre? Say which zone the logs "
     'mean, as in datetime.strptime(…).replace(tzinfo=ZoneInfo("Europe/Berlin"))'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One method. ``per_s``: records a second of one core."""
+
+    method: str
+    per_s: float
+
+
+def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) -> list[Speed]:
+    """Of what a running join calls. Without samples of a side its methods are left out."""
+    found: list[Speed] = []
+    for group in by_file(samples.primary)[:1]:
+        block, file = b"".join(each.record + b"\n" for each in group), group[0].file
+        found.append(_timed(adapter, "primary_keys", len(group), partial(adapter.primary_keys, block, file), clock))
+    for group in by_file(samples.foreign)[:1]:
+        records, file = [each.record for each in group], group[0].file
+        method = "header_columns" if adapter.defines("header_columns") else "foreign_headers"
+        found.append(_timed(adapter, method, len(group), partial(getattr(adapter, method), records, file), clock))
+    together = pairs(adapter, samples)
+    if together:
+
+        def join() -> None:
+            for foreign, primary in together:
+                with suppress(BadRecord):  # an answer too
+                    adapter.join(foreign.record, foreign.file, primary.record, primary.file)
+
+        found.append(_timed(adapter, "join", len(together), join, clock))
+    return found
+
+
+def speed_findings(measured: list[Speed], slowest_per_s: float = SLOWEST_PER_S) -> list[str]:
+    """One line for each method below the bound."""
+    return [
+        f"{each.method}: {each.per_s:,.0f} records/s, fewer than {slowest_per_s:,.0f}"
+        for each in measured
+        if each.per_s < slowest_per_s
+    ]
+
+
+def _timed(adapter: Adapter, method: str, records: int, call: Callable[[], object], clock: Clock) -> Speed:
+    done, began = 0, clock()
+    guard = Guard(adapter)
+    while done < RECORDS:
+        if isinstance(guard.many(call), Fault):
+            return Speed(method, 0.0)
+        done += records
+    return Speed(method, done / max(clock() - began, 1e-9))
 
 
 def check_version(adapter: Adapter, samples: Samples) -> list[str]:

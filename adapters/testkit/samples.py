@@ -8,7 +8,7 @@ from pathlib import Path
 
 from photon.adapters.contract import Adapter, AdapterError, Framing, LogFile
 from photon.adapters.formats.delimited import LINE_END_MARK
-from photon.adapters.logs.framed import headed_pieces, open_anywhere
+from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, read_head
 
 RECORDS = 200

@@ -37,16 +37,16 @@ from photon.demo.generator import Disorder, Generator, Line
 from photon.demo.write_logs import write
 from photon.embedded.ports import free_ports
 from photon.embedded.supervisor import Service, Supervisor
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MappedBlock, MapTotals
+from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
-from photon.eventstore.located import Located
-from photon.eventstore.primary_reader import PrimaryReader, Warmed
+from photon.eventstore.primary_reader import BlockCache, PrimaryReader
 
 SIDE = {"format": "jsonl", "key": "query_id"}
 FOREIGN = SIDE | {"id": "click_id", "time": {"field": "time_us", "unit": "us"}}
@@ -95,7 +95,7 @@ class NoMap:
         return MapTotals(events=1)
 
 
-def read_all(logs: Path, cache: Warmed, file_map: Any) -> None:
+def read_all(logs: Path, cache: BlockCache, file_map: Any) -> None:
     """Follower and primary reader to the end of the logs."""
     follower = Follower(logs, has_header=False, max_record=1 << 20, positions=[])
     reader = PrimaryReader(follower, adapter(), cache, file_map, SystemClock(), once=True)
@@ -199,7 +199,7 @@ async def look_ups(cache: CacheNodes, keys: Sequence[bytes]) -> tuple[int, int, 
         for hashes in mine:
             asked = cache.ask(hashes)
             await asked.complete()
-            found += len(np.unique(Located.concat(asked.located()).rows))
+            found += len(np.unique(FoundRecords.concat(asked.located()).rows))
 
     wall, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*(ask(batches[i::UNDER_WAY]) for i in range(UNDER_WAY)))
@@ -252,8 +252,8 @@ async def replay(engine: EventStoreEngine, lines: Sequence[Line], log: Path) -> 
             while (await engine.progress()).bytes_read < written:  # noqa: ASYNC110 -- of a thread
                 await asyncio.sleep(0.002)
             answers = (await engine.look_up(waiting, [1 << 62] * len(waiting))).answers
-            found += answers.count(Found.FOUND)
-            waiting = [key for key, answer in zip(waiting, answers, strict=True) if answer is not Found.FOUND]
+            found += answers.count(LookUpCode.FOUND)
+            waiting = [key for key, answer in zip(waiting, answers, strict=True) if answer is not LookUpCode.FOUND]
     return found
 
 
@@ -276,11 +276,11 @@ async def backlog_ratio(root: Path, clicks: int, cache_bytes: int) -> dict[str, 
         waiting += keys[at : at + BATCH]
         at += BATCH
         answers = (await engine.look_up(waiting, [1 << 62] * len(waiting))).answers
-        found += answers.count(Found.FOUND)
-        waiting = [key for key, answer in zip(waiting, answers, strict=True) if answer is not Found.FOUND]
+        found += answers.count(LookUpCode.FOUND)
+        waiting = [key for key, answer in zip(waiting, answers, strict=True) if answer is not LookUpCode.FOUND]
         if len(waiting) > BATCH:  # ahead of the reader, as a dispatcher would not be for long
             await asyncio.sleep(0.01)
-    found += (await engine.look_up(waiting, [0] * len(waiting))).answers.count(Found.FOUND)
+    found += (await engine.look_up(waiting, [0] * len(waiting))).answers.count(LookUpCode.FOUND)
     counts, progress = engine.cache_counts(), await engine.progress()
     await engine.close()
     return {

@@ -30,13 +30,13 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MapKind
+from photon.eventstore.file_map_backends import HBaseTable
 from photon.eventstore.hbase.admin import make_table
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.log_reads import READ_THREADS, LogReads
-from photon.eventstore.maps import HBaseTable
 
 LOGS = 4
 PROCESSES = 8
@@ -126,9 +126,9 @@ async def measured(
         keys += len(batch)
         while batch:  # what a busy machine does not inflate in time is asked for again, as a joiner does
             answers = (await engine.look_up(batch, [NEVER_NS] * len(batch))).answers
-            if not set(answers) <= {Found.FOUND, Found.UNAVAILABLE}:
+            if not set(answers) <= {LookUpCode.FOUND, LookUpCode.UNAVAILABLE}:
                 raise SystemExit(f"answers {set(answers)}: not a benchmark")
-            batch = [key for key, answer in zip(batch, answers, strict=True) if answer is Found.UNAVAILABLE]
+            batch = [key for key, answer in zip(batch, answers, strict=True) if answer is LookUpCode.UNAVAILABLE]
     wall, used = time.monotonic() - began, cpu_s() - cpu
     after = await engine.progress()
     return keys, used, wall, (after.log_bytes - before.log_bytes) / keys

@@ -22,7 +22,7 @@ from photon.batch.records import PrimaryRecord, Records
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found, Progress
+from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import Answer, Digester, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import Outcome
@@ -62,7 +62,7 @@ class DictStore:
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         found = self._all.take(np.array([self._number[key] for key in keys]))
-        return EventLookUps(bytes([Found.FOUND]) * len(keys), found)
+        return EventLookUps(bytes([LookUpCode.FOUND]) * len(keys), found)
 
     async def progress(self) -> Progress:
         return Progress(0)

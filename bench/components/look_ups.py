@@ -22,7 +22,7 @@ from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
 from photon.eventstore.logs_store import LogsEventStore
@@ -58,7 +58,7 @@ def ask(store: TieredEventStore, requests: Sequence[bytes]) -> None:
         keys, as_of = columns.asked(pb.EventLookUpRequest.FromString(request))
         reply = columns.reply(store.look_up(keys, as_of)).SerializeToString()
         found = columns.answered(pb.EventLookUpReply.FromString(reply), len(keys))
-        assert set(found.codes) == {Found.FOUND}, "or nothing was measured"
+        assert set(found.codes) == {LookUpCode.FOUND}, "or nothing was measured"
 
 
 def main() -> None:

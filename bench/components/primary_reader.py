@@ -15,7 +15,7 @@ from pathlib import Path
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from tests.unit.eventstore.helpers import LineAdapter
 
@@ -53,7 +53,7 @@ async def measured(base: Path, logs: int, seconds: float) -> None:
         for number in range(LINES):
             written = time.monotonic()
             file.write(b"new%d,1\n" % number)
-            while (await engine.look_up([b"new%d" % number], [0])).answers != [Found.FOUND]:  # noqa: ASYNC110
+            while (await engine.look_up([b"new%d" % number], [0])).answers != [LookUpCode.FOUND]:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
             took.append((time.monotonic() - written) * 1e3)
             await asyncio.sleep(PAUSE_S)

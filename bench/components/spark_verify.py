@@ -95,7 +95,7 @@ def child(root: Path) -> None:
     """Verifies one set; the parent measures."""
     from photon.spark import exports, schemas
     from photon.spark.session import session
-    from photon.spark.verify.run import Task, run
+    from photon.spark.verify.run import VerifyTask, run
 
     def entries(spark: Any, source: RegistrySource) -> Any:
         found = spark.read.parquet(Path(source.directory).as_uri())
@@ -110,7 +110,7 @@ def child(root: Path) -> None:
         [OutputSource(datacentre="east", output=str(root / "output"), state=str(root / "state"))],
     )
     begin = 1_760_000_000 // 3600
-    task = Task(
+    task = VerifyTask(
         sources, "f" * 32, begin, begin + 24 * 14, MADE_AT, registry=RegistrySource(directory=str(root / "entries"))
     )
     spark = session("bench", master="local[2]", settings={"spark.ui.enabled": "false", "spark.local.dir": str(root)})

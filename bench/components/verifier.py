@@ -31,8 +31,8 @@ from photon.verifier.alarms import AlarmLog
 from photon.verifier.checker import Checker
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_work import LineFindings
-from photon.verifier.source_logs import Side
-from photon.verifier.sources import Sources
+from photon.verifier.source_finder import SourceFinder
+from photon.verifier.source_logs import SourceSide
 from photon.verifier.verifier import Verifier
 from tests.lines import joined_lines
 from tests.unit.verifier.logs import Event, Record
@@ -111,8 +111,8 @@ def clearing(state: Path, output: Path) -> None:
 def checking(base: Path, state: Path, output: Path) -> None:
     """Every slice, one after the other."""
     adapter = ConfiguredAdapter({"foreign": FOREIGN, "primary": SIDE})
-    foreign, primary = (Side(base / name, ("**/*",), LINES, False, 1 << 20) for name in ("clicks", "queries"))
-    sources = Sources(RealDisk(), base, adapter, foreign, primary, patience_ns=None)
+    foreign, primary = (SourceSide(base / name, ("**/*",), LINES, False, 1 << 20) for name in ("clicks", "queries"))
+    sources = SourceFinder(RealDisk(), base, adapter, foreign, primary, patience_ns=None)
     checker = Checker(RealDisk(), state, output, sources)
     while (done := checker.step(time.time_ns())) is not None:
         assert not done.found, done.found

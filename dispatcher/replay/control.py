@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.finding import find_logs
+from photon.adapters.logs.log_finder import find_logs
 from photon.dispatcher.database import SCHEMA_VERSION, Transaction, opened
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay import requests as r

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
-from photon.adapters.logs.finding import LogFound, find_logs
-from photon.adapters.logs.framed import headed_pieces, open_anywhere
+from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, read_head
+from photon.adapters.logs.log_finder import LogFound, find_logs
 from photon.adapters.logs.reader import Source
 from photon.dispatcher.replay.coverage import Chunk
 

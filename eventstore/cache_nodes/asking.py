@@ -12,10 +12,10 @@ from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.feeder import OPTIONS
-from photon.eventstore.cache_nodes.pace import Pace
+from photon.eventstore.cache_nodes.node_health import NodeHealth
 from photon.eventstore.cache_nodes.wire import HASHES_MAX, NodeCounts
+from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import I64, U64
-from photon.eventstore.located import NONE_LOCATED, Located
 
 FIND_TIMEOUT_SECONDS = 1.0
 """A node that has not answered by then has failed; the logs were asked long before."""
@@ -34,7 +34,7 @@ class NodeAsker:
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = wire.CACHE.stub(self._channel)
         self._in_flight = 0
-        self.pace = Pace()
+        self.pace = NodeHealth()
         self.error = ""
         """Why the last request failed; "" when it did not."""
 
@@ -42,7 +42,7 @@ class NodeAsker:
         """Whether a look-up may be sent now."""
         return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())
 
-    async def find(self, hashes: U64, rows: I64) -> Located:
+    async def find(self, hashes: U64, rows: I64) -> FoundRecords:
         """What the node has under these hashes, in the asker's rows. Nothing when it fails: the logs answer."""
         began = self._monotonic()
         self._in_flight += 1
@@ -51,7 +51,7 @@ class NodeAsker:
             located = wire.located(await self._stub.Find(question, timeout=FIND_TIMEOUT_SECONDS), rows)
         except (grpc.aio.AioRpcError, WireError) as err:
             self._failed(err)
-            return NONE_LOCATED
+            return NO_RECORDS
         finally:
             self._in_flight -= 1
         self.pace.answered(self._monotonic() - began)
@@ -89,7 +89,7 @@ class Asked:
             return True
         return not (await asyncio.wait(self._tasks, timeout=timeout))[1]
 
-    def located(self) -> list[Located]:
+    def located(self) -> list[FoundRecords]:
         """What each node that has answered has found."""
         return [task.result() for task in self._tasks if task.done() and not task.cancelled()]
 

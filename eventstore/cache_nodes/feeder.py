@@ -1,24 +1,178 @@
-"""Feeds one cache node: a thread with a queue and a connection of its own."""
+"""Feeds cache nodes: splits a block by owner (by columns, nothing is parsed), queues, and sends from a thread per
+node.
+
+A queue is bounded in bytes; when a node falls behind, the newest pieces stay.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from typing import cast
 
 import grpc
+import numpy as np
 
+from photon.adapters.contract import LogFile
+from photon.config.hash_ring import HashRing
 from photon.config.rpc import back_off
 from photon.config.tls import Towards, open_blocking_channel
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.feed_queue import FeedQueue
-from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, Piece
+from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, SEGMENTS_MAX, Piece, piece
+from photon.eventstore.index import I64, U64
 
+QUEUE_BYTES_MAX = 32 << 20
+BATCH_BYTES = 4 << 20
+"""Taken at a time, or one piece."""
+PATIENCE_SECONDS = 1.0
+"""The reader waits so long for a node that takes nothing; from then on until it takes something again, not at all."""
+WAIT_SHARE = 0.1
+"""Of all time, beyond PATIENCE_SECONDS, the reader waits no more than this for a node that is slow."""
 FEED_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 FOR_GOOD = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 """Refusals that the same pieces would meet again."""
 OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
+
+
+def split_by_owner(
+    ring: HashRing, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64
+) -> Iterator[tuple[str, Piece]]:
+    """(node, its records) of a block: ``hashes[i]`` (ascending) is the key's of the record that begins at
+    ``data[starts[i]]``. Records keep their order; what stands between them (lines without a key) goes with the record
+    before, or is left out."""
+    if not len(hashes):
+        return
+    offsets = starts.astype(np.uint64) + np.uint64(offset)
+    if len(ring) == 1:
+        yield ring.nodes[0], piece(identity, file, (data,), hashes, starts, offsets)
+        return
+    owners = ring.owners(hashes)
+    order = np.argsort(starts)  # record j of the block, in the order of its places, is hashes[order[j]]
+    begins = starts[order]
+    by_place = owners[order]
+    lengths = np.diff(begins, append=len(data))
+    # Neighbours with one owner are cut out together.
+    first = np.flatnonzero(np.concatenate(([True], by_place[1:] != by_place[:-1])))
+    cuts = [*begins[first].tolist(), len(data)]
+    parts = list(map(data.__getitem__, map(slice, cuts, cuts[1:])))
+    owners_of_parts = by_place[first]
+    new_starts = np.empty(len(order), dtype=np.uint32)  # of hashes[i], in its owner's data
+    for owner, name in enumerate(ring.nodes):
+        mine = np.flatnonzero(by_place == owner)
+        if not len(mine):
+            continue
+        its = lengths[mine]
+        new_starts[order[mine]] = np.cumsum(its) - its
+        rows = np.flatnonzero(owners == owner)  # ascending hashes
+        its_parts = list(compress(parts, (owners_of_parts == owner).tolist()))
+        yield name, piece(identity, file, its_parts, hashes[rows], new_starts[rows], offsets[rows])
+
+
+class FeedQueue:
+    """One thread puts, one takes.
+
+    A node that is a little slower than the reader slows the reader down, by WAIT_SHARE at most; one that is slower
+    still, or away, loses the oldest pieces, so that it finds the newest QUEUE_BYTES_MAX. One that takes nothing costs
+    the reader PATIENCE_SECONDS once.
+    """
+
+    def __init__(
+        self,
+        bytes_max: int = QUEUE_BYTES_MAX,
+        patience_s: float = PATIENCE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bytes_max = bytes_max
+        self._patience_s = patience_s
+        self._monotonic = monotonic
+        self._credit_s = patience_s  # that the reader may wait now
+        self._credit_at = monotonic()
+        self._pieces: deque[Piece] = deque()
+        self._changed = threading.Condition()
+        self._away = self._closed = False
+        self.bytes = 0
+        self.dropped_bytes = 0
+        """Of pieces that the node was never given."""
+
+    def put(self, piece: Piece) -> None:
+        """Adds a piece; see the class for what happens when there is no room."""
+        with self._changed:
+            if self._over(piece) and not self._away:
+                self._wait_for_room(piece)
+            while self._pieces and self._over(piece):
+                self._drop(self._pieces.popleft())
+            if self._closed or piece.size > self._bytes_max:
+                self.dropped_bytes += piece.data_bytes
+                return
+            self._pieces.append(piece)
+            self.bytes += piece.size
+            self._changed.notify_all()
+
+    def _wait_for_room(self, piece: Piece) -> None:
+        began = self._monotonic()
+        self._credit_s = min(self._patience_s, self._credit_s + WAIT_SHARE * (began - self._credit_at))
+        in_time = self._changed.wait_for(lambda: self._away or not self._over(piece), max(0.0, self._credit_s))
+        self._credit_at = self._monotonic()
+        if in_time:
+            self._credit_s -= self._credit_at - began
+        else:
+            self._away = True
+            self._credit_s = 0.0
+
+    def take(self) -> Sequence[Piece]:
+        """The oldest pieces; waits for one. Empty: closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pieces or self._closed)
+            batch: list[Piece] = []
+            size = 0
+            while self._pieces and not self._closed and len(batch) < SEGMENTS_MAX:
+                if batch and size + self._pieces[0].size > BATCH_BYTES:
+                    break
+                piece = self._pieces.popleft()
+                size += piece.size
+                batch.append(piece)
+            self.bytes -= size
+            self._changed.notify_all()
+            return batch
+
+    def away(self, away: bool) -> None:
+        """Says whether the node is unreachable."""
+        with self._changed:
+            self._away = away
+            self._changed.notify_all()
+
+    def lost(self, pieces: Sequence[Piece]) -> None:
+        """Counts pieces that were taken and never reached the node."""
+        with self._changed:
+            self.dropped_bytes += sum(piece.data_bytes for piece in pieces)
+
+    def rest(self, seconds: float) -> None:
+        """Sleeps ``seconds``, or until the queue is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, seconds)
+
+    def close(self) -> None:
+        """Drops what is queued; ``take`` then returns nothing."""
+        with self._changed:
+            self._closed = True
+            while self._pieces:
+                self._drop(self._pieces.popleft())
+            self._changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _over(self, piece: Piece) -> bool:
+        return not self._closed and self.bytes + piece.size > self._bytes_max
+
+    def _drop(self, piece: Piece) -> None:
+        self.bytes -= piece.size
+        self.dropped_bytes += piece.data_bytes
 
 
 class Feeder:
@@ -37,7 +191,7 @@ class Feeder:
         self._thread.start()
 
     def put(self, piece: Piece) -> None:
-        """From the reader's thread; see FeedQueue.put."""
+        """Called by the reader's thread; may wait as FeedQueue.put does."""
         if piece.size > FEED_BYTES_MAX:
             self.queue.lost([piece])
         else:
@@ -70,9 +224,9 @@ class Feeder:
         self.queue.lost(pieces)
 
     def close(self) -> None:
-        """Forgets what waits. The thread ends after the feed that is under way, FEED_TIMEOUT_SECONDS at most."""
+        """Drops what is queued. The thread ends after the feed under way, FEED_TIMEOUT_SECONDS at most."""
         self.queue.close()
 
     def join(self) -> None:
-        """Waits for the thread. After close."""
+        """Waits for the thread; call it after ``close``."""
         self._thread.join()

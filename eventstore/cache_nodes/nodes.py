@@ -1,4 +1,4 @@
-"""The cache nodes of one join: which there are, what each is fed, and which is asked for a key.
+"""The cache nodes of one join: which there are, what each is fed, and which one has a key.
 
 The ring is replaced as a whole when the configuration changes. Keys that have another owner than before are asked of
 both for PREVIOUS_SECONDS: the one before still has what it was fed, so a ring that grows stays warm.
@@ -17,8 +17,7 @@ from photon.config.hash_ring import HashRing
 from photon.config.tls import Towards
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.cache_nodes.asking import Asked, NodeAsker
-from photon.eventstore.cache_nodes.feeder import Feeder
-from photon.eventstore.cache_nodes.split import split
+from photon.eventstore.cache_nodes.feeder import Feeder, split_by_owner
 from photon.eventstore.cache_nodes.wire import NodeCounts
 from photon.eventstore.index import I64, U64
 
@@ -51,19 +50,16 @@ class FedCache:
         self._nodes = nodes
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
-        """See CacheEventStore.put."""
         cache = self._nodes if len(self._nodes) else self._own
         cache.put(identity, file, offset, data, hashes, starts)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What the event store knows of a node."""
-
     name: str
     address: str
     resting: bool
-    """It failed and is asked only once in a while."""
+    """It failed; until it answers again it gets one question per rest period."""
     fed_bytes: int
     waiting_bytes: int
     dropped_bytes: int
@@ -122,7 +118,7 @@ class CacheNodes:
         view = self._view
         if not len(view.ring):
             return
-        for name, piece in split(view.ring, identity, file, offset, data, hashes, starts):
+        for name, piece in split_by_owner(view.ring, identity, file, offset, data, hashes, starts):
             view.nodes[name].feeder.put(piece)
 
     def ask(self, hashes: U64) -> Asked:
@@ -157,7 +153,7 @@ class CacheNodes:
                 rows_of.setdefault(name, []).append(rows)
 
     async def states(self) -> list[NodeState]:
-        """Each node's, asked for its counts."""
+        """The state of each node, with its counts as asked for now."""
         view = self._view
         counts = await asyncio.gather(*(node.asker.counts() for node in view.nodes.values()))
         caches = [each.cache for each in counts if each is not None]

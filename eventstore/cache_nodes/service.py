@@ -14,7 +14,7 @@ from photon.config.tls import Tls
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.node import CacheNode
-from photon.eventstore.metrics import cache_reads
+from photon.eventstore.metrics import node_metrics
 
 REQUESTS_MAX = 128
 """Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and the asker goes to the logs."""
@@ -61,7 +61,7 @@ class CacheService:
 async def start_server(node: CacheNode, address: str, tls: Tls | None = None) -> tuple[HealthyServer, CacheService]:
     """Listens and serves: see config.serving.listen_for. Raises CannotListen."""
     service = CacheService(node)
-    metrics, frames = ProcessMetrics([cache_reads(node)]), (("grpc.http2.max_frame_size", FRAME_BYTES),)
+    metrics, frames = ProcessMetrics([node_metrics(node)]), (("grpc.http2.max_frame_size", FRAME_BYTES),)
     server = await listen_for(
         address, wire.CACHE, service, options=frames, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
     )

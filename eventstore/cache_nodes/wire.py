@@ -14,8 +14,8 @@ from photon.batch.records import Records
 from photon.config.rpc import Service, WireError
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.columns import KEYS_MAX, MESSAGE_BYTES_MAX, REPLY_BYTES_MAX
+from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, U64
-from photon.eventstore.located import Located
 from photon.eventstore.segments import CacheCounts, Gathered, Segment
 
 SOURCE_BYTES = 16
@@ -37,13 +37,10 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return len(self.message)
 
 
 class NodeCounts(NamedTuple):
-    """What a node says of itself."""
-
     cache: CacheCounts
     bytes_max: int
     fed_bytes: int
@@ -58,7 +55,7 @@ def source_of(rule: bytes) -> bytes:
 def piece(
     identity: str, file: LogFile, data: Sequence[bytes], hashes: U64, starts: npt.NDArray[np.integer], offsets: U64
 ) -> Piece:
-    """A segment whose records are the ``data``, one part behind the other; columns as in eventstore.proto.
+    """A segment whose records are the ``data``, one part after the other; columns as in eventstore.proto.
 
     Written by hand in protobuf's encoding: the records, most of the bytes, are copied once instead of three times.
     """
@@ -75,7 +72,7 @@ def piece(
 
 
 def feed(source: bytes, pieces: Sequence[Piece]) -> bytes:
-    """The message that feeds, as bytes."""
+    """An encoded CacheFeed."""
     return b"".join((_field(1, source), *(piece.message for piece in pieces)))
 
 
@@ -94,7 +91,7 @@ def _head(number: int, size: int) -> bytes:
 
 
 def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
-    """As SegmentCache.put takes them. Raises WireError."""
+    """The segments of a CacheFeed, as SegmentCache.put takes them. Raises WireError."""
     _check_source(message.source)
     out = []
     for each in message.segments:
@@ -115,12 +112,12 @@ def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
 
 
 def find(source: bytes, hashes: U64) -> pb.CacheFind:
-    """The message that asks; at most HASHES_MAX of them."""
+    """A CacheFind of at most HASHES_MAX hashes."""
     return pb.CacheFind(source=source, hashes=hashes.astype("<u8", copy=False).tobytes())
 
 
 def asked(message: pb.CacheFind) -> U64:
-    """The hashes. Raises WireError."""
+    """The hashes of a CacheFind. Raises WireError."""
     _check_source(message.source)
     if len(message.hashes) % 8 or len(message.hashes) > 8 * HASHES_MAX:
         raise WireError(
@@ -129,8 +126,8 @@ def asked(message: pb.CacheFind) -> U64:
     return np.frombuffer(message.hashes, dtype="<u8")
 
 
-def found(located: Located, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
-    """The answer. What would exceed ``bytes_max`` is left out: a miss, which the logs answer."""
+def found(located: FoundRecords, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
+    """A CacheFound. Records beyond ``bytes_max`` are left out: misses, which the logs answer."""
     records = located.records
     sizes = np.fromiter(map(len, records.records), "<u4", len(records))
     fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right"))
@@ -147,7 +144,7 @@ def found(located: Located, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
     )
 
 
-def located(message: pb.CacheFound, rows: I64) -> Located:
+def located(message: pb.CacheFound, rows: I64) -> FoundRecords:
     """What was found, in the asker's own rows: hash i of the question was of row ``rows[i]``. Raises WireError."""
     columns = message.rows, message.log_indexes, message.sizes
     count = len(message.rows) // 4
@@ -165,13 +162,12 @@ def located(message: pb.CacheFound, rows: I64) -> Located:
     data = message.records
     cut = [data[begin:end] for begin, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
     files = [LogFile(log.file.path, log.file.header) for log in message.logs]
-    return Located(
+    return FoundRecords(
         rows[at], [log.identity for log in message.logs], Records(files, indexes, offsets.astype(np.int64), cut)
     )
 
 
 def counts_reply(counts: NodeCounts) -> pb.CacheCountsReply:
-    """Counts as a message."""
     cache = counts.cache
     return pb.CacheCountsReply(
         hits=cache.hits,
@@ -187,7 +183,6 @@ def counts_reply(counts: NodeCounts) -> pb.CacheCountsReply:
 
 
 def counts_of(message: pb.CacheCountsReply) -> NodeCounts:
-    """And back."""
     cache = CacheCounts(
         message.hits, message.misses, message.evictions, message.segments, message.held_bytes, message.entries
     )

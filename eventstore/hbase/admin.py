@@ -63,7 +63,6 @@ class TableMade:
 
 
 def shell_command(table: str, ttl_s: int | None, regions: int = REGIONS) -> str:
-    """What makes the table in HBase's own shell."""
     splits = ", ".join(f'"\\x{key[0]:02x}"' for key in split_keys(regions))
     ttl = f", TTL => {ttl_s}" if ttl_s is not None else ""
     return (
@@ -115,7 +114,7 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
 
 
 def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
-    """False: another was faster."""
+    """False: another process created it first."""
     service, client = _client(admin)
     namespace, _, name = table.rpartition(":")
     full = service.TTableName(ns=namespace.encode() or None, qualifier=name.encode())

@@ -27,7 +27,7 @@ class Region(NamedTuple):
 
     name: bytes
     start: bytes  # first row key; b"" for the table's first region
-    end: bytes  # first row key behind it; b"" for the last region
+    end: bytes  # first row key after it; b"" for the last region
 
 
 class HBaseUnavailable(FileMapUnavailable):
@@ -58,9 +58,7 @@ class HBase(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """From now on a call that fails is not tried again: whoever waits is being stopped."""
+        """From now on a failed call is not tried again: the process is stopping."""
         ...
 
-    def close(self) -> None:
-        """Closes all connections."""
-        ...
+    def close(self) -> None: ...

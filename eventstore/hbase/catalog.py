@@ -1,4 +1,4 @@
-"""What the map on HBase keeps beside the table: one local SQLite database, ``hbase.db``.
+"""What the map on HBase keeps in addition to the table: one local SQLite database, ``hbase.db``.
 
 HBase may lose what it acknowledged (see hbase_file_map.py), so everything that depends on its rows must be able to go
 back: how far each log was read, the state of each process in it, the totals. They are kept as *versions*, one for
@@ -8,18 +8,16 @@ checkpoints.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.catalog_lock import CatalogLock, unusable
-from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
+from photon.eventstore.catalog import CatalogLock, open_catalog
+from photon.eventstore.file_map import MappedLog, MapTotals
 from photon.eventstore.hbase.schema import CHECKPOINTS_KEPT
 from photon.eventstore.sparse import ProcessState
 
-FORMAT_VERSION = 2
 APPLICATION_ID = 0x50484D48  # 'PHMH'
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -38,7 +36,7 @@ CREATE TABLE totals (checkpoint INTEGER PRIMARY KEY, events INTEGER NOT NULL, ba
                      bytes INTEGER NOT NULL, duplicates INTEGER NOT NULL);
 """
 _SINCE_1 = "ALTER TABLE reads ADD COLUMN proof BLOB NOT NULL DEFAULT x''"
-"""What version 2 has beside version 1: what proves a position, empty until its next commit."""
+"""What version 2 adds to version 1: the proof of a position, empty until its next commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,39 +57,15 @@ class HBaseCatalog:
     def __init__(self, path: Path, settings: Mapping[str, bytes], new_life: bytes) -> None:
         """``new_life`` is taken when there is no database yet. Raises FileMapError when what is there is of another
         version, made with other settings, or damaged."""
-        self._path = path
         self._lock = CatalogLock(path)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(dict(settings), new_life)
-        except (FileMapError, sqlite3.DatabaseError) as err:
-            self._db.close()
-            if isinstance(err, sqlite3.DatabaseError):
-                raise unusable(path, err) from None
-            raise
-
-    def _prepare(self, settings: dict[str, bytes], new_life: bytes) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            self._db.execute("BEGIN IMMEDIATE")
-            for statement in (*(each for each in _SCHEMA.split(";") if each.strip()), _SINCE_1):
-                self._db.execute(statement)
-            self._db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
-            self._db.execute("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))
-            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version == 1:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute(_SINCE_1)
-            self._db.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            self._db.execute("COMMIT")
-        elif version != FORMAT_VERSION:
-            raise FileMapError(f"{self._path}: format version {version}, this program reads {FORMAT_VERSION}")
-        if dict(self._db.execute("SELECT name, value FROM settings")) != settings:
-            raise FileMapError(f"{self._path}: made for another key rule, table or other map settings")
+        self._db = open_catalog(
+            path,
+            settings,
+            schema=_SCHEMA,
+            since_1=_SINCE_1,
+            application_id=APPLICATION_ID,
+            first=[("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))],
+        )
 
     def _begin(self) -> None:
         if not self._db.in_transaction:
@@ -99,7 +73,6 @@ class HBaseCatalog:
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def present(self) -> Present:
-        """As of the last commit."""
         with self._lock:
             life, checkpoint, mark, slot, exact = self._db.execute(
                 "SELECT life, checkpoint, mark, slot, exact FROM present"
@@ -107,7 +80,7 @@ class HBaseCatalog:
         return Present(life, checkpoint, mark, slot, bool(exact))
 
     def checkpoints(self) -> dict[bytes, int]:
-        """The closed ones: number by mark."""
+        """Number of each closed checkpoint, by mark."""
         with self._lock:
             return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
 
@@ -122,7 +95,7 @@ class HBaseCatalog:
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def totals(self) -> MapTotals:
-        """As of the open transaction."""
+        """Includes the open transaction."""
         with self._lock:
             row = self._db.execute(
                 "SELECT events, bad, bytes, duplicates FROM totals ORDER BY checkpoint DESC LIMIT 1"
@@ -141,7 +114,7 @@ class HBaseCatalog:
 
     # -- changing, within the open transaction ---------------------------------------------------------------------
     def put_log(self, checkpoint: int, log: MappedLog) -> None:
-        """New, or with another path, end or flag."""
+        """Inserts a log, or updates its path, end or flag."""
         with self._lock:
             self._begin()
             self._db.execute(
@@ -155,7 +128,7 @@ class HBaseCatalog:
             )
 
     def put_processes(self, checkpoint: int, log: int, states: Mapping[bytes, ProcessState]) -> None:
-        """The states that a block left."""
+        """Stores the process states after a block."""
         with self._lock:
             self._begin()
             self._db.executemany(
@@ -167,7 +140,6 @@ class HBaseCatalog:
             )
 
     def add_totals(self, checkpoint: int, events: int, bad: int, size: int, duplicates: int) -> None:
-        """Adds to the totals."""
         now = self.totals()
         with self._lock:
             self._begin()
@@ -237,7 +209,6 @@ class HBaseCatalog:
             db.execute("COMMIT")
 
     def close(self) -> None:
-        """Drops what was not committed."""
         self.drop_uncommitted()
         with self._lock:
             self._db.close()

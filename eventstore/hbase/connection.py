@@ -106,8 +106,6 @@ class ThriftHBase:
 
     # -- api.HBase ---------------------------------------------------------------------------------------------
     def read(self, table: bytes, rows: Sequence[bytes], columns: Sequence[bytes] | None = None) -> dict[bytes, Cells]:
-        """See api.HBase."""
-
         def one(batch: Sequence[bytes]) -> list[tuple[bytes, Cells]]:
             found = self.call(lambda c: c.table(table).rows(batch), f"read {table.decode()}")
             return list(found)
@@ -118,8 +116,6 @@ class ThriftHBase:
         return out
 
     def write(self, table: bytes, puts: Sequence[Put]) -> None:
-        """See api.HBase."""
-
         def one(batch: Sequence[Put]) -> None:
             def send(connection: Any) -> None:
                 out = connection.table(table).batch()
@@ -149,13 +145,12 @@ class ThriftHBase:
             start = found[-1][0] + b"\0"
 
     def regions(self, table: bytes) -> list[Region]:
-        """See api.HBase."""
         what = f"find table {table.decode()}"
         if table not in self.call(lambda c: c.tables(), what):
             raise HBaseRefused(
                 f"HBase at {self.address} has no table {table.decode()}: photon eventstore init makes it"
             )
-        # Not the server's own getTableRegions: that comes from a cache, which knows a table that was made anew as it
+        # Not the server's own getTableRegions: that comes from a cache, which knows a re-created table as it
         # was.
         rows = self.scan(META, table + b",,", table + b" ,,")
         names = [name for name, cells in rows if cells.get(b"info:state") not in _GONE]
@@ -163,11 +158,9 @@ class ThriftHBase:
         return [Region(*each) for each in zip(names, starts, [*starts[1:], b""], strict=True)]
 
     def interrupt(self) -> None:
-        """See api.HBase."""
         self._stopping.set()
 
     def close(self) -> None:
-        """See api.HBase."""
         self._stopping.set()
         self._pool.shutdown(wait=True)
         with self._lock:

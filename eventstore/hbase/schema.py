@@ -9,7 +9,7 @@
     mark    column m:s | slot 1, m:c | checkpoint mod 64   value mark 8
 
 The salt comes first, so a table split by first bytes takes writes in all regions at once, and all of one process lies
-in one region in the order of its ids. A *bucket* is microseconds // W: the entries that an id may stand behind are in
+in one region in the order of its ids. A *bucket* is microseconds // W: the entries that an id may follow are in
 its bucket and in the one before, which are two rows to get and no range to scan. The *life* is drawn when a map is
 made: rows of an earlier map, of another join or another key rule are never seen, and go with their time to live. A
 *log* is a digest of its identity, so that rows mean the same whatever numbers the map gives to logs.
@@ -47,19 +47,18 @@ def split_keys(regions: int = REGIONS) -> list[bytes]:
 
 
 def log_digest(identity: str) -> bytes:
-    """How rows name a log."""
     return blake2b(identity.encode(), digest_size=8).digest()
 
 
 # -- dense ---------------------------------------------------------------------------------------------------------
 def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
-    """The row of each hash."""
+    """The row key of each hash."""
     raw = hashes.astype(">u8").tobytes()
     return [raw[i : i + 1] + life + raw[i + 1 : i + 8] for i in range(0, len(raw), 8)]
 
 
 def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, offsets: I64) -> Iterator[Put]:
-    """One for each entry; ``digests`` by log number."""
+    """One put for each entry; ``digests`` by log number."""
     rows = dense_rows(life, hashes)
     for row, log, offset in zip(rows, logs.tolist(), offsets.tolist(), strict=True):
         yield Put(row, {_COLUMN + digests[log] + offset.to_bytes(5, "big"): b""})
@@ -94,7 +93,7 @@ def sparse_entries(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple
 
 # -- marks ---------------------------------------------------------------------------------------------------------
 def mark_row(life: bytes, region: Region) -> bytes:
-    """Where a region keeps its marks."""
+    """The row in which a region keeps its marks."""
     return region.start + b"\0" + life + b"mark"
 
 
@@ -107,7 +106,7 @@ def mark_cells(mark: bytes, slot: int, checkpoint: int | None) -> Cells:
 
 
 def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[bytes, ...] | None:
-    """What changes whenever a region is opened anew, by region; None while one is not open.
+    """For each region, what changes whenever it is reopened; None while one is not open.
 
     From the rows of hbase:meta. The master writes there which server is to open a region
     *before* that server may open it, and the server's name has its start code: so whoever reads the same before and

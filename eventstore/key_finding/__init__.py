@@ -1,1 +1,1 @@
-"""The keys of the blocks that the primary reader reads: found in its thread, or by a process beside it."""
+"""A process of its own that finds the keys of the blocks that the primary reader reads."""

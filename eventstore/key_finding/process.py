@@ -1,7 +1,7 @@
 """The key process: ``python -m photon.eventstore.key_finding.process FD`` finds keys in blocks until its input ends.
 
-A message is its length (4 bytes) and MessagePack. The first one is a Join, each further one an Asked, which is
-answered by a Told in the same order; the blocks and what is found lie in shared memory (slots.py), which ``FD`` is.
+A message is its length (4 bytes) and MessagePack. The first is a JoinFormats; each one after it is a FindKeys, which
+a KeysFound answers, in order. Blocks and results lie in the shared memory (shared_memory.py) behind ``FD``.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from photon.adapters.contract import LogFile
 from photon.adapters.side import SideConfig
 from photon.config.allocator import keep_what_is_freed
 from photon.eventstore.block_keys import AdapterBroken, block_keys
-from photon.eventstore.key_finding.slots import Slots
+from photon.eventstore.key_finding.shared_memory import SharedSlots
 
 MESSAGE_BYTES_MAX = 16 << 20
-"""An Asked holds the header of a log, which is a record at most."""
+"""A FindKeys holds the header of a log, which is a record at most."""
 
 
-class Join(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """How records are read."""
+class JoinFormats(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How the records of both sides are read."""
 
     primary: SideConfig
     foreign: SideConfig
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class FindKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The keys of a block of ``length`` bytes in ``slot``."""
 
     slot: int
@@ -38,44 +38,42 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     header: bytes
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``records`` keys, and ``bad`` records without one; -1 keys: whoever asked is to find them himself."""
+class KeysFound(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """``records`` keys, and ``bad`` records without one; -1 keys: the reader has to find them itself."""
 
     records: int
     bad: int
 
 
-def framed(message: Join | Asked | Told) -> bytes:
-    """As it is sent."""
+def framed(message: JoinFormats | FindKeys | KeysFound) -> bytes:
     raw = msgspec.msgpack.encode(message)
     return len(raw).to_bytes(4, "little") + raw
 
 
-def answer(asked: Asked, adapter: ConfiguredAdapter, slots: Slots) -> Told:
-    """Finds them."""
+def answer(asked: FindKeys, adapter: ConfiguredAdapter, slots: SharedSlots) -> KeysFound:
     data = slots.data(asked.slot, asked.length)
     try:
         found = block_keys(adapter, data, LogFile(asked.path, asked.header))
-    except AdapterBroken:  # whoever asked meets it, too, and says so
-        return Told(-1, 0)
+    except AdapterBroken:  # the reader meets it, too, and says so
+        return KeysFound(-1, 0)
     if not slots.put_found(asked.slot, found):
-        return Told(-1, 0)
-    return Told(len(found.hashes), found.bad)
+        return KeysFound(-1, 0)
+    return KeysFound(len(found.hashes), found.bad)
 
 
 def run(requests: BinaryIO, replies: BinaryIO, fd: int) -> None:
-    """Until ``requests`` end."""
-    join = msgspec.msgpack.decode(_message(requests), type=Join)
+    """Answers requests until their end."""
+    join = msgspec.msgpack.decode(_message(requests), type=JoinFormats)
     adapter = ConfiguredAdapter.from_sides(join.primary, join.foreign)
-    slots = Slots(fd)
-    asked = msgspec.msgpack.Decoder(Asked)
+    slots = SharedSlots(fd)
+    asked = msgspec.msgpack.Decoder(FindKeys)
     while raw := _message(requests):
         replies.write(framed(answer(asked.decode(raw), adapter, slots)))
         replies.flush()
 
 
 def _message(requests: BinaryIO) -> bytes:
-    """The next one; nothing at the end."""
+    """The next message; empty at the end."""
     length = int.from_bytes(requests.read(4), "little")
     if length > MESSAGE_BYTES_MAX:
         raise ValueError(f"a message of {length} bytes")
@@ -84,11 +82,10 @@ def _message(requests: BinaryIO) -> bytes:
 
 
 def main() -> None:
-    """See the module."""
     keep_what_is_freed()
     try:
         run(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]))
-    except BrokenPipeError:  # whoever asked is gone
+    except BrokenPipeError:  # the reader is gone
         sys.exit(1)
 
 

@@ -22,7 +22,7 @@ from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Exten
 from photon.joiner.copies.published import KeptPublished
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import PrefixHash, hash_file
-from photon.outputs.kept import COPY_NAME, OUTPUT_NAME, SEALED_NAME
+from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
 from photon.outputs.published import PLAIN_SUFFIX, RETIRED_NAME, name_of
 
 COPY_VERSION = 1

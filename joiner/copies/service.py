@@ -26,7 +26,7 @@ from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Statu
 from photon.joiner.copies.kept import CopyDamaged, KeptCopy
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
-from photon.outputs.kept import kept_directory
+from photon.outputs.output_places import kept_directory
 
 REQUESTS_MAX = 64
 """Under way; more are refused at once, and slots try again."""

@@ -1,1 +1,2 @@
-"""A historic range of the raw logs joined as a batch on Spark, beside the live pipeline (docs/spark.md, Backfill)."""
+"""A historic range of the raw logs joined as a batch on Spark, parallel to the live pipeline (docs/spark.md,
+Backfill)."""

@@ -12,8 +12,8 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.joiner.rows import Rows
+from photon.spark.backfill.batch_names import BackfillPaths, BatchName
 from photon.spark.backfill.core import BatchCore, Finish, Insert, Instruction, Stage, Write
-from photon.spark.backfill.names import BatchName, Places
 from photon.spark.backfill.parts import PartWriter
 from photon.spark.backfill.staging import Part, result_of, stage, write_result
 
@@ -23,9 +23,7 @@ PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 2.0
 
 
-class Inserting(Protocol):
-    """What an attempt needs of the registry."""
-
+class InsertsIds(Protocol):
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts: ...
 
 
@@ -46,8 +44,8 @@ class BatchShell:
     def __init__(
         self,
         disk: Disk,
-        places: Places,
-        registry: Inserting,
+        places: BackfillPaths,
+        registry: InsertsIds,
         clock: Clock,
         parts: PartWriter,
         *,

@@ -1,6 +1,6 @@
 """What the registry has forgotten: events below its boundary, written only if no datacentre's output has them.
 
-Nobody can register such an id any more, so nothing can be written for it beside this; what was registered and waits
+Nobody can register such an id any more, so nothing else can write a record for it; what was registered and waits
 for its slot, or was given back, is still in the registry and left alone. The registry is asked first and for good
 (the answer is kept in files), the outputs are read afterwards (rule 15).
 """
@@ -20,9 +20,9 @@ import numpy as np
 from photon.config.clock import SystemClock
 from photon.idregistry.api import DIGEST_BYTES, Answer
 from photon.spark import logs
+from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.job import Report
-from photon.spark.backfill.names import Places
 from photon.spark.backfill.work import RegistryPlace
 from photon.spark.outputs import lines_of, outputs
 from photon.spark.sources import JoinSource, LogSource, OutputSource
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from photon.idregistry.client import RegistryClient
 
 KINDS = ("joined", "filtered", "unmatched", "rejected")
-"""Records of an event; a late line says that there is none."""
+"""Records of an event; a late line says that none exists."""
 LOOK_UP_S = 60.0
 DIRECTORY = "forgotten"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """All that may have a record of an event."""
+    """Output that may hold a record of an event."""
 
     outputs: Sequence[OutputSource]
     backfills: Sequence[Path]
@@ -55,7 +55,7 @@ def missing_events(
     foreign: LogSource,
     written: Written,
     registry: RegistryPlace,
-    places: Places,
+    places: BackfillPaths,
     report: Report,
 ) -> DataFrame:
     """Columns of FOREIGN: one line of each event that the registry has forgotten and that no output has.
@@ -66,7 +66,7 @@ def missing_events(
 
     events = logs.foreign(spark, join, [foreign], report=report).where(F.col("unreadable").isNull())
     kept = places.state / DIRECTORY
-    shutil.rmtree(kept, ignore_errors=True)  # another run's: the registry is asked again
+    shutil.rmtree(kept, ignore_errors=True)  # another run's: ask the registry again
     ids = logs.foreign(spark, join, [foreign], with_records=False).where(F.col("unreadable").isNull())
     _forgotten(spark, ids, registry).write.parquet(str(kept))
     lines = outputs(spark, written.outputs, join, kinds=KINDS)

@@ -57,7 +57,7 @@ Instruction = Stage | Insert | Write | Finish | GiveUp
 
 @dataclass(slots=True)
 class BatchCounts:
-    """Rows by what became of them."""
+    """Rows by outcome."""
 
     won: int = 0
     own: int = 0
@@ -88,7 +88,7 @@ class BatchCore:
         return Stage(self._rows)
 
     def staged(self) -> Instruction:
-        """The batch is durable."""
+        """Call it when the batch is durable."""
         return Insert(self._open) if len(self._open) else Finish(self._open)
 
     def answered(self, answers: Verdicts, now: float) -> Instruction:
@@ -114,7 +114,7 @@ class BatchCore:
         return GiveUp(f"the registry has not answered about {len(self._open)} ids")
 
     def written(self) -> Finish:
-        """All winners are durable."""
+        """Call it when all winners are durable."""
         return Finish(np.flatnonzero(self._won))
 
     def _resolved(self) -> Instruction:

@@ -26,19 +26,19 @@ from photon.config.errors import PhotonError
 from photon.idregistry.api import I64, U8, U64, Answer, Registry, Slot
 from photon.joiner.slot.identity import open_incarnation
 from photon.spark.backfill.attempt import BatchShell
+from photon.spark.backfill.batch_names import KIND_OF_DIRECTORY, STAGED_SUFFIX, BackfillPaths, BatchName
 from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.manifest import (
     FILES_MAX,
     MANIFEST_VERSION,
     RUNS_VERSION,
-    File,
+    BackfillFile,
+    BackfillRuns,
     Manifest,
-    Runs,
     read_manifest,
     read_runs,
     write,
 )
-from photon.spark.backfill.names import KIND_OF_DIRECTORY, STAGED_SUFFIX, BatchName, Places
 from photon.spark.backfill.parts import HIDDEN, UNREGISTERED, Encode, PartWriter
 from photon.spark.backfill.staging import (
     Part,
@@ -65,9 +65,7 @@ class FencingRegistry(Registry, Protocol):
         ...
 
 
-class Clearing(Protocol):
-    """What clearing needs of the registry."""
-
+class ClearsTokens(Protocol):
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8: ...
 
 
@@ -76,8 +74,8 @@ class BackfillFailed(PhotonError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How long a driver insists, in s."""
+class DriverLimits:
+    """How long a driver insists, in seconds."""
 
     registry_s: float = 300.0
 
@@ -88,7 +86,7 @@ class Driver:
     def __init__(
         self,
         disk: Disk,
-        places: Places,
+        places: BackfillPaths,
         slot: Slot,
         registry: FencingRegistry,
         clock: Clock,
@@ -97,7 +95,7 @@ class Driver:
         suffix: str,
         draw_nonce: Callable[[], bytes],
         pause: Callable[[float], Awaitable[None]],
-        limits: Limits | None = None,
+        limits: DriverLimits | None = None,
     ) -> None:
         self._disk = disk
         self._places = places
@@ -108,7 +106,7 @@ class Driver:
         self._suffix = suffix
         self._draw_nonce = draw_nonce
         self._pause = pause
-        self._limits = limits or Limits()
+        self._limits = limits or DriverLimits()
         self.incarnations: list[int] = []
         """Of all runs; the newest one is this driver's present one."""
         self.redone = 0
@@ -139,12 +137,12 @@ class Driver:
     async def publish(self, counts: dict[str, int], unregistered: Sequence[Part] = ()) -> Manifest:
         """After ``settle``. Raises BackfillFailed, OSError."""
         self._drop_unregistered({part.name for part in unregistered})
-        files: list[File] = []
+        files: list[BackfillFile] = []
         directories = set()
         for batch, part in self._parts(unregistered):
             directories.add((self._places.output / part.name).parent)
             self._name(part)
-            files.append(File(part.name, part.kind, part.hour, part.records, part.bytes, part.crc32, batch))
+            files.append(BackfillFile(part.name, part.kind, part.hour, part.records, part.bytes, part.crc32, batch))
             if len(files) > FILES_MAX:
                 raise BackfillFailed(f"more than {FILES_MAX} output files; take a shorter range")
         for directory in sorted(directories):
@@ -161,7 +159,6 @@ class Driver:
         return await self.clear_batches(sorted({file.batch for file in manifest.files if file.batch}))
 
     async def clear_batches(self, batches: Iterable[str]) -> int:
-        """Some of them."""
         deadline, places = self._patience(), self._places
         return await clear_staged(self._disk, places, self._registry, batches, deadline, self._clock, self._pause)
 
@@ -206,7 +203,7 @@ class Driver:
             pause=self._pause,
         )
         self.incarnations = [*past, opened.incarnation]
-        write(self._disk, self._places.runs, Runs(RUNS_VERSION, self.incarnations))
+        write(self._disk, self._places.runs, BackfillRuns(RUNS_VERSION, self.incarnations))
         self._registry.announce(self._slot, self.incarnations)
         await self._introduce()
 
@@ -246,7 +243,7 @@ class Driver:
             self.redone += 1
 
     def _usable(self, result: Result) -> bool:
-        """Its parts are there."""
+        """Whether all parts of a result are there."""
         return all(self._place(part) for part in result.parts)
 
     def _place(self, part: Part) -> str:
@@ -276,8 +273,8 @@ class Driver:
 
 async def clear_staged(
     disk: Disk,
-    places: Places,
-    registry: Clearing,
+    places: BackfillPaths,
+    registry: ClearsTokens,
     batches: Iterable[str],
     deadline: float,
     clock: Clock,
@@ -299,8 +296,8 @@ async def clear_staged(
 
 async def _clear(
     disk: Disk,
-    places: Places,
-    registry: Clearing,
+    places: BackfillPaths,
+    registry: ClearsTokens,
     batch: BatchName,
     result: Result,
     deadline: float,

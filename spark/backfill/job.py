@@ -1,4 +1,4 @@
-"""A backfill's DataFrames: each foreign event of the range beside the first primary event of its key."""
+"""A backfill's DataFrames: each foreign event of the range with the first primary event of its key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from photon.adapters.logs.identity import log_name
 from photon.spark import logs
 from photon.spark.backfill.work import (
     COLUMNS,
-    Counts,
-    Task,
+    BackfillCounts,
+    BackfillTask,
     TaskAttempt,
     TaskResult,
     UnregisteredAttempt,
@@ -54,7 +54,7 @@ def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: Lo
 
 
 def _named(spark: SparkSession, primaries: DataFrame, join: JoinSource, source: LogSource) -> DataFrame:
-    """With ``name``: the log's without what a rotation puts behind it."""
+    """With ``name``: the log's name without its rotation suffix."""
     from pyspark.sql import functions as F  # noqa: N812
 
     adapter = made(join.adapter, task_directory())
@@ -73,14 +73,14 @@ def _plain(path: str) -> str:
     return path
 
 
-def run(spark: SparkSession, rows: DataFrame, task: Task) -> TaskResult:
+def run(spark: SparkSession, rows: DataFrame, task: BackfillTask) -> TaskResult:
     """Joins, registers (or not, see ``compare``) and writes; sums of the attempts that Spark took, one row a task."""
     shared = spark.sparkContext.broadcast(msgspec.json.encode(task))
 
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _attempt(shared.value, batches)
 
-    total = TaskResult(Counts(), [])
+    total = TaskResult(BackfillCounts(), [])
     for row in rows.mapInArrow(attempt, "result binary").collect():
         result = msgspec.json.decode(bytes(row[0]), type=TaskResult)
         total.counts.add(result.counts)
@@ -94,7 +94,7 @@ def _attempt(shared: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
     context = TaskContext.get()
     assert context is not None, "runs in a task"
-    task = msgspec.json.decode(shared, type=Task)
+    task = msgspec.json.decode(shared, type=BackfillTask)
     kind = TaskAttempt if task.registers else UnregisteredAttempt
     result = kind(task, context.taskAttemptId(), task_directory()).run(_rows(batches))
     yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(result)], pa.binary())], names=["result"])
@@ -105,7 +105,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def clear(spark: SparkSession, task: Task, batches: list[str]) -> int:
+def clear(spark: SparkSession, task: BackfillTask, batches: list[str]) -> int:
     """Clears the tokens of published batches from the executors; ids cleared."""
     groups = [
         msgspec.json.encode(batches[start : start + CLEAR_BATCHES]) for start in range(0, len(batches), CLEAR_BATCHES)
@@ -117,5 +117,5 @@ def clear(spark: SparkSession, task: Task, batches: list[str]) -> int:
 def _clear(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    cleared = clear_group(msgspec.json.decode(shared, type=Task), msgspec.json.decode(group, type=list[str]))
+    cleared = clear_group(msgspec.json.decode(shared, type=BackfillTask), msgspec.json.decode(group, type=list[str]))
     yield pa.RecordBatch.from_arrays([pa.array([cleared], pa.int64())], names=["cleared"])

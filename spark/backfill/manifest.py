@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,15 +10,19 @@ import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
+from photon.spark.backfill.batch_names import BackfillPaths
 
 MANIFEST_VERSION = 1
 JOB_VERSION = 1
 RUNS_VERSION = 1
 FILES_MAX = 5_000_000
 """Output files of one backfill."""
+DIRECTORY = "backfills"
+"""Next to the deployment file."""
+VERSION = 1
 
 
-class File(msgspec.Struct, frozen=True):
+class BackfillFile(msgspec.Struct, frozen=True):
     """A published output file. ``batch`` empty: written without a registration (below the boundary)."""
 
     name: str
@@ -36,19 +41,18 @@ class Manifest(msgspec.Struct, frozen=True):
     slot: str
     revision: int
     """The incarnation that wrote it: grows with each."""
-    files: list[File]
+    files: list[BackfillFile]
     counts: dict[str, int]
     """Events by what became of them."""
 
     def records(self) -> dict[str, int]:
-        """By kind."""
         found: dict[str, int] = {}
         for file in self.files:
             found[file.kind] = found.get(file.kind, 0) + file.records
         return found
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillJob(msgspec.Struct, frozen=True, kw_only=True):
     """``job.json``: what this directory was begun for. Another job needs another directory."""
 
     version: int
@@ -61,7 +65,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: bool
 
 
-class Runs(msgspec.Struct, frozen=True):
+class BackfillRuns(msgspec.Struct, frozen=True):
     """``runs.json``: incarnations of all runs, oldest first; written before anything is done under one."""
 
     version: int
@@ -69,10 +73,10 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 class BackfillDamaged(PhotonError):
-    """A file of ours cannot be read."""
+    """A file of a backfill cannot be read."""
 
 
-_T = TypeVar("_T", Manifest, Job, Runs)
+_T = TypeVar("_T", Manifest, BackfillJob, BackfillRuns)
 
 
 def read_manifest(disk: Disk, path: Path) -> Manifest | None:
@@ -80,23 +84,23 @@ def read_manifest(disk: Disk, path: Path) -> Manifest | None:
     return _read(disk, path, Manifest, MANIFEST_VERSION)
 
 
-def read_job(disk: Disk, path: Path) -> Job | None:
+def read_job(disk: Disk, path: Path) -> BackfillJob | None:
     """None: a fresh directory. Raises BackfillDamaged."""
-    return _read(disk, path, Job, JOB_VERSION)
+    return _read(disk, path, BackfillJob, JOB_VERSION)
 
 
 def read_runs(disk: Disk, path: Path) -> list[int]:
-    """Incarnations. Raises BackfillDamaged."""
-    runs = _read(disk, path, Runs, RUNS_VERSION)
+    """Incarnations of all runs. Raises BackfillDamaged."""
+    runs = _read(disk, path, BackfillRuns, RUNS_VERSION)
     return [] if runs is None else runs.incarnations
 
 
-def write(disk: Disk, path: Path, value: Manifest | Job | Runs) -> None:
+def write(disk: Disk, path: Path, value: Manifest | BackfillJob | BackfillRuns) -> None:
     """Atomically and durably."""
     disk.replace(path, msgspec.json.encode(value) + b"\n")
 
 
-def begun(disk: Disk, path: Path, wanted: Job) -> Job:
+def begun(disk: Disk, path: Path, wanted: BackfillJob) -> BackfillJob:
     """The job of this directory: the one it was begun for, or ``wanted``, which is then kept. Raises UsageError."""
     known = read_job(disk, path)
     if known is None:
@@ -122,3 +126,40 @@ def _read(disk: Disk, path: Path, kind: type[_T], version: int) -> _T | None:
     if value.version != version:
         raise BackfillDamaged(f"{path}: version {value.version}; this release reads version {version}")
     return value
+
+
+class KnownBackfill(msgspec.Struct, frozen=True):
+    """A backfill and where its output is."""
+
+    version: int
+    output: str
+    job: BackfillJob
+
+    @property
+    def path(self) -> Path:
+        return Path(self.output)
+
+
+def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:
+    """Durable before the backfill registers anything."""
+    disk.make_dir(base / DIRECTORY)
+    known = KnownBackfill(VERSION, str(output), job)
+    disk.replace(base / DIRECTORY / f"{job.slot}.json", msgspec.json.encode(known) + b"\n")
+
+
+def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int) -> Iterator[KnownBackfill]:
+    """Those of a join that reach into a range and whose output is still there. Raises BackfillDamaged."""
+    for name in disk.names(base / DIRECTORY):
+        if not name.endswith(".json"):
+            continue
+        path = base / DIRECTORY / name
+        try:
+            known = msgspec.json.decode(disk.read(path), type=KnownBackfill)
+        except msgspec.MsgspecError as bad:
+            raise BackfillDamaged(f"{path}: unreadable ({bad}); restore it, or remove it with its output") from None
+        if known.version != VERSION:
+            raise BackfillDamaged(f"{path}: version {known.version}; this release reads version {VERSION}")
+        job = known.job
+        overlaps = job.from_ns < to_ns and from_ns < job.to_ns
+        if job.join == join and overlaps and disk.exists(BackfillPaths(known.path).job):
+            yield known

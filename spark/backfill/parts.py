@@ -16,23 +16,30 @@ from photon.batch.columns import RowIndexes
 from photon.config.disk import Disk
 from photon.idregistry.api import Kind
 from photon.joiner.rows import Rows
-from photon.spark.backfill.names import DIRECTORY_OF_KIND, HOUR_NS, Places, hour_directory
+from photon.outputs.arrow_columns import table_of
+from photon.outputs.records import decode
+from photon.spark.backfill.batch_names import DIRECTORY_OF_KIND, HOUR_NS, BackfillPaths, hour_directory
 from photon.spark.backfill.staging import Part
 
 KINDS_MAX = 8
 HIDDEN = ".part-"
 """How names of parts begin that are not published."""
 UNREGISTERED = "below-"
-"""What the names of parts have behind ``part-`` that no registration stands behind."""
+"""Follows ``part-`` in the names of parts without registrations."""
 
 Encode = Callable[[Sequence[bytes]], bytes]
 """Lines, each with its newline -> the file."""
+JSONL = "jsonl"
+PARQUET = "parquet"
+FORMATS = (JSONL, PARQUET)
+ROW_GROUP_ROWS = 64_000
+COMPRESSION = "zstd"
 
 
 class PartWriter:
     """Writes the parts of one run. ``encode`` and ``suffix``: the format."""
 
-    def __init__(self, disk: Disk, places: Places, writer: str, encode: Encode, suffix: str) -> None:
+    def __init__(self, disk: Disk, places: BackfillPaths, writer: str, encode: Encode, suffix: str) -> None:
         self._disk = disk
         self._places = places
         self._writer = writer
@@ -79,7 +86,7 @@ class PartWriter:
 
 
 def join_lines(lines: Sequence[bytes]) -> bytes:
-    """JSON Lines."""
+    """Lines as JSON Lines."""
     return b"".join(lines)
 
 
@@ -91,3 +98,19 @@ def _groups(rows: Rows, winners: RowIndexes) -> Iterator[tuple[Kind, int, RowInd
     for index in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         hour, kind = divmod(int(groups[index[0]]), KINDS_MAX)
         yield Kind(kind), hour, winners[index]
+
+
+def encoder(name: str) -> Encode:
+    """``name``: one of FORMATS."""
+    return {JSONL: join_lines, PARQUET: to_parquet}[name]
+
+
+def to_parquet(lines: Sequence[bytes]) -> bytes:
+    """A Parquet file: a row a line, columns as in ``outputs/arrow_columns.py``. Raises LineUnreadable."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    table = table_of(decode(b"".join(lines)))
+    pq.write_table(table, sink, compression=COMPRESSION, row_group_size=ROW_GROUP_ROWS)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -20,12 +20,12 @@ from photon.idregistry.api import Slot
 from photon.joiner.slot.identity import NONCE_BYTES
 from photon.spark import logs
 from photon.spark.backfill import job as spark_job
+from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.compare import Written, missing_events
 from photon.spark.backfill.driver import BackfillFailed, Driver, FencingRegistry
-from photon.spark.backfill.formats import encoder
-from photon.spark.backfill.manifest import Job, Manifest, begun, read_manifest
-from photon.spark.backfill.names import Places
-from photon.spark.backfill.work import BATCH_ROWS, Counts, RegistryPlace, Task, TaskResult
+from photon.spark.backfill.manifest import BackfillJob, Manifest, begun, read_manifest
+from photon.spark.backfill.parts import encoder
+from photon.spark.backfill.work import BATCH_ROWS, BackfillCounts, BackfillTask, RegistryPlace, TaskResult
 from photon.spark.sources import JoinSource, LogSource, OutputSource
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BackfillPlan:
     """One backfill. ``job`` as wanted: a directory that was begun before keeps its own slot."""
 
-    places: Places
-    job: Job
+    places: BackfillPaths
+    job: BackfillJob
     join: JoinSource
     foreign: LogSource | None
     """Events to register; None: all of the range is below the registry's boundary."""
@@ -60,19 +60,19 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BackfillOutcome:
     """What is visible, and what this run did."""
 
     manifest: Manifest
-    counts: Counts | None
+    counts: BackfillCounts | None
     """Of this run's tasks; None: an earlier run had come further than that."""
     redone: int
     cleared: int
 
 
 async def run(
-    spark: SparkSession, plan: Plan, registry: FencingRegistry, disk: Disk, clock: Clock, say: Say
-) -> Outcome:
+    spark: SparkSession, plan: BackfillPlan, registry: FencingRegistry, disk: Disk, clock: Clock, say: Say
+) -> BackfillOutcome:
     """May be killed at any moment and run again. Raises PhotonError, OSError and what Spark raises."""
     job = begun(disk, plan.places.job, plan.job)
     driver = Driver(
@@ -81,7 +81,7 @@ async def run(
         draw_nonce=lambda: os.urandom(NONCE_BYTES), pause=asyncio.sleep,
     )  # fmt: skip
     if (manifest := read_manifest(disk, plan.places.manifest)) is not None and not _staged(disk, plan.places):
-        return Outcome(manifest, None, 0, 0)
+        return BackfillOutcome(manifest, None, 0, 0)
     say("opening the slot; doing again what an earlier run left")
     manifest = await driver.begin()
     task = _task(plan, job, driver)
@@ -97,13 +97,12 @@ async def run(
     say(f"published {len(manifest.files)} files; clearing tokens")
     cleared = await asyncio.to_thread(spark_job.clear, spark, task, batches)
     await driver.tidy(manifest)
-    return Outcome(manifest, counts, driver.redone, cleared)
+    return BackfillOutcome(manifest, counts, driver.redone, cleared)
 
 
-def _tasks(spark: SparkSession, plan: Plan, task: Task, say: Say) -> TaskResult:
-    """Raises BackfillFailed."""
+def _tasks(spark: SparkSession, plan: BackfillPlan, task: BackfillTask, say: Say) -> TaskResult:
     try:
-        done = TaskResult(Counts(), [])
+        done = TaskResult(BackfillCounts(), [])
         if plan.forgotten is not None:
             written = Written(plan.outputs, plan.backfills)
             events = missing_events(spark, plan.join, plan.forgotten, written, plan.registry, plan.places, say)
@@ -130,12 +129,12 @@ def said_by_spark(error: Exception) -> str | None:
     return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
 
 
-def _staged(disk: Disk, places: Places) -> bool:
+def _staged(disk: Disk, places: BackfillPaths) -> bool:
     return bool(disk.names(places.staging))
 
 
-def _task(plan: Plan, job: Job, driver: Driver) -> Task:
-    return Task(
+def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:
+    return BackfillTask(
         output=str(plan.places.output),
         slot=job.slot,
         datacentre=job.datacentre,
@@ -151,7 +150,7 @@ def _task(plan: Plan, job: Job, driver: Driver) -> Task:
 
 
 @contextmanager
-def alone(places: Places) -> Iterator[None]:
+def alone(places: BackfillPaths) -> Iterator[None]:
     """Raises UsageError while another driver works on this output. On NFS the lock needs version 4."""
     places.state.mkdir(parents=True, exist_ok=True)
     busy = f"{places.output}: another photon spark backfill works on it; let it end"

@@ -19,7 +19,7 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, I64
 from photon.joiner.rows import Rows
-from photon.spark.backfill.names import RESULT_SUFFIX, STAGED_SUFFIX, BatchName, Places
+from photon.spark.backfill.batch_names import RESULT_SUFFIX, STAGED_SUFFIX, BackfillPaths, BatchName
 
 MAGIC = b"PHOTBACK"
 VERSION = 1
@@ -45,12 +45,10 @@ class StagingDamaged(PhotonError):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """An output file, as it was written."""
-
     name: str
     """Relative to the output; where it is once it is published."""
     written: str
-    """Where it was written: a hidden name beside it."""
+    """Where it was written: a hidden name next to it."""
     kind: str
     hour: int
     records: int
@@ -68,13 +66,12 @@ class Result(msgspec.Struct, frozen=True):
     parts: list[Part]
 
     def winners(self) -> RowIndexes:
-        """Row numbers."""
+        """Row numbers of the winners."""
         bits = np.unpackbits(np.frombuffer(self.won, np.uint8), count=self.rows, bitorder="little")
         return np.flatnonzero(bits)
 
 
 def result_of(batch: BatchName, rows: int, winners: RowIndexes, parts: list[Part]) -> Result:
-    """For ``write_result``."""
     bits = np.zeros(rows, np.uint8)
     bits[winners] = 1
     return Result(RESULT_VERSION, str(batch), rows, np.packbits(bits, bitorder="little").tobytes(), parts)
@@ -82,7 +79,7 @@ def result_of(batch: BatchName, rows: int, winners: RowIndexes, parts: list[Part
 
 @dataclass(frozen=True, slots=True)
 class StagedIds:
-    """The ids of a batch, without its lines."""
+    """The ids of a batch without its lines."""
 
     digests: bytes
     times: I64
@@ -136,7 +133,7 @@ def _said(path: Path, data: bytes) -> tuple[int, int, int, int]:
     return token, lines_crc, columns, lines
 
 
-def write_result(disk: Disk, places: Places, result: Result, writer: str) -> None:
+def write_result(disk: Disk, places: BackfillPaths, result: Result, writer: str) -> None:
     """Durable when this returns."""
     path = places.result(BatchName.parse(result.batch), writer)
     disk.replace(path, msgspec.json.encode(result))
@@ -153,13 +150,13 @@ def read_result(disk: Disk, path: Path) -> Result:
     return result
 
 
-def staged_batches(disk: Disk, places: Places) -> list[BatchName]:
+def staged_batches(disk: Disk, places: BackfillPaths) -> list[BatchName]:
     """All batches that are staged, finished or not."""
     names = disk.names(places.staging)
     return [BatchName.parse(name.removesuffix(STAGED_SUFFIX)) for name in names if name.endswith(STAGED_SUFFIX)]
 
 
-def result_paths(disk: Disk, places: Places) -> dict[BatchName, Path]:
+def result_paths(disk: Disk, places: BackfillPaths) -> dict[BatchName, Path]:
     """One result of each batch that has any: all of a batch say the same."""
     found: dict[BatchName, Path] = {}
     for name in disk.names(places.staging):

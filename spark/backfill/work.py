@@ -18,18 +18,17 @@ from photon.batch.records import PrimaryRecord
 from photon.config.certificate_files import load
 from photon.config.clock import NEVER_NS, Clock, SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found
+from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Slot
 from photon.idregistry.client import RegistryClient
 from photon.joiner.api import WAIT_NS, Outcome
 from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Judge, envelope_lines, rows_of, settle_mismatched
 from photon.spark.backfill.attempt import BatchShell
+from photon.spark.backfill.batch_names import ATTEMPT_WRITER, BackfillPaths, BatchName
 from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.driver import clear_staged
-from photon.spark.backfill.formats import encoder
-from photon.spark.backfill.names import ATTEMPT_WRITER, BatchName, Places
-from photon.spark.backfill.parts import UNREGISTERED, PartWriter
+from photon.spark.backfill.parts import UNREGISTERED, PartWriter, encoder
 from photon.spark.backfill.staging import Part
 from photon.spark.shipped_adapter import AdapterSpec, made
 
@@ -59,7 +58,7 @@ class RegistryPlace(msgspec.Struct, frozen=True):
         return RegistryClient(self.addresses, clock=clock, tls=tls)
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillTask(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks of a run share."""
 
     output: str
@@ -80,7 +79,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """How long an attempt insists on an answer of the registry."""
 
 
-class Counts(msgspec.Struct):
+class BackfillCounts(msgspec.Struct):
     """Events that a task has seen, by what became of them."""
 
     events: int = 0
@@ -94,8 +93,7 @@ class Counts(msgspec.Struct):
     unreadable: int = 0
     """Records without id, key or time; not among the events."""
 
-    def add(self, other: Counts) -> None:
-        """Sums up."""
+    def add(self, other: BackfillCounts) -> None:
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -103,7 +101,7 @@ class Counts(msgspec.Struct):
 class TaskResult(msgspec.Struct):
     """What a task tells the driver. ``parts``: those that no staged batch stands behind."""
 
-    counts: Counts
+    counts: BackfillCounts
     parts: list[Part]
 
 
@@ -113,7 +111,7 @@ Row = tuple[Any, ...]
 class TaskAttempt:
     """One attempt of one task. Holds one batch in memory."""
 
-    def __init__(self, task: Task, attempt: int, directory: Path) -> None:
+    def __init__(self, task: BackfillTask, attempt: int, directory: Path) -> None:
         """``attempt``: Spark's, unique in the application. ``directory``: for the adapter's files."""
         self._task = task
         self._attempt = attempt
@@ -122,12 +120,12 @@ class TaskAttempt:
         self._lines = envelope_lines(
             Envelope(with_joined_at=task.joined_at, with_token=task.registers, adapter=self._adapter)
         )
-        self._places = Places(Path(task.output))
+        self._places = BackfillPaths(Path(task.output))
         self._disk = RealDisk()
         self._clock = SystemClock()
         self._parts = PartWriter(self._disk, self._places, ATTEMPT_WRITER, encoder(task.format), task.format)
         self._number = 0
-        self.counts = Counts()
+        self.counts = BackfillCounts()
 
     def run(self, rows: Iterable[Row]) -> TaskResult:
         """All rows. Raises AttemptFailed, OSError; what is staged stays for the driver."""
@@ -182,7 +180,7 @@ class UnregisteredAttempt(TaskAttempt):
     """Writes without asking: only for ids that nobody can register any more. Its parts count if Spark takes it."""
 
     def run(self, rows: Iterable[Row]) -> TaskResult:
-        """All rows. Raises OSError."""
+        """Writes all rows. Raises OSError."""
         parts: list[Part] = []
         for some in batches(rows, self._task.batch_rows, self._task.batch_bytes):
             if (decided := self._decide(some)) is not None:
@@ -194,7 +192,6 @@ class UnregisteredAttempt(TaskAttempt):
 
 
 def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list[Row]]:
-    """In order."""
     some: list[Row] = []
     size = 0
     for row in rows:
@@ -215,23 +212,23 @@ def columns_of(rows: list[Row], *, unmatched: bool) -> tuple[Events, EventLookUp
         ForeignEvent(row[0], row[1], row[3], row[2], row[7], LogFile(row[4], row[6] or b""), row[5], as_of)
         for row in rows
     ]
-    answers = [Found.ABSENT if row[9] is None else Found.FOUND for row in rows]
+    answers = [LookUpCode.ABSENT if row[9] is None else LookUpCode.FOUND for row in rows]
     records = [
         None if row[9] is None else PrimaryRecord(row[12], LogFile(row[9], row[11] or b""), row[10]) for row in rows
     ]
     return Events.of(events), EventLookUps.of(answers, records)
 
 
-def clear_group(task: Task, batches_of_group: list[str]) -> int:
+def clear_group(task: BackfillTask, batches_of_group: list[str]) -> int:
     """Clears the tokens of some published batches; ids cleared."""
     return asyncio.run(_clear(task, batches_of_group))
 
 
-async def _clear(task: Task, names: list[str]) -> int:
+async def _clear(task: BackfillTask, names: list[str]) -> int:
     clock = SystemClock()
     registry = task.registry.client(clock)
     try:
         deadline = clock.monotonic() + task.patience_s
-        return await clear_staged(RealDisk(), Places(Path(task.output)), registry, names, deadline, clock)
+        return await clear_staged(RealDisk(), BackfillPaths(Path(task.output)), registry, names, deadline, clock)
     finally:
         await registry.close()

@@ -11,12 +11,24 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.spark.recover.errors import RepairsDamaged
+from photon.config.errors import PhotonError, UsageError
 
 VERSION = 1
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReportRefused(UsageError):
+    """A report that must not be acted on: damaged, of another deployment, or changed since the repair began."""
+
+
+class RepairsDamaged(PhotonError):
+    """A file of the repairs log, or a journal, that cannot be read."""
+
+
+class RegistrySilent(PhotonError):
+    """The registry does not answer: what was done stays done, the same command continues after it."""
+
+
+class WantedReplay(msgspec.Struct, frozen=True):
     """Events of the hours ``from_hour`` <= hour < ``to_hour`` that a dispatcher shall read again.
 
     ``log`` empty: of several logs. Hours are whole hours since 1970.
@@ -40,7 +52,7 @@ class Replayed(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True):
+class RepairProgress(msgspec.Struct, frozen=True):
     """``done``: batches of each pass that need nothing more; ``counts``: pass -> class -> what became of it."""
 
     version: int
@@ -49,7 +61,7 @@ class Progress(msgspec.Struct, frozen=True):
     ended: list[str] = []
     counts: dict[str, dict[str, dict[str, int]]] = {}
     waiting_slots: dict[str, int] = {}
-    wanted: list[Wanted] = []
+    wanted: list[WantedReplay] = []
     replays: list[Replayed] = []
 
 
@@ -58,13 +70,13 @@ def journal_path(report: Path, name: str) -> Path:
     return report / f"recover-{name}.json"
 
 
-def read_journal(disk: Disk, report: Path, name: str) -> Progress:
+def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
     """As left by the run before, or a new one. Raises RepairsDamaged, OSError."""
     path = journal_path(report, name)
     if not disk.exists(path):
-        return Progress(VERSION, name)
+        return RepairProgress(VERSION, name)
     try:
-        found = msgspec.json.decode(disk.read(path), type=Progress)
+        found = msgspec.json.decode(disk.read(path), type=RepairProgress)
     except msgspec.MsgspecError as error:
         raise RepairsDamaged(f"{path}: is damaged ({error}); verify again and recover from the new report") from None
     if found.version != VERSION or found.report != name:
@@ -72,6 +84,6 @@ def read_journal(disk: Disk, report: Path, name: str) -> Progress:
     return found
 
 
-def write_journal(disk: Disk, report: Path, progress: Progress) -> None:
+def write_journal(disk: Disk, report: Path, progress: RepairProgress) -> None:
     """Durable when it returns. Raises OSError."""
     disk.replace(journal_path(report, progress.report), msgspec.json.encode(progress))

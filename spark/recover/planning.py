@@ -17,7 +17,7 @@ BACKFILL_PREFIX = "backfill-"
 """Of the slots that backfills register under."""
 
 
-class Way(enum.StrEnum):
+class RepairWay(enum.StrEnum):
     """One word each; ``docs/verification.md`` says what they mean."""
 
     REOPEN = "reopen"
@@ -50,16 +50,16 @@ class Way(enum.StrEnum):
     """The registry did not answer."""
 
 
-ASKED = (Way.REOPEN, Way.REOPEN_BELOW, Way.REOPEN_RETIRED)
+ASKED = (RepairWay.REOPEN, RepairWay.REOPEN_BELOW, RepairWay.REOPEN_RETIRED)
 """Ways that change the registry."""
 ATTENTION = (
-    Way.SLOT_DOWN, Way.NOT_CLEARED, Way.IN_DOUBT, Way.NO_INPUT, Way.BACKFILLED, Way.OTHER_RECORDS, Way.UNKNOWN,
-    Way.LISTED,
+    RepairWay.SLOT_DOWN, RepairWay.NOT_CLEARED, RepairWay.IN_DOUBT, RepairWay.NO_INPUT, RepairWay.BACKFILLED,
+    RepairWay.OTHER_RECORDS, RepairWay.UNKNOWN, RepairWay.LISTED,
 )  # fmt: skip
 """Ways that leave somebody something to do."""
 
 
-class Before(enum.Enum):
+class EarlierRepairs(enum.Enum):
     """What repairs have asked for an id since the report's export."""
 
     NOT_ASKED = 0
@@ -69,7 +69,7 @@ class Before(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReportedProblem:
     """One row of a report, as far as its repair needs it."""
 
     kind: Class
@@ -92,7 +92,9 @@ class Finding:
     """The event has no other record, says the evidence."""
 
 
-def ways(findings: Sequence[Finding], answers: U8, asked: Sequence[Before], *, also_unmatched: bool) -> list[Way]:
+def ways(
+    findings: Sequence[ReportedProblem], answers: U8, asked: Sequence[EarlierRepairs], *, also_unmatched: bool
+) -> list[RepairWay]:
     """What to do about each. ``answers``: the registry's to a look-up of now; ``asked``: what a repair did before."""
     return [
         _again(_way(finding, answer, also_unmatched=also_unmatched), answer, before)
@@ -100,52 +102,54 @@ def ways(findings: Sequence[Finding], answers: U8, asked: Sequence[Before], *, a
     ]
 
 
-def _way(finding: Finding, answer: int, *, also_unmatched: bool) -> Way:
+def _way(finding: ReportedProblem, answer: int, *, also_unmatched: bool) -> RepairWay:
     if finding.slot is not None and finding.slot.startswith(BACKFILL_PREFIX):
-        return Way.BACKFILLED
+        return RepairWay.BACKFILLED
     if finding.kind is Class.LOST_OWNED:
-        return Way.SLOT_DOWN
+        return RepairWay.SLOT_DOWN
     if finding.kind is Class.PRIMARY_EXISTS and not also_unmatched:
-        return Way.NOT_ASKED
+        return RepairWay.NOT_ASKED
     if finding.log is None or finding.datacentre is None:
-        return Way.NO_INPUT
+        return RepairWay.NO_INPUT
     if finding.kind is Class.PRIMARY_EXISTS and not _is_the_verdict(finding):
-        return Way.OTHER_RECORDS
+        return RepairWay.OTHER_RECORDS
     if answer == Answer.UNKNOWN:
-        return Way.UNKNOWN
+        return RepairWay.UNKNOWN
     if finding.state == "reopened":
-        return Way.LISTED if answer == Answer.ABSENT else Way.CHANGED
+        return RepairWay.LISTED if answer == Answer.ABSENT else RepairWay.CHANGED
     if finding.state == "cleared":
         # Absent: somebody gave it up since. Below the boundary: collected since, it counts as exported.
-        return {Answer.ABSENT: Way.CHANGED, Answer.BELOW_BOUNDARY: Way.REOPEN_BELOW}.get(Answer(answer), Way.REOPEN)
+        return {Answer.ABSENT: RepairWay.CHANGED, Answer.BELOW_BOUNDARY: RepairWay.REOPEN_BELOW}.get(
+            Answer(answer), RepairWay.REOPEN
+        )
     if finding.state == "owned":
         if finding.kind is Class.PRIMARY_EXISTS:
-            return Way.NOT_CLEARED
+            return RepairWay.NOT_CLEARED
         if finding.kind is Class.LOST_RETIRED:
-            return Way.REOPEN_RETIRED if answer == Answer.PRESENT else Way.CHANGED
-        return Way.SLOT_DOWN
+            return RepairWay.REOPEN_RETIRED if answer == Answer.PRESENT else RepairWay.CHANGED
+        return RepairWay.SLOT_DOWN
     return _unregistered(finding, answer)
 
 
-def _is_the_verdict(finding: Finding) -> bool:
+def _is_the_verdict(finding: ReportedProblem) -> bool:
     """Whether the unmatched line is all that the event has: else giving the id up would double the other record."""
     return finding.only_record and (finding.token is None or finding.token == finding.written_token)
 
 
-def _unregistered(finding: Finding, answer: int) -> Way:
-    """The export had no entry."""
+def _unregistered(finding: ReportedProblem, answer: int) -> RepairWay:
+    """The plan where the export had no entry."""
     if answer == Answer.BELOW_BOUNDARY:
-        return Way.REOPEN_BELOW
+        return RepairWay.REOPEN_BELOW
     if answer != Answer.ABSENT or finding.kind is Class.PRIMARY_EXISTS:
-        return Way.CHANGED
-    return Way.REPLAY
+        return RepairWay.CHANGED
+    return RepairWay.REPLAY
 
 
-def _again(way: Way, answer: int, before: Before) -> Way:
+def _again(way: RepairWay, answer: int, before: EarlierRepairs) -> RepairWay:
     """Below the boundary nothing compares: who asks twice may give up an id that was written in between."""
-    if way not in ASKED or before is Before.NOT_ASKED:
+    if way not in ASKED or before is EarlierRepairs.NOT_ASKED:
         return way
-    return Way.IN_DOUBT if before is Before.ASKED_OLD or answer == Answer.BELOW_BOUNDARY else way
+    return RepairWay.IN_DOUBT if before is EarlierRepairs.ASKED_OLD or answer == Answer.BELOW_BOUNDARY else way
 
 
 def young(event_time_ns: int, now_ns: int, retention_ns: int | None, margin_ns: int) -> bool:

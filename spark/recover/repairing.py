@@ -22,13 +22,12 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import I64, U8, U32, U64, Answer
 from photon.spark.classes import Class
-from photon.spark.recover.errors import RegistrySilent
-from photon.spark.recover.journal import Progress, read_journal, write_journal
-from photon.spark.recover.planning import ASKED, Before, Finding, Way, ways, young
+from photon.spark.recover.journal import RegistrySilent, RepairProgress, read_journal, write_journal
+from photon.spark.recover.planning import ASKED, EarlierRepairs, RepairWay, ReportedProblem, ways, young
 from photon.spark.recover.repairs import ASKED as JUST_ASKED
-from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, BatchName, Repairs
-from photon.spark.recover.replays import Hours
-from photon.spark.recover.report import BATCH_ROWS, Report, damages, findings
+from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, RepairBatchName, Repairs
+from photon.spark.recover.replays import ReplayHours
+from photon.spark.recover.report import BATCH_ROWS, VerifyReport, damages, findings
 
 LOSSES, UNMATCHED, DAMAGE = "losses", "unmatched", "damage"
 """The passes: a later run with the operator's word on unmatched events goes on with the second one."""
@@ -47,7 +46,7 @@ SLOTS_MAX = 1_000
 """Slots that are counted by name."""
 
 
-class Gives(Protocol):
+class GivesBack(Protocol):
     """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
 
     async def reopen(
@@ -63,14 +62,12 @@ class Gives(Protocol):
     ) -> U8: ...
 
 
-class LooksUp(Protocol):
-    """``idregistry.api.Registry``."""
-
+class RepairLookUps(Protocol):
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RepairRules:
     """``retention_ns`` None: nothing is collected. ``rate``: ids a second, at most."""
 
     also_unmatched: bool
@@ -80,16 +77,15 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Tally:
+class RepairTally:
     """Of one pass: class -> what became of it, or would -> how many."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     slots: Counter[str] = field(default_factory=Counter)
 
-    def add(self, finding: Finding, what: str) -> None:
-        """One more."""
+    def add(self, finding: ReportedProblem, what: str) -> None:
         self.counts.setdefault(str(finding.kind), Counter())[what] += 1
-        if what == Way.SLOT_DOWN:
+        if what == RepairWay.SLOT_DOWN:
             name = finding.slot or "unknown"
             self.slots[name if name in self.slots or len(self.slots) < SLOTS_MAX else "others"] += 1
 
@@ -99,14 +95,14 @@ class Repairing:
 
     def __init__(
         self,
-        report: Report,
-        registry: LooksUp,
-        gives: Gives,
+        report: VerifyReport,
+        registry: RepairLookUps,
+        gives: GivesBack,
         disk: Disk,
         repairs: Repairs,
         clock: Clock,
-        rules: Rules,
-        told: Callable[[Progress], None],
+        rules: RepairRules,
+        told: Callable[[RepairProgress], None],
     ) -> None:
         self._report = report
         self._registry = registry
@@ -120,7 +116,7 @@ class Repairing:
         self._doubtful: set[bytes] = set()
         """Of the batch: asked for, and an answer was lost."""
 
-    async def run(self) -> Progress:
+    async def run(self) -> RepairProgress:
         """What was done by this run and those before it; what would be done, without ``apply``.
 
         Raises RegistrySilent, ReportRefused, RepairsDamaged, OSError.
@@ -132,12 +128,12 @@ class Repairing:
                 progress = await self._pass(progress, stage, classes)
         return progress if DAMAGE in progress.ended else self._note_damages(progress)
 
-    def _note_damages(self, progress: Progress) -> Progress:
+    def _note_damages(self, progress: RepairProgress) -> RepairProgress:
         """What their events lost has been given back: later verifications need not tell these places again."""
         noted = 0
         for number, batch in enumerate(damages(self._report, BATCH_ROWS)):
             if self._rules.apply:
-                name = BatchName(self._report.name, DAMAGE, number)
+                name = RepairBatchName(self._report.name, DAMAGE, number)
                 self._repairs.note_damages(name, batch, self._clock.now_ns())
             noted += len(batch)
         if noted:
@@ -147,19 +143,19 @@ class Repairing:
             write_journal(self._disk, self._report.directory, progress)
         return progress
 
-    async def _pass(self, progress: Progress, stage: str, classes: Sequence[Class]) -> Progress:
+    async def _pass(self, progress: RepairProgress, stage: str, classes: Sequence[Class]) -> RepairProgress:
         kept = self._rules.apply and (stage == LOSSES or self._rules.also_unmatched)
-        hours = Hours(progress.wanted)
+        hours = ReplayHours(progress.wanted)
         tally = _tally(progress, stage)
         for number, batch in enumerate(findings(self._report, classes, BATCH_ROWS)):
             if number < progress.done.get(stage, 0):
                 continue
             begun = self._clock.monotonic()
             for finding, what in zip(
-                batch, await self._batch(BatchName(self._report.name, stage, number), batch), strict=True
+                batch, await self._batch(RepairBatchName(self._report.name, stage, number), batch), strict=True
             ):
                 tally.add(finding, what)
-                if what == Way.REPLAY and finding.datacentre:
+                if what == RepairWay.REPLAY and finding.datacentre:
                     hours.add(finding.datacentre, finding.log, finding.event_time_ns)
             progress = _after(progress, stage, number + 1 if kept else 0, tally, hours)
             if kept:
@@ -173,7 +169,7 @@ class Repairing:
         return progress
 
     # -- a batch ---------------------------------------------------------------------------------------------------
-    async def _batch(self, name: BatchName, batch: Sequence[Finding]) -> list[str]:
+    async def _batch(self, name: RepairBatchName, batch: Sequence[ReportedProblem]) -> list[str]:
         """What became of each, or would: a Way, or an answer of the registry."""
         before = self._repairs.answers(name) if self._rules.apply else {}
         chosen = await self._ways(batch)
@@ -194,8 +190,8 @@ class Repairing:
             await self._ask(name, batch, chosen, became, open_rows, told)
         return became
 
-    async def _ways(self, batch: Sequence[Finding]) -> list[Way]:
-        """Looked up anew. Rows that nobody answers are Way.UNKNOWN in a dry run; else RegistrySilent."""
+    async def _ways(self, batch: Sequence[ReportedProblem]) -> list[RepairWay]:
+        """Looks the ids up again. Rows without an answer are Way.UNKNOWN in a dry run; else RegistrySilent."""
         digests = b"".join(finding.digest for finding in batch)
         times = np.array([finding.event_time_ns for finding in batch], np.int64)
         now_ns = self._clock.now_ns()
@@ -205,23 +201,23 @@ class Repairing:
                 await asyncio.sleep(PAUSE_S * attempt)
             found = await self._registry.look_up(digests, times, timeout=ASK_S)
             chosen = ways(batch, found.outcomes, asked, also_unmatched=self._rules.also_unmatched)
-            if Way.UNKNOWN not in chosen:
+            if RepairWay.UNKNOWN not in chosen:
                 return chosen
         if self._rules.apply:
             raise _silent("look-ups")
         return chosen
 
-    def _before(self, finding: Finding, now_ns: int) -> Before:
+    def _before(self, finding: ReportedProblem, now_ns: int) -> EarlierRepairs:
         if finding.digest not in self._asked:
-            return Before.NOT_ASKED
+            return EarlierRepairs.NOT_ASKED
         fresh = young(finding.event_time_ns, now_ns, self._rules.retention_ns, MARGIN_NS)
-        return Before.ASKED_YOUNG if fresh else Before.ASKED_OLD
+        return EarlierRepairs.ASKED_YOUNG if fresh else EarlierRepairs.ASKED_OLD
 
     async def _ask(
         self,
-        name: BatchName,
-        batch: Sequence[Finding],
-        chosen: Sequence[Way],
+        name: RepairBatchName,
+        batch: Sequence[ReportedProblem],
+        chosen: Sequence[RepairWay],
         became: list[str],
         rows: Sequence[int],
         told: Sequence[int],
@@ -240,7 +236,7 @@ class Repairing:
                 if some:
                     await self._reopen(batch, some, way, became)
             self._doubtful.update(batch[row].digest for row in left if became[row] == UNANSWERED)
-            # What may be collected is asked for once: a second time nothing might compare.
+            # Ids that may be collected are asked for once: a second time nothing might compare.
             left = [row for row in left if became[row] == UNANSWERED and self._may_ask_again(batch[row])]
             if not left:
                 break
@@ -249,27 +245,31 @@ class Repairing:
             raise _silent("requests to give ids up")
         for row in rows:
             if became[row] == UNANSWERED:
-                became[row] = Way.IN_DOUBT
+                became[row] = RepairWay.IN_DOUBT
 
-    def _may_ask_again(self, finding: Finding) -> bool:
+    def _may_ask_again(self, finding: ReportedProblem) -> bool:
         return young(finding.event_time_ns, self._clock.now_ns(), self._rules.retention_ns, MARGIN_NS)
 
-    async def _reopen(self, batch: Sequence[Finding], rows: Sequence[int], way: Way, became: list[str]) -> None:
+    async def _reopen(
+        self, batch: Sequence[ReportedProblem], rows: Sequence[int], way: RepairWay, became: list[str]
+    ) -> None:
         some = [batch[row] for row in rows]
         answers = await self._gives.reopen(
             b"".join(finding.digest for finding in some),
             np.array([finding.event_time_ns for finding in some], np.int64),
             np.array([finding.token or 0 for finding in some], np.uint64),
             np.array([finding.generation for finding in some], np.uint32),
-            operator=way is not Way.REOPEN_RETIRED,
-            retired=way is Way.REOPEN_RETIRED,
+            operator=way is not RepairWay.REOPEN_RETIRED,
+            retired=way is RepairWay.REOPEN_RETIRED,
             timeout=ASK_S if all(map(self._may_ask_again, some)) else ASK_OLD_S,
         )
         named = {int(Answer.REOPENED): REOPENED, int(Answer.NO_OP): CHANGED}
         for row, answer in zip(rows, answers.tolist(), strict=True):
             became[row] = named.get(answer, UNANSWERED)
 
-    def _note(self, name: BatchName, batch: Sequence[Finding], became: Sequence[str], rows: Sequence[int]) -> None:
+    def _note(
+        self, name: RepairBatchName, batch: Sequence[ReportedProblem], became: Sequence[str], rows: Sequence[int]
+    ) -> None:
         """An answer that was lost may have been REOPENED, whatever is there now: only that answer settles it."""
         noted = [batch[row] for row in rows]
         answers = [
@@ -283,13 +283,13 @@ def _silent(what: str) -> RegistrySilent:
     return RegistrySilent(f"the registry does not answer {what}; start it and run this again: it goes on from here")
 
 
-def _tally(progress: Progress, stage: str) -> Tally:
+def _tally(progress: RepairProgress, stage: str) -> RepairTally:
     """Of the batches that are done; what an earlier run only looked at does not count."""
     done = progress.counts.get(stage, {}) if progress.done.get(stage) else {}
-    return Tally({kind: Counter(of) for kind, of in done.items()}, Counter(progress.waiting_slots))
+    return RepairTally({kind: Counter(of) for kind, of in done.items()}, Counter(progress.waiting_slots))
 
 
-def _after(progress: Progress, stage: str, done: int, tally: Tally, hours: Hours) -> Progress:
+def _after(progress: RepairProgress, stage: str, done: int, tally: RepairTally, hours: ReplayHours) -> RepairProgress:
     return msgspec.structs.replace(
         progress,
         done={**progress.done, stage: done},
@@ -299,5 +299,5 @@ def _after(progress: Progress, stage: str, done: int, tally: Tally, hours: Hours
     )
 
 
-def _with(progress: Progress, stage: str, counts: dict[str, dict[str, int]]) -> Progress:
+def _with(progress: RepairProgress, stage: str, counts: dict[str, dict[str, int]]) -> RepairProgress:
     return msgspec.structs.replace(progress, counts={**progress.counts, stage: counts})

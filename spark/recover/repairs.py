@@ -1,7 +1,7 @@
 """The repairs log: every id that a repair asked the registry to give up, and what it answered.
 
 It outlives reports. Verification reads it: the unmatched line of an event that was given up by the operator's word
-stands in the output for ever, and the event's joined line beside it is no duplicate. Places of damaged files are
+stands in the output for ever, and the event's joined line is then no duplicate. Places of damaged files are
 noted once their events were given back: they are known then. Repair reads it: an id that was asked for since a
 report's export is not asked for again where nothing could compare it.
 
@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from photon.config.disk import Disk
 from photon.spark.classes import Class
-from photon.spark.recover.errors import RepairsDamaged
-from photon.spark.recover.planning import Finding
+from photon.spark.recover.journal import RepairsDamaged
+from photon.spark.recover.planning import ReportedProblem
 from photon.spark.recover.report import Damage
 
 DIRECTORY = "repairs"
@@ -59,7 +59,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class BatchName:
+class RepairBatchName:
     """Which batch of which pass of which report."""
 
     report: str
@@ -72,13 +72,15 @@ class BatchName:
 
 
 class Repairs:
-    """The log of one deployment."""
+    """The log of repairs of one deployment."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
 
-    def write(self, name: BatchName, findings: Sequence[Finding], answers: Sequence[str], asked_ns: int) -> None:
+    def write(
+        self, name: RepairBatchName, findings: Sequence[ReportedProblem], answers: Sequence[str], asked_ns: int
+    ) -> None:
         """Durable when it returns. Raises OSError."""
         columns: Mapping[str, Sequence[object]] = {
             "digest": [each.digest for each in findings],
@@ -95,7 +97,7 @@ class Repairs:
         }
         self._put(name, columns)
 
-    def note_damages(self, name: BatchName, damages: Sequence[Damage], noted_ns: int) -> None:
+    def note_damages(self, name: RepairBatchName, damages: Sequence[Damage], noted_ns: int) -> None:
         """Durable when it returns. Raises OSError."""
         count = len(damages)
         columns: Mapping[str, Sequence[object]] = {
@@ -109,14 +111,14 @@ class Repairs:
         nothing = [None] * count
         self._put(name, {field.name: columns.get(field.name, nothing) for field in SCHEMA})
 
-    def _put(self, name: BatchName, columns: Mapping[str, Sequence[object]]) -> None:
+    def _put(self, name: RepairBatchName, columns: Mapping[str, Sequence[object]]) -> None:
         arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), sink, compression="zstd")
         self._disk.make_dir(self._directory)
         self._disk.replace(self._directory / name.file, sink.getvalue().to_pybytes())
 
-    def answers(self, name: BatchName) -> Mapping[bytes, str]:
+    def answers(self, name: RepairBatchName) -> Mapping[bytes, str]:
         """By digest, of a batch that was asked for before; empty when it was not. Raises RepairsDamaged, OSError."""
         if not self._disk.exists(self._directory / name.file):
             return {}

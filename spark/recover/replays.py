@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from photon.spark.recover.journal import Replayed, Wanted
+from photon.spark.recover.journal import Replayed, WantedReplay
 
 WANTED_MAX = 10_000
 """Ranges that are kept while findings are read."""
@@ -19,40 +19,39 @@ HOUR_NS = 3_600_000_000_000
 _GLOB = frozenset("*?[")
 
 
-class Hours:
-    """Collects what is to be read again."""
+class ReplayHours:
+    """Collects the hours to read again."""
 
-    def __init__(self, before: Iterable[Wanted] = ()) -> None:
-        self._found: dict[tuple[str, int, int], Wanted] = {}
+    def __init__(self, before: Iterable[WantedReplay] = ()) -> None:
+        self._found: dict[tuple[str, int, int], WantedReplay] = {}
         for each in before:
             self._put(each)
 
     def add(self, datacentre: str, log: str | None, event_time_ns: int) -> None:
         """An event that stands in this log of the datacentre."""
         hour = event_time_ns // HOUR_NS
-        self._put(Wanted(datacentre, hour, hour + 1, log or "", 1))
+        self._put(WantedReplay(datacentre, hour, hour + 1, log or "", 1))
 
-    def _put(self, one: Wanted) -> None:
+    def _put(self, one: WantedReplay) -> None:
         place = (one.datacentre, one.from_hour, one.to_hour)
         before = self._found.get(place)
         self._found[place] = one if before is None else _joined(before, one)
         if len(self._found) > WANTED_MAX:
             self._found = {(each.datacentre, each.from_hour, each.to_hour): each for each in self._few()}
 
-    def _few(self) -> Iterable[Wanted]:
+    def _few(self) -> Iterable[WantedReplay]:
         datacentres = {each.datacentre for each in self._found.values()}
         for name in datacentres:
             own = [each for each in self._found.values() if each.datacentre == name]
             yield from at_most(own, max(1, WANTED_MAX // 2 // len(datacentres)))
 
-    def wanted(self) -> list[Wanted]:
-        """In order."""
+    def wanted(self) -> list[WantedReplay]:
         return [self._found[place] for place in sorted(self._found)]
 
 
-def at_most(ranges: Sequence[Wanted], number: int) -> list[Wanted]:
+def at_most(ranges: Sequence[WantedReplay], number: int) -> list[WantedReplay]:
     """The same hours of one datacentre; where that takes more ranges, the closest ones are joined."""
-    found: list[Wanted] = []
+    found: list[WantedReplay] = []
     for each in sorted(ranges, key=lambda each: each.from_hour):
         if found and each.from_hour <= found[-1].to_hour:
             found[-1] = _joined(found[-1], each)
@@ -61,7 +60,7 @@ def at_most(ranges: Sequence[Wanted], number: int) -> list[Wanted]:
     gaps = sorted(right.from_hour - left.to_hour for left, right in pairwise(found))
     if len(found) > number:
         bound, rest = gaps[len(found) - number - 1], len(found) - number
-        closer: list[Wanted] = []
+        closer: list[WantedReplay] = []
         for each in found:
             if closer and rest and each.from_hour - closer[-1].to_hour <= bound:
                 closer[-1] = _joined(closer[-1], each)
@@ -72,15 +71,15 @@ def at_most(ranges: Sequence[Wanted], number: int) -> list[Wanted]:
     return found
 
 
-def _joined(one: Wanted, other: Wanted) -> Wanted:
+def _joined(one: WantedReplay, other: WantedReplay) -> WantedReplay:
     first, last = min(one.from_hour, other.from_hour), max(one.to_hour, other.to_hour)
     log = one.log if one.log == other.log else ""
-    return Wanted(one.datacentre, first, last, log, one.events + other.events)
+    return WantedReplay(one.datacentre, first, last, log, one.events + other.events)
 
 
-def requests(wanted: Iterable[Wanted]) -> list[Replayed]:
+def requests(wanted: Iterable[WantedReplay]) -> list[Replayed]:
     """Few ranges for each datacentre, as ``photon dispatcher replay`` takes them."""
-    by_datacentre: dict[str, list[Wanted]] = {}
+    by_datacentre: dict[str, list[WantedReplay]] = {}
     for each in wanted:
         by_datacentre.setdefault(each.datacentre, []).append(each)
     return [

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from photon.idregistry.api import DIGEST_BYTES
 from photon.spark.classes import Class
-from photon.spark.recover.errors import ReportRefused
-from photon.spark.recover.planning import Finding
+from photon.spark.recover.journal import ReportRefused
+from photon.spark.recover.planning import ReportedProblem
 
 VERDICT_NAME = "verdict.json"
 PROBLEMS = "problems"
@@ -32,8 +32,8 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What of the verdict a repair needs."""
+class ReportVerdict(msgspec.Struct, frozen=True):
+    """The parts of the verdict that a repair needs."""
 
     version: int
     deployment: str
@@ -43,12 +43,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """``name``: 32 hex digits, other ones for every verdict."""
 
     directory: Path
     name: str
-    verdict: Verdict
+    verdict: ReportVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ class _Evidence(msgspec.Struct, frozen=True):
 _EVIDENCE = msgspec.json.Decoder(_Evidence)
 
 
-def open_report(directory: Path, deployment: str) -> Report:
-    """Raises ReportRefused: there is none, or it is of another deployment than the one with this fingerprint."""
+def open_report(directory: Path, deployment: str) -> VerifyReport:
+    """Raises ReportRefused: the report is missing, or belongs to a deployment with another fingerprint."""
     path = directory / VERDICT_NAME
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
     try:
-        verdict = msgspec.json.decode(data, type=Verdict)
+        verdict = msgspec.json.decode(data, type=ReportVerdict)
     except msgspec.MsgspecError as error:
         raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
     if verdict.version != 1:
@@ -88,12 +88,14 @@ def open_report(directory: Path, deployment: str) -> Report:
         )
     if not verdict.exported_ns:
         raise ReportRefused(f"{path}: was made without a registry export, nothing can be compared; verify with one")
-    return Report(directory, blake2b(data, digest_size=16).hexdigest(), verdict)
+    return VerifyReport(directory, blake2b(data, digest_size=16).hexdigest(), verdict)
 
 
-def findings(report: Report, classes: Collection[Class], rows: int = BATCH_ROWS) -> Iterator[list[Finding]]:
+def findings(
+    report: VerifyReport, classes: Collection[Class], rows: int = BATCH_ROWS
+) -> Iterator[list[ReportedProblem]]:
     """All of these classes, ``rows`` at a time, the last batch shorter. Raises ReportRefused."""
-    waiting: list[Finding] = []
+    waiting: list[ReportedProblem] = []
     for batch in _record_batches(report.directory, rows):
         waiting += _of(batch, classes)
         while len(waiting) >= rows:
@@ -103,7 +105,7 @@ def findings(report: Report, classes: Collection[Class], rows: int = BATCH_ROWS)
         yield waiting
 
 
-def damages(report: Report, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
+def damages(report: VerifyReport, rows: int = BATCH_ROWS) -> Iterator[list[Damage]]:
     """Lines that are no records, and files of which the rest is gone, ``rows`` at a time. Raises ReportRefused."""
     waiting: list[Damage] = []
     for batch in _record_batches(report.directory, rows):
@@ -129,17 +131,17 @@ def _record_batches(directory: Path, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _hidden(path: Path) -> bool:
-    """What Spark itself passes over."""
+    """Whether Spark itself skips the file."""
     return any(part.startswith(("_", ".")) for part in path.parts)
 
 
-def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[Finding]:
+def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[ReportedProblem]:
     wanted = pc.is_in(batch["class"], pa.array([str(each) for each in classes]))
     for row in batch.filter(wanted).to_pylist():
         if row["digest"] is None or len(row["digest"]) != DIGEST_BYTES or row["event_time_ns"] is None:
             raise ReportRefused(f"a finding of class {row['class']} names no id or no time; verify again")
         token, evidence = row["token"], _evidence(row["evidence"])
-        yield Finding(
+        yield ReportedProblem(
             Class(row["class"]),
             row["digest"],
             row["event_id"] or b"",

@@ -83,8 +83,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """All that is known of one id. ``lines_all``, ``records_all``: how many there are where not all are listed."""
+class KnownOfId:
+    """All that is known of one id."""
 
     lines: Sequence[Line] = ()
     records: Sequence[Record] = ()
@@ -100,8 +100,8 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One row of the report."""
+class ClassifiedId:
+    """One finding about an id: a row of the report."""
 
     kind: Class
     evidence: Mapping[str, object]
@@ -110,7 +110,7 @@ class Finding:
     entry: Entry | None = None
 
 
-def classify(known: Known) -> list[Finding]:
+def classify(known: KnownOfId) -> list[ClassifiedId]:
     """All that is wrong with an id, or the one finding that says that nothing is; none where nobody has it."""
     entry = known.entries[0] if known.entries else None
     all_ = [record for record in known.records if record.kind != LATE]
@@ -126,42 +126,43 @@ def classify(known: Known) -> list[Finding]:
     findings += [found for record in verdicts if (found := _contents(known, record, entry)) is not None]
     if known.registry:
         findings += _registry(known, verdicts, line, entry)
-    return findings or [Finding(Class.CORRECT, {}, line, verdicts[0], entry)]
+    return findings or [ClassifiedId(Class.CORRECT, {}, line, verdicts[0], entry)]
 
 
 # -- no record, no line ----------------------------------------------------------------------------------------
-def _without_lines(known: Known, entry: Entry | None) -> list[Finding]:
+def _without_lines(known: KnownOfId, entry: Entry | None) -> list[ClassifiedId]:
     if known.records:
         evidence = {"why": "no raw log has this event"}
-        return [Finding(Class.INVENTED, evidence, None, record, entry) for record in known.records]
+        return [ClassifiedId(Class.INVENTED, evidence, None, record, entry) for record in known.records]
     if entry is None:
         return []
-    return [Finding(_lost(entry), {"why": "neither a raw log nor an output has it"} | _of_entry(entry), None, None,
+    return [ClassifiedId(_lost(entry), {"why": "neither a raw log nor an output has it"} | _of_entry(entry), None,
+    None,
                     entry)]  # fmt: skip
 
 
-def _without_record(known: Known, line: Line, entry: Entry | None) -> Finding:
+def _without_record(known: KnownOfId, line: Line, entry: Entry | None) -> ClassifiedId:
     late = next((record for record in known.records if record.kind == LATE), None)
     if entry is not None and entry.state in (OWNED, CLEARED):
         return _registered(known, line, late, entry)
     if known.waiting:
-        return Finding(Class.PENDING, {"why": "in a retry store"}, line, late, entry)
+        return ClassifiedId(Class.PENDING, {"why": "in a retry store"}, line, late, entry)
     if late is None and all(each.unread for each in known.lines):
-        return Finding(Class.PENDING, {"why": "no dispatcher has read so far"}, line, None, entry)
+        return ClassifiedId(Class.PENDING, {"why": "no dispatcher has read so far"}, line, None, entry)
     if late is not None and entry is None:
-        return Finding(Class.LATE, {}, line, late, None)
+        return ClassifiedId(Class.LATE, {}, line, late, None)
     if entry is not None:
         return _registered(known, line, late, entry)
     evidence: dict[str, object] = {"expected": line.kind, "datacentres": sorted({x.datacentre for x in known.lines})}
     if known.collected:
         evidence["why"] = "below the registry's boundary: it may have been registered once"
-    return Finding(Class.LOST_UNREGISTERED, evidence, line, None, None)
+    return ClassifiedId(Class.LOST_UNREGISTERED, evidence, line, None, None)
 
 
-def _registered(known: Known, line: Line, late: Record | None, entry: Entry) -> Finding:
+def _registered(known: KnownOfId, line: Line, late: Record | None, entry: Entry) -> ClassifiedId:
     """Lost where its owner is; the line is the owner's own, if it has one."""
     own = next((each for each in known.lines if each.datacentre == entry.datacentre), line)
-    return Finding(_lost(entry), _of_entry(entry), own, late, entry)
+    return ClassifiedId(_lost(entry), _of_entry(entry), own, late, entry)
 
 
 def _lost(entry: Entry) -> Class:
@@ -177,26 +178,26 @@ def _of_entry(entry: Entry) -> dict[str, object]:
 
 
 # -- records that no joiner made -------------------------------------------------------------------------------
-def _unreadable(known: Known, verdicts: Sequence[Record]) -> list[Finding]:
+def _unreadable(known: KnownOfId, verdicts: Sequence[Record]) -> list[ClassifiedId]:
     """Of one place: it may stand in several logs of one name (rotation), and is rejected once for each of them."""
     line = next(line for line in known.lines if line.kind == UNREADABLE)
     lines, records = known.lines_all or len(known.lines), known.records_all or len(verdicts)
     if records > lines:
-        return [Finding(Class.DUPLICATED, {"records": _places(verdicts), "lines": lines}, line, verdicts[-1])]
+        return [ClassifiedId(Class.DUPLICATED, {"records": _places(verdicts), "lines": lines}, line, verdicts[-1])]
     unread = sum(1 for each in known.lines if each.unread)
     if records + unread < lines:
-        return [Finding(Class.LOST_UNREADABLE, {"why": "no rejected log has it"}, line)]
+        return [ClassifiedId(Class.LOST_UNREADABLE, {"why": "no rejected log has it"}, line)]
     if records < lines:
-        return [Finding(Class.PENDING, {"why": "its dispatcher has not read so far"}, line)]
+        return [ClassifiedId(Class.PENDING, {"why": "its dispatcher has not read so far"}, line)]
     wrong = [record for record in verdicts if record.kind != REJECTED or record.foreign != line.record]
     if wrong and len(known.lines) == 1:
         fields = ["record"] if wrong[0].kind == REJECTED else ["kind"]
-        return [Finding(Class.WRONGLY_JOINED, {"fields": fields}, line, wrong[0])]
-    return [Finding(Class.CORRECT, {}, line, verdicts[0])]
+        return [ClassifiedId(Class.WRONGLY_JOINED, {"fields": fields}, line, wrong[0])]
+    return [ClassifiedId(Class.CORRECT, {}, line, verdicts[0])]
 
 
 # -- several records -------------------------------------------------------------------------------------------
-def _several(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[Finding]:
+def _several(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[ClassifiedId]:
     given_up = sum(1 for record in known.records if record.given_up) if len(verdicts) < len(known.records) else 0
     records = max(known.records_all - given_up, len(verdicts))
     if records < 2:
@@ -208,7 +209,7 @@ def _several(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry 
     if registered:
         evidence["registered"] = _places(registered[:1])[0]
     extra = next((record for record in verdicts if not registered or record is not registered[0]), verdicts[0])
-    return [Finding(kind, evidence, line, extra, entry)]
+    return [ClassifiedId(kind, evidence, line, extra, entry)]
 
 
 def _places(records: Sequence[Record]) -> list[str]:
@@ -217,7 +218,7 @@ def _places(records: Sequence[Record]) -> list[str]:
 
 
 # -- contents --------------------------------------------------------------------------------------------------
-def _contents(known: Known, record: Record, entry: Entry | None) -> Finding | None:
+def _contents(known: KnownOfId, record: Record, entry: Entry | None) -> ClassifiedId | None:
     lines = known.lines
     own = [line for line in lines if line.datacentre == record.datacentre]
     at_place = [line for line in own if (line.log, line.offset) == (record.log, record.log_offset)]
@@ -225,7 +226,7 @@ def _contents(known: Known, record: Record, entry: Entry | None) -> Finding | No
         nearest = (own or lines)[0]
         where = "" if own else f"no raw log of {record.datacentre} has this event"
         evidence = {"fields": ["source", *differing(nearest, record)]} | ({"why": where} if where else {})
-        return Finding(Class.WRONGLY_JOINED, evidence, nearest, record, entry)
+        return ClassifiedId(Class.WRONGLY_JOINED, evidence, nearest, record, entry)
     if any(line.outside for line in at_place):
         return None  # the same id came with a time of another range, and this is that line's record
     line = min(at_place, key=lambda each: len(_wrong(lines, each, record)[1]))
@@ -234,7 +235,7 @@ def _contents(known: Known, record: Record, entry: Entry | None) -> Finding | No
         return None
     records = max(known.records_all, sum(1 for each in known.records if each.kind != LATE))
     said: dict[str, object] = {"fields": fields, "expected": line.kind, "written": record.kind, "records": records}
-    return Finding(kind, said, line, record, entry)
+    return ClassifiedId(kind, said, line, record, entry)
 
 
 def _wrong(lines: Sequence[Line], line: Line, record: Record) -> tuple[Class, list[str]]:
@@ -269,15 +270,15 @@ def differing(line: Line, record: Record) -> list[str]:
 
 
 # -- the registry ----------------------------------------------------------------------------------------------
-def _registry(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[Finding]:
+def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[ClassifiedId]:
     first = verdicts[0]
     if any(record.fresh for record in verdicts):
         return []
     if entry is None:
-        return [] if known.collected else [Finding(Class.REGISTRY_MISSING, {}, line, first)]
+        return [] if known.collected else [ClassifiedId(Class.REGISTRY_MISSING, {}, line, first)]
     if len(known.entries) > 1:
         evidence = {"fields": ["shard"], "tokens": [each.token for each in known.entries[:PLACES_MAX]]}
-        return [Finding(Class.REGISTRY_DIFFERS, evidence, line, first, entry)]
+        return [ClassifiedId(Class.REGISTRY_DIFFERS, evidence, line, first, entry)]
     record = next((each for each in verdicts if each.token == entry.token), first)
     # An id keeps the time that it was registered with first; a line that takes it up once reopened may have another.
     one_of_its_times = entry.generation > 0 or entry.time_ns in {each.time_ns for each in known.lines}
@@ -291,4 +292,4 @@ def _registry(known: Known, verdicts: Sequence[Record], line: Line, entry: Entry
     fields = [name for name, (one, other) in pairs.items() if one != other]
     if not fields:
         return []
-    return [Finding(Class.REGISTRY_DIFFERS, {"fields": fields} | _of_entry(entry), line, record, entry)]
+    return [ClassifiedId(Class.REGISTRY_DIFFERS, {"fields": fields} | _of_entry(entry), line, record, entry)]

@@ -23,7 +23,7 @@ import msgspec
 from photon.config.disk import Disk
 from photon.spark.classes import Class
 from photon.spark.verify.advice import PROBLEMS
-from photon.spark.verify.figures import HOURS_A_DAY, Count
+from photon.spark.verify.figures import HOURS_A_DAY, ClassCount
 from photon.spark.verify.verdict import InputFile
 
 DAYS_NAME = "days.json"
@@ -43,11 +43,11 @@ class FileSeen(msgspec.Struct, frozen=True, kw_only=True):
     last: int | None = None
 
     def name(self) -> tuple[str, str, str]:
-        """Which file it is."""
+        """What identifies the file."""
         return self.what, self.datacentre, self.path
 
     def touches(self, begin: int, end: int) -> bool:
-        """It had events of these hours."""
+        """Whether it had events of these hours."""
         return self.first is not None and self.last is not None and self.first < end and self.last >= begin
 
 
@@ -63,7 +63,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     counts: list[tuple[int | None, str | None, str, int]]
 
     def clean(self) -> bool:
-        """Nothing in it calls for another look."""
+        """Whether nothing in it calls for another verification."""
         again = {*map(str, PROBLEMS), str(Class.PENDING)}
         return not any(kind in again for _, _, kind, _ in self.counts)
 
@@ -105,7 +105,7 @@ class Days:
         return [each for each in self.files if not _same(self.seen.get(_name(each)), each)]
 
     def gone(self) -> list[FileSeen]:
-        """Files that are not there any more."""
+        """Files that no longer exist."""
         now = {_name(each) for each in self.files}
         return [each for name, each in self.seen.items() if name not in now]
 
@@ -128,11 +128,11 @@ class Days:
         return good
 
     def keep(self, pieces: Iterable[Piece]) -> None:
-        """They stand in the new report too."""
+        """Copies the days' rows into the new report."""
         self.kept += pieces
 
     def write(self, disk: Disk, directory: Path) -> None:
-        """For the next run."""
+        """Saves the state for the next run."""
         files = [self._seen_now(each) for each in self.files]
         found = _File(VERSION, self.deployment, sorted(self.kept, key=lambda piece: piece.begin), files)
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
@@ -162,18 +162,18 @@ def _span(seen: FileSeen | None) -> tuple[int, int] | None:
 
 
 def pieces_of(from_hour: int, to_hour: int) -> list[tuple[int, int]]:
-    """A range cut at the days' ends, UTC."""
+    """Cuts a range at the days' ends, UTC."""
     cuts = [from_hour, *range((from_hour // HOURS_A_DAY + 1) * HOURS_A_DAY, to_hour, HOURS_A_DAY), to_hour]
     return list(itertools.pairwise(cuts)) if to_hour > from_hour else []
 
 
 def span_of(pieces: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """From the first to the last of them."""
+    """From the begin of the first to the end of the last."""
     return (pieces[0][0], pieces[-1][1]) if pieces else None
 
 
 def counts_by_piece(
-    pieces: Sequence[tuple[int, int]], counts: Iterable[Count]
+    pieces: Sequence[tuple[int, int]], counts: Iterable[ClassCount]
 ) -> dict[tuple[int, int], list[tuple[int | None, str | None, str, int]]]:
     """Counts of each piece; those without an hour belong to none."""
     starts = {hour: piece for piece in pieces for hour in range(*piece)}
@@ -184,9 +184,9 @@ def counts_by_piece(
     return found
 
 
-def as_counts(piece: Piece) -> list[Count]:
-    """Of a piece that was verified before."""
+def as_counts(piece: Piece) -> list[ClassCount]:
+    """The counts of a piece that was verified earlier."""
     totals: Counter[tuple[Any, Any, str]] = Counter()
     for hour, datacentre, kind, count in piece.counts:
         totals[hour, datacentre, kind] += count
-    return [Count(hour, datacentre, Class(kind), count) for (hour, datacentre, kind), count in totals.items()]
+    return [ClassCount(hour, datacentre, Class(kind), count) for (hour, datacentre, kind), count in totals.items()]

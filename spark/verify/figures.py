@@ -12,13 +12,13 @@ from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD
 
 if TYPE_CHECKING:
-    from photon.spark.ledger_beside import Difference
+    from photon.spark.ledger_check import LedgerDifference
 
 HOURS_A_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class ClassCount:
     """So many ids. ``hour`` since 1970; None: of lines that have no time. ``datacentre`` None: nobody's."""
 
     hour: int | None
@@ -28,8 +28,8 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """A finding for people."""
+class ExampleFinding:
+    """A finding as shown to people."""
 
     kind: Class
     event: str
@@ -63,7 +63,7 @@ class LedgerLine:
 
 @dataclass(slots=True)
 class Figures:
-    """All that a page shows."""
+    """All figures of the page."""
 
     join: str
     from_hour: int
@@ -71,11 +71,11 @@ class Figures:
     datacentres: Sequence[str]
     made_at: str
     exported_at: str | None
-    counts: list[Count]
-    examples: list[Example] = field(default_factory=list)
+    counts: list[ClassCount]
+    examples: list[ExampleFinding] = field(default_factory=list)
     inputs: list[InputTotal] = field(default_factory=list)
     ledger: list[LedgerLine] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[LedgerDifference] = field(default_factory=list)
     """Between the ledger and what was counted, explained ones too."""
     reused: list[str] = field(default_factory=list)
     """Days that were verified before, and whose inputs have not changed."""
@@ -93,12 +93,14 @@ class Figures:
         """How many findings ask for something, differences of the ledger that nothing explains among them."""
         return sum(count for kind, count in self.totals().items() if kind not in GOOD) + len(self.unexplained())
 
-    def unexplained(self) -> list[Difference]:
-        """Of the ledger."""
+    def unexplained(self) -> list[LedgerDifference]:
+        """Differences of the ledger that are findings."""
         return [each for each in self.differences if each.unexplained]
 
 
-def bars(counts: Iterable[Count], from_hour: int, to_hour: int, bars_max: int) -> tuple[int, list[Counter[Class]]]:
+def bars(
+    counts: Iterable[ClassCount], from_hour: int, to_hour: int, bars_max: int
+) -> tuple[int, list[Counter[Class]]]:
     """(hours a bar, counts of each bar): hours, or days and more where there are more than ``bars_max`` of them."""
     hours = max(to_hour - from_hour, 1)
     width = 1 if hours <= bars_max else HOURS_A_DAY * -(-hours // (bars_max * HOURS_A_DAY))

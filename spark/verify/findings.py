@@ -9,8 +9,8 @@ import orjson
 import pyarrow as pa
 
 from photon.spark.classes import LOST_REGISTERED, Class
-from photon.spark.verify.classify import Entry, Finding, Known, Line, Record, classify
-from photon.spark.verify.rows import ENTRY, GIVEN_UP, LINE, RECORD
+from photon.spark.verify.classify import ClassifiedId, Entry, KnownOfId, Line, Record, classify
+from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, RECORD
 
 FOUND = (
     "event_id binary, digest binary, event_time_ns bigint, hour bigint, datacentre string, class string, key binary, "
@@ -41,11 +41,13 @@ def findings_of(*, registry: bool, boundary_ns: int | None) -> Any:
     return run
 
 
-def known_of(rows: list[dict[str, Any]], lines: int, records: int, registry: bool, boundary_ns: int | None) -> Known:
+def known_of(
+    rows: list[dict[str, Any]], lines: int, records: int, registry: bool, boundary_ns: int | None
+) -> KnownOfId:
     """``rows`` as in ``rows.NARROW``; ``lines``, ``records``: how many there are, should not all be in ``rows``."""
     times = [row["event_time_ns"] for row in rows if row["event_time_ns"] is not None]
     # A line outside of the verified range is there, and was not joined: it says only that the event is no invention.
-    return Known(
+    return KnownOfId(
         lines=[_line(row) for row in rows if row["role"] == LINE],
         records=[_record(row) for row in rows if row["role"] == RECORD],
         entries=[_entry(row) for row in rows if row["role"] == ENTRY],
@@ -80,8 +82,7 @@ def _entry(row: dict[str, Any]) -> Entry:
     )  # fmt: skip
 
 
-def _row(group: dict[str, Any], finding: Finding) -> dict[str, Any]:
-    """A row of FOUND."""
+def _row(group: dict[str, Any], finding: ClassifiedId) -> dict[str, Any]:
     line, record, entry = finding.line, finding.record, finding.entry
     rows = group["rows"]
     at = line or record
@@ -108,13 +109,13 @@ def _row(group: dict[str, Any], finding: Finding) -> dict[str, Any]:
     }
 
 
-def _with_written(finding: Finding) -> dict[str, object]:
+def _with_written(finding: ClassifiedId) -> dict[str, object]:
     record = finding.record
     written = {"written_token": record.token} if record is not None and finding.kind is not Class.CORRECT else {}
     return dict(finding.evidence) | written
 
 
-def _datacentre(finding: Finding) -> str | None:
+def _datacentre(finding: ClassifiedId) -> str | None:
     """Whose output lacks the record; else where the record stands, where the line stands, or who owns the entry."""
     if finding.kind in LOST_REGISTERED and finding.entry is not None and finding.entry.datacentre is not None:
         return finding.entry.datacentre

@@ -15,9 +15,9 @@ from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
-from photon.adapters.shown import shown_record
+from photon.adapters.shown_records import shown_record
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE
-from photon.spark.verify.rows import LINE, hash64
+from photon.spark.verify.narrow_rows import LINE, hash64
 
 FILES_MAX = 8192
 """Log files that are remembered."""
@@ -26,10 +26,10 @@ JOINABLE = (
     "event_time_ns bigint, hour bigint, record binary, unreadable string, unread boolean, "
     "p_log string, p_name string, p_offset bigint, p_header binary, p_record binary"
 )
-"""What comes in: a foreign record and the primary record of its key, ``p_…`` null where there is none."""
+"""What comes in: a foreign record and the primary record of its key, ``p_…`` null if it has none."""
 
 
-class Expected(NamedTuple):
+class ExpectedLine(NamedTuple):
     """Of one foreign record; hashes as in ``rows.NARROW``."""
 
     kind: str
@@ -38,7 +38,7 @@ class Expected(NamedTuple):
     primary: int | None
 
 
-class Fresh:
+class FreshJoin:
     """Applies an adapter to pairs."""
 
     def __init__(self, adapter: Adapter) -> None:
@@ -46,7 +46,7 @@ class Fresh:
         self._files: dict[tuple[str, bytes | None], LogFile] = {}
 
     def file(self, log: str, header: bytes | None) -> LogFile:
-        """The same object for the same file."""
+        """Returns the same object for the same file."""
         known = self._files.get((log, header))
         if known is None:
             if len(self._files) >= FILES_MAX:
@@ -54,24 +54,24 @@ class Fresh:
             known = self._files[log, header] = LogFile(log, header or b"")
         return known
 
-    def expected(self, row: dict[str, Any]) -> Expected:
+    def expected(self, row: dict[str, Any]) -> ExpectedLine:
         """What must have been written of a row of JOINABLE."""
         record: bytes = row["record"]
         shown = shown_record(self._adapter, record, self.file(row["log"], row["header"]))
         text = None if shown is None else hash64(shown)
         if row["unreadable"] is not None:
-            return Expected(UNREADABLE, None, text, None)
+            return ExpectedLine(UNREADABLE, None, text, None)
         primary: bytes | None = row["p_record"]
         if primary is None:
-            return Expected(UNMATCHED, None, text, None)
+            return ExpectedLine(UNMATCHED, None, text, None)
         result = self._join(record, self.file(row["log"], row["header"]), primary,
                             self.file(row["p_name"], row["p_header"]))  # fmt: skip
         if isinstance(result, Filtered):
-            return Expected(FILTERED, None, text, None)
+            return ExpectedLine(FILTERED, None, text, None)
         if result is None:
-            return Expected(REJECTED, None, text, None)
+            return ExpectedLine(REJECTED, None, text, None)
         attached = payload_text(result.primary, primary)
-        return Expected(JOINED, hash64(payload_text(result.foreign, record)), text, hash64(attached))
+        return ExpectedLine(JOINED, hash64(payload_text(result.foreign, record)), text, hash64(attached))
 
     def _join(self, record: bytes, file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered | None:
         """None: the adapter raises, does not come back, or gives what cannot be written: it is rejected."""
@@ -91,7 +91,7 @@ def lines_of(make_adapter: Callable[[], Adapter], from_hour: int, to_hour: int) 
     """A function for ``mapInArrow``: JOINABLE -> NARROW, one line for each row."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fresh = Fresh(make_adapter())
+        fresh = FreshJoin(make_adapter())
         names: dict[str, str] = {}
         for batch in batches:
             yield _narrow(batch, fresh, names, from_hour, to_hour)
@@ -99,7 +99,7 @@ def lines_of(make_adapter: Callable[[], Adapter], from_hour: int, to_hour: int) 
     return run
 
 
-def _narrow(batch: pa.RecordBatch, fresh: Fresh, names: dict[str, str], begin: int, end: int) -> pa.RecordBatch:
+def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, names: dict[str, str], begin: int, end: int) -> pa.RecordBatch:
     rows = batch.to_pylist()
     expected = [fresh.expected(row) for row in rows]
     n = len(rows)

@@ -25,7 +25,7 @@ from photon.spark.classes import Class
 from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import JOINABLE, lines_of
-from photon.spark.verify.rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, WAITING, by_distinct
+from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, WAITING, by_distinct
 
 BROADCAST_KEYS_MAX = 300_000
 """Hashes of so many keys are sent to every executor, so that primary records that nobody names go where they are
@@ -39,7 +39,7 @@ TYPES = dict(column.split() for column in NARROW.split(", "))
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class VerifyInputs:
     """DataFrames as in ``spark/schemas.py``."""
 
     foreign: DataFrame
@@ -61,7 +61,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VerifyQuestion:
     """What is to be verified. Hours since 1970, ``to_hour`` excluded."""
 
     from_hour: int
@@ -86,16 +86,16 @@ class Verification:
     kept: list[DataFrame] = field(default_factory=list)
 
     def problems(self) -> DataFrame:
-        """PROBLEM."""
+        """Rows of PROBLEM."""
         return self.found.where(~col("class").isin(*GOOD))
 
     def close(self) -> None:
-        """Lets go of what Spark keeps."""
+        """Releases what Spark caches."""
         for each in self.kept:
             each.unpersist()
 
 
-def verify(inputs: Inputs, question: Question) -> Verification:
+def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
     """Plans the verification; what is expensive is done once, and kept by Spark until ``close``."""
     kept: list[DataFrame] = []
     foreign = _kept(_with_unread(inputs), kept)
@@ -118,7 +118,7 @@ def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
 
 
 # -- narrow rows -------------------------------------------------------------------------------------------------
-def _narrow_rows(inputs: Inputs, foreign: DataFrame, question: Question) -> DataFrame:
+def _narrow_rows(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     parts = [_lines(inputs, foreign, question), _outside(foreign, question), _records(inputs, question)]
     if inputs.registry is not None:
         parts.append(_entries(inputs.registry, question))
@@ -135,23 +135,23 @@ def _shaped(frame: DataFrame, columns: dict[str, Column]) -> DataFrame:
     return frame.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in TYPES.items()))
 
 
-def _in_range(question: Question) -> Column:
+def _in_range(question: VerifyQuestion) -> Column:
     hour = col("hour")
     return hour.isNull() | ((hour >= question.from_hour) & (hour < question.to_hour))
 
 
-def _with_unread(inputs: Inputs) -> DataFrame:
+def _with_unread(inputs: VerifyInputs) -> DataFrame:
     """Foreign records, and whether their dispatcher has read so far, where that is known."""
     foreign = inputs.foreign
     if inputs.places is None:
         return foreign.withColumn("unread", lit(False))
     known = col("datacentre").isin(*inputs.places_of)
-    behind = known & (col("offset") >= sql.coalesce(col("read_to"), lit(0)))
+    unread = known & (col("offset") >= sql.coalesce(col("read_to"), lit(0)))
     joined = foreign.join(sql.broadcast(inputs.places), ["datacentre", "identity"], "left")
-    return joined.withColumn("unread", behind).drop("read_to")
+    return joined.withColumn("unread", unread).drop("read_to")
 
 
-def _outside(foreign: DataFrame, question: Question) -> DataFrame:
+def _outside(foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     """Lines outside the range: only that they are there."""
     columns: dict[str, Column] = {
         name: col(name) for name in ("digest", "datacentre", "offset", "event_time_ns", "hour", "event_id", "key")
@@ -160,13 +160,13 @@ def _outside(foreign: DataFrame, question: Question) -> DataFrame:
     return _shaped(foreign.where(~_in_range(question)), columns | {"name": col("log")})
 
 
-def _lines(inputs: Inputs, foreign: DataFrame, question: Question) -> DataFrame:
+def _lines(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     """The fresh join: a line of NARROW for each foreign record of the range."""
     run = lines_of(question.make_adapter, question.from_hour, question.to_hour)
     return pairs(inputs.primary, foreign, question).mapInArrow(run, NARROW)
 
 
-def pairs(primary: DataFrame, foreign: DataFrame, question: Question) -> DataFrame:
+def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     """JOINABLE: each foreign record of the range with the primary record of its key."""
     wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
     first = _first_primaries(primary, wanted)
@@ -200,7 +200,7 @@ def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _records(inputs: Inputs, question: Question) -> DataFrame:
+def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
     output = inputs.output.where(col("torn").isNull()).withColumn("log", _named(col("source_file")))
     judged = _in_range(question)
     if inputs.opened is not None:
@@ -247,14 +247,14 @@ def _same_place(output: DataFrame, places: DataFrame) -> Column:
     )
 
 
-def _entries(registry: DataFrame, question: Question) -> DataFrame:
+def _entries(registry: DataFrame, question: VerifyQuestion) -> DataFrame:
     names = ("digest", "token", "event_time_ns", "hour", "kind", "state", "slot", "generation", "datacentre")
     columns = {name: col(name) for name in names}
     columns |= {"role": lit(ENTRY), "judged": _in_range(question), "retired": col("slot_retired")}
     return _shaped(registry, columns)
 
 
-def _torn(inputs: Inputs) -> DataFrame:
+def _torn(inputs: VerifyInputs) -> DataFrame:
     output = inputs.output.where(col("torn").isNotNull())
     if inputs.noted is not None:
         output = output.join(sql.broadcast(inputs.noted), _same_place(output, inputs.noted), "left_anti")
@@ -281,7 +281,7 @@ def _torn(inputs: Inputs) -> DataFrame:
 
 
 def _hash(value: Column) -> Column:
-    """Of a payload; null stays null."""
+    """Hash of a payload; null stays null."""
     return sql.when(value.isNotNull(), sql.xxhash64(value))
 
 
@@ -295,7 +295,7 @@ def _log_names(names: pa.Array) -> pa.Array:
 
 
 def _named(log: Column) -> Column:
-    """Without rotation suffix."""
+    """The name without rotation suffix."""
     named: Column = _LOG_NAMES(log)
     return named
 
@@ -304,7 +304,7 @@ _LOG_NAMES = arrow_udf(_log_names, StringType())  # type: ignore[call-overload] 
 
 
 # -- one aggregate by id -----------------------------------------------------------------------------------------
-def _groups(rows: DataFrame, question: Question, *, registry: bool) -> DataFrame:
+def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> DataFrame:
     """Of every id of the range: digest, hour, datacentre, how many lines and records, and whether it is ``right``
     beyond doubt. Only numbers are aggregated: the aggregate is hashed, and of fixed width."""
     is_line, is_record = col("role") == LINE, (col("role") == RECORD) & (col("kind") != LATE)
@@ -356,7 +356,7 @@ def _content() -> Column:
     )  # fmt: skip
 
 
-def _right(question: Question, registry: bool) -> Column:
+def _right(question: VerifyQuestion, registry: bool) -> Column:
     """Beside its content: one record, the one that is registered."""
     alone = (col("verdicts") == 1) & ((col("unmatched") == 0) | (col("has_primary") == 0))
     registered = (col("entries") == 1) & (col("registered") == col("deed"))
@@ -370,7 +370,7 @@ def _right(question: Question, registry: bool) -> Column:
 
 
 # -- suspects ----------------------------------------------------------------------------------------------------
-def _listed(suspects: DataFrame, question: Question, *, registry: bool) -> DataFrame:
+def _listed(suspects: DataFrame, question: VerifyQuestion, *, registry: bool) -> DataFrame:
     """All rows of an id together, classified. ``suspects``: NARROW with ``lines`` and ``records``."""
     from pyspark.sql import Window
 

@@ -9,7 +9,7 @@ from html import escape
 from photon.config.words import size
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD, MEANING, TO_DO, repairable
-from photon.spark.verify.figures import Count, Example, Figures, bars, hour_text
+from photon.spark.verify.figures import ClassCount, ExampleFinding, Figures, bars, hour_text
 
 BARS_MAX = 96
 CHART = (1040, 120)
@@ -43,7 +43,6 @@ _LEVELS = (("correct", "var(--good)"), ("late or pending", "var(--wait)"), ("pro
 
 
 def page(figures: Figures) -> str:
-    """The whole document."""
     title = f"Verification of {figures.join}"
     parts = [
         _verdict(figures),
@@ -122,7 +121,7 @@ def _charts(figures: Figures) -> str:
     return f'<h2>By hour and datacentre</h2><div class="key">{key}</div>{"".join(shown)}'
 
 
-def _chart(name: str, counts: Sequence[Count], from_hour: int, to_hour: int) -> str:
+def _chart(name: str, counts: Sequence[ClassCount], from_hour: int, to_hour: int) -> str:
     width_h, columns = bars(counts, from_hour, to_hour, BARS_MAX)
     stacks = [_stack(each) for each in columns]
     problems = sum(stack[2] for stack in stacks)
@@ -136,7 +135,7 @@ def _chart(name: str, counts: Sequence[Count], from_hour: int, to_hour: int) -> 
 
 
 def _stack(column: Counter[Class]) -> tuple[int, int, int]:
-    """correct, late or pending, problems."""
+    """A bar of correct, late or pending, and problems."""
     correct = column[Class.CORRECT]
     waiting = column[Class.LATE] + column[Class.PENDING]
     return correct, waiting, sum(column.values()) - correct - waiting
@@ -174,13 +173,13 @@ def _svg(
 
 
 def _ticks(count: int) -> list[int]:
-    """Which bars are named: at most six."""
+    """Which bars get a label: at most six."""
     return list(range(0, count, max(-(-count // 6), 1)))
 
 
 # -- tables ------------------------------------------------------------------------------------------------------
-def _examples(examples: Iterable[Example]) -> str:
-    by_kind: dict[Class, list[Example]] = {}
+def _examples(examples: Iterable[ExampleFinding]) -> str:
+    by_kind: dict[Class, list[ExampleFinding]] = {}
     for each in examples:
         by_kind.setdefault(each.kind, []).append(each)
     cards = []
@@ -194,7 +193,7 @@ def _examples(examples: Iterable[Example]) -> str:
     return f"<h2>First examples <small>(all are in problems/)</small></h2>{''.join(cards)}"
 
 
-def _example(each: Example) -> str:
+def _example(each: ExampleFinding) -> str:
     cells = (f"<code>{escape(text)}</code>" for text in (each.event, each.place, each.output, each.evidence))
     event, place, output, evidence = cells
     where = f"{hour_text(each.hour).replace(' ', '&nbsp;')}<br><small>{escape(each.datacentre)}</small>"
@@ -213,8 +212,8 @@ def _ledger(figures: Figures) -> str:
         for each in figures.ledger
     )
     table = f"<table><tr><th>hour</th><th>datacentre</th>{head}</tr>{rows}</table>"
-    beside = _differences(figures)
-    return f'<h2>Ledger of the dispatchers</h2>{beside}<div class="card wide">{table}</div>'
+    differences = _differences(figures)
+    return f'<h2>Ledger of the dispatchers</h2>{differences}<div class="card wide">{table}</div>'
 
 
 def _differences(figures: Figures) -> str:

@@ -14,20 +14,20 @@ from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.spark import exports, logs, outputs
+from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import read_job, read_manifest
-from photon.spark.backfill.names import Places
-from photon.spark.sources import LogSource, PipelineSources, Window
+from photon.spark.sources import LogSource, PipelineSources, TimeRange
 from photon.spark.tasks import partition_bytes
 from photon.spark.verify.figures import HOURS_A_DAY
-from photon.spark.verify.job import Inputs
-from photon.spark.verify.rows import ENTRY, LINE, RECORD
+from photon.spark.verify.job import VerifyInputs
+from photon.spark.verify.narrow_rows import ENTRY, LINE, RECORD
 from photon.spark.verify.verdict import InputFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from photon.spark.verify.run import Task
+    from photon.spark.verify.run import VerifyTask
 
 HOUR_NS = 3_600_000_000_000
 PLACES = "datacentre string, output_file string, output_offset bigint"
@@ -35,12 +35,12 @@ ALL_HOURS = (-(1 << 40), 1 << 40)
 Name = tuple[str, str, str]
 
 
-def inputs(spark: SparkSession, task: Task, files: Sequence[InputFile], hours: tuple[int, int]) -> Inputs:
-    """Of some hours, and a day before and behind them: a record whose time is wrong is found beside its event."""
+def inputs(spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], hours: tuple[int, int]) -> VerifyInputs:
+    """Reads some hours, and a day before and after them, so that a record with a wrong time meets its event."""
     sources = task.sources
-    window = Window(begin_ns=(hours[0] - HOURS_A_DAY) * HOUR_NS, end_ns=(hours[1] + HOURS_A_DAY) * HOUR_NS)
+    window = TimeRange(begin_ns=(hours[0] - HOURS_A_DAY) * HOUR_NS, end_ns=(hours[1] + HOURS_A_DAY) * HOUR_NS)
     foreign = [msgspec.structs.replace(source, window=window) for source in sources.foreign]
-    return Inputs(
+    return VerifyInputs(
         foreign=logs.foreign(spark, sources.join, foreign),
         primary=logs.primary(spark, sources.join, sources.primary),
         output=_output(spark, task),
@@ -54,7 +54,7 @@ def inputs(spark: SparkSession, task: Task, files: Sequence[InputFile], hours: t
     )
 
 
-def _output(spark: SparkSession, task: Task) -> DataFrame:
+def _output(spark: SparkSession, task: VerifyTask) -> DataFrame:
     sources = task.sources
     written = outputs.outputs(spark, sources.outputs, sources.join)
     work = [each for directory in task.backfills for each in backfilled(directory, sources.join.join)]
@@ -64,7 +64,7 @@ def _output(spark: SparkSession, task: Task) -> DataFrame:
     return written.union(outputs.lines_of(spark, work, sources.join, size))
 
 
-def registry_of_join(spark: SparkSession, task: Task) -> DataFrame | None:
+def registry_of_join(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
     """The ids of this join, and those of which nobody knows whose they are."""
     if task.registry is None:
         return None
@@ -77,7 +77,7 @@ def registry_of_join(spark: SparkSession, task: Task) -> DataFrame | None:
 
 def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
     """The files that a backfill shows. Raises BackfillDamaged, UsageError for what is no backfill of this join."""
-    places, disk = Places(directory.absolute()), RealDisk()
+    places, disk = BackfillPaths(directory.absolute()), RealDisk()
     job = read_job(disk, places.job)
     if job is None or job.join != join:
         raise UsageError(f"--backfill {directory}: holds no backfill of join {join}; name its output directory")
@@ -100,13 +100,13 @@ def _places(spark: SparkSession, table: pa.Table | None) -> DataFrame | None:
     return spark.createDataFrame([tuple(row.values()) for row in rows], PLACES)
 
 
-def _read_to(spark: SparkSession, task: Task) -> DataFrame | None:
+def _read_to(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
     if not task.places_of:
         return None
     return spark.createDataFrame(list(task.places), "datacentre string, identity string, read_to bigint")
 
 
-def _opened(spark: SparkSession, files: Sequence[InputFile], window: Window) -> DataFrame:
+def _opened(spark: SparkSession, files: Sequence[InputFile], window: TimeRange) -> DataFrame:
     """Foreign logs that are read: of what cannot be read in others nothing can be said."""
     assert window.begin_ns is not None
     oldest = window.begin_ns - int(window.slack_s * 1e9)
@@ -171,11 +171,11 @@ def _plain(path: str) -> str:
 
 def _only(source: LogSource, changed: Collection[InputFile]) -> LogSource:
     paths = [each.path for each in changed if (each.what, each.datacentre) == ("foreign", source.datacentre)]
-    return msgspec.structs.replace(source, patterns=[escape(path) for path in paths], window=Window())
+    return msgspec.structs.replace(source, patterns=[escape(path) for path in paths], window=TimeRange())
 
 
 def registry_prints(
-    spark: SparkSession, task: Task, pieces: Sequence[tuple[int, int]]
+    spark: SparkSession, task: VerifyTask, pieces: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Number and hash of the ids of each piece, in an export."""
     entries = registry_of_join(spark, task)

@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 from photon.adapters.contract import Adapter
 from photon.config.disk import RealDisk
-from photon.outputs.place import KINDS
+from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
 from photon.spark.classes import Class
-from photon.spark.ledger_beside import compare
-from photon.spark.ledger_counts import counted
+from photon.spark.ledger_check import compare, counted
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.sources import PipelineSources, RegistrySource
 from photon.spark.tasks import task_directory
 from photon.spark.verify import verdict as report
 from photon.spark.verify.days import EVENT_SIDES, Days, Piece, as_counts, counts_by_piece, pieces_of, span_of
-from photon.spark.verify.figures import HOURS_A_DAY, Count, Example, Figures, InputTotal, LedgerLine, hour_text
-from photon.spark.verify.job import Question, Verification, verify
+from photon.spark.verify.figures import (
+    HOURS_A_DAY,
+    ClassCount,
+    ExampleFinding,
+    Figures,
+    InputTotal,
+    LedgerLine,
+    hour_text,
+)
+from photon.spark.verify.job import Verification, VerifyQuestion, verify
 from photon.spark.verify.page import page
 from photon.spark.verify.reading import (
     absent_hours,
@@ -45,7 +52,7 @@ EVIDENCE_CHARS_MAX = 600
 
 
 @dataclass(slots=True)
-class Task:
+class VerifyTask:
     """What is to be verified, and all that was gathered for it before outputs are read (rule 15)."""
 
     sources: PipelineSources
@@ -74,17 +81,15 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came out."""
-
+class VerifyOutcome:
     verdict: Verdict
     figures: Figures
 
 
-def run(spark: SparkSession, task: Task, directory: Path, say: Callable[[str], None]) -> Outcome:
+def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[str], None]) -> VerifyOutcome:
     """Verifies and writes the report. Raises ReportRefused, OSError, what reading the sources raises, and what Spark
     raises."""
-    outcome: list[Outcome] = []
+    outcome: list[VerifyOutcome] = []
 
     def build(building: Path) -> None:
         outcome.append(_build(spark, task, directory, building, say))
@@ -93,7 +98,9 @@ def run(spark: SparkSession, task: Task, directory: Path, say: Callable[[str], N
     return outcome[0]
 
 
-def _build(spark: SparkSession, task: Task, before: Path, building: Path, say: Callable[[str], None]) -> Outcome:
+def _build(
+    spark: SparkSession, task: VerifyTask, before: Path, building: Path, say: Callable[[str], None]
+) -> VerifyOutcome:
     disk = RealDisk()
     files = _input_files(task, task.notes.append)
     figures = _figures(task, files)
@@ -123,11 +130,11 @@ def _build(spark: SparkSession, task: Task, before: Path, building: Path, say: C
     disk.replace(building / report.PAGE_NAME, page(figures).encode())
     said = report.verdict_of(figures, task.deployment, task.exported_ns)
     report.write_json(disk, building / report.VERDICT_NAME, said)
-    return Outcome(said, figures)
+    return VerifyOutcome(said, figures)
 
 
-def _good(spark: SparkSession, task: Task, days: Days, pieces: Sequence[tuple[int, int]]) -> list[Piece]:
-    """Pieces that need no new look."""
+def _good(spark: SparkSession, task: VerifyTask, days: Days, pieces: Sequence[tuple[int, int]]) -> list[Piece]:
+    """Pieces that need not be verified again."""
     if not any(at in days.pieces for at in pieces):
         return []
     registry = registry_prints(spark, task, pieces)
@@ -136,9 +143,14 @@ def _good(spark: SparkSession, task: Task, days: Days, pieces: Sequence[tuple[in
 
 
 def _collect(
-    task: Task, found: Verification, problems: Path, figures: Figures, days: Days, todo: Sequence[tuple[int, int]]
+    task: VerifyTask,
+    found: Verification,
+    problems: Path,
+    figures: Figures,
+    days: Days,
+    todo: Sequence[tuple[int, int]],
 ) -> None:
-    """What came out of the pieces ``todo``."""
+    """Verifies the pieces ``todo`` and collects the results."""
     _write_problems(found, problems)
     new = _counts(found)
     figures.counts += new
@@ -160,7 +172,7 @@ def _piece_text(begin: int, end: int) -> str:
     return f"{hour_text(begin)} to {hour_text(end)}"
 
 
-def _figures(task: Task, files: Sequence[InputFile]) -> Figures:
+def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
     by_side: dict[tuple[str, str], list[InputFile]] = {}
     for each in files:
         by_side.setdefault((each.what, each.datacentre), []).append(each)
@@ -175,10 +187,10 @@ def _figures(task: Task, files: Sequence[InputFile]) -> Figures:
                    inputs=totals, ledger=task.ledger, notes=task.notes)  # fmt: skip
 
 
-def _question(task: Task, from_hour: int, to_hour: int) -> Question:
+def _question(task: VerifyTask, from_hour: int, to_hour: int) -> VerifyQuestion:
     names = tuple(source.datacentre for source in task.sources.outputs)
     adapter = partial(_adapter, task.sources.join.adapter)
-    return Question(from_hour, to_hour, names, adapter, task.exported_at, task.boundary_ns)
+    return VerifyQuestion(from_hour, to_hour, names, adapter, task.exported_at, task.boundary_ns)
 
 
 def _adapter(spec: AdapterSpec) -> Adapter:
@@ -186,7 +198,7 @@ def _adapter(spec: AdapterSpec) -> Adapter:
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------
-def _input_files(task: Task, note: Callable[[str], None]) -> list[InputFile]:
+def _input_files(task: VerifyTask, note: Callable[[str], None]) -> list[InputFile]:
     """Every file that is read, as it is now."""
     sources = task.sources
     adapter = _adapter(sources.join.adapter)
@@ -212,7 +224,6 @@ def _input_files(task: Task, note: Callable[[str], None]) -> list[InputFile]:
 
 
 def _output_file(work: outputs.RangeWork) -> InputFile:
-    """A final file is there compressed."""
     plain = Path(work.path)
     path = next((each for each in (plain, plain.with_name(plain.name + ".gz")) if each.exists()), None)
     return InputFile(what="output", datacentre=work.datacentre, path=work.name, bytes=work.end - work.start,
@@ -229,10 +240,10 @@ def _write_problems(found: Verification, directory: Path) -> None:
     rows.write.partitionBy("day").parquet(directory.absolute().as_uri())
 
 
-def _counts(found: Verification) -> list[Count]:
+def _counts(found: Verification) -> list[ClassCount]:
     """A row for each hour, datacentre and class: of the range's size, not of the input's."""
     return [
-        Count(row["hour"], row["datacentre"], Class(row["class"]), row["count"])
+        ClassCount(row["hour"], row["datacentre"], Class(row["class"]), row["count"])
         for row in found.counts.groupBy("hour", "datacentre", "class")
         .sum("count")
         .toDF(*found.counts.columns)
@@ -240,7 +251,7 @@ def _counts(found: Verification) -> list[Count]:
     ]
 
 
-def _examples(found: Verification) -> list[Example]:
+def _examples(found: Verification) -> list[ExampleFinding]:
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
@@ -249,15 +260,15 @@ def _examples(found: Verification) -> list[Example]:
     return [_example(row.asDict()) for row in few.orderBy("class", "place").collect()]
 
 
-def _example(row: dict[str, Any]) -> Example:
+def _example(row: dict[str, Any]) -> ExampleFinding:
     event = bytes(row["event_id"]).decode("utf-8", "backslashreplace") if row["event_id"] is not None else "-"
     place = f"{row['log']}:{row['offset']}" if row["log"] is not None else "-"
     output = f"{row['output_file']}:{row['output_offset']}" if row["output_file"] is not None else "-"
     evidence = str(row["evidence"])[:EVIDENCE_CHARS_MAX]
-    return Example(Class(row["class"]), event, row["hour"], row["datacentre"] or "-", place, output, evidence)
+    return ExampleFinding(Class(row["class"]), event, row["hour"], row["datacentre"] or "-", place, output, evidence)
 
 
-def _write_summary(counts: Sequence[Count], building: Path) -> None:
+def _write_summary(counts: Sequence[ClassCount], building: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""The report's directory: built beside it and renamed, so that a directory of that name is whole.
+"""The report's directory: built under another name and renamed, so that a directory of that name is whole.
 
 verdict.json        what came out, for programs (Verdict)
 summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.settings import Settings
+from photon.idregistry.api import Digester
 from photon.spark.verify.figures import Figures, hour_text
 
 VERSION = 1
@@ -29,12 +32,10 @@ RIGHT, WRONG = "right", "problems"
 
 
 class ReportRefused(PhotonError):
-    """The report cannot stand there. One line."""
+    """The report cannot be written there."""
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file that was read."""
-
     what: str
     """foreign, primary, output or registry."""
     datacentre: str
@@ -44,7 +45,7 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``verdict.json``."""
+    """The content of ``verdict.json``."""
 
     version: int
     deployment: str
@@ -69,7 +70,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
-    """For programs."""
     problems = figures.problems()
     return Verdict(
         version=VERSION,
@@ -120,10 +120,25 @@ def write_report(disk: Disk, directory: Path, build: Callable[[Path], None]) -> 
 
 
 def write_inputs(disk: Disk, path: Path, files: Iterable[InputFile]) -> None:
-    """One line a file."""
+    """Writes one line per file."""
     disk.replace(path, b"".join(msgspec.json.encode(each) + b"\n" for each in files))
 
 
 def write_json(disk: Disk, path: Path, value: object) -> None:
-    """Readable for people too."""
+    """Indented, for people too."""
     disk.replace(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+
+def fingerprint(settings: Settings, key: bytes) -> str:
+    """32 hex digits over the joins, the key, and which datacentre reads and writes where.
+
+    Processes may come and go, ids may be resharded: a report stays good. With another one of these it does not.
+    """
+    joins = {name: msgspec.to_builtins(join, enc_hook=float) for name, join in sorted(settings.join.items())}
+    places = {
+        name: [pipeline.join, pipeline.primary, pipeline.foreign, pipeline.output, pipeline.state]
+        for name, pipeline in sorted(settings.datacentre.items())
+    }
+    keys = {name: Digester(key, name).fingerprint().hex() for name in joins}
+    data = msgspec.json.encode([joins, places, keys], order="deterministic")
+    return blake2b(data, digest_size=16).hexdigest()

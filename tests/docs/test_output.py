@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from photon.outputs import Cursor, Place, Position
+from photon.outputs import Cursor, OutputLog, Position
 from tests.unit.outputs.helpers import WrittenSlot
 
 TEXT = (Path(__file__).parents[2] / "docs" / "output.md").read_text()
@@ -69,7 +69,7 @@ def test_each_command(tmp_path: Path, records: list[bytes]) -> None:
 def test_the_cursor_is_one(tmp_path: Path) -> None:
     [shown] = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
     cursor = Cursor.decode(shown, "docs")
-    assert cursor == Cursor({Place("local-1", "joined"): Position(2, 73400320)})
+    assert cursor == Cursor({OutputLog("local-1", "joined"): Position(2, 73400320)})
     assert cursor.encode() == shown.strip().encode()
     assert orjson.loads(shown)["photon_cursor"] == 1
     assert shutil.which("photon", path=ENVIRONMENT["PATH"]) is not None

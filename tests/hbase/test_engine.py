@@ -12,11 +12,11 @@ import pytest
 from deploy.hbase.standalone import Standalone
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MapKind
+from photon.eventstore.file_map_backends import HBaseTable
 from photon.eventstore.hbase import connection
-from photon.eventstore.maps import HBaseTable
 from tests.hbase.maps import DEADLINE_S, TABLE, lossy_connector
 from tests.unit.eventstore.helpers import LineAdapter
 
@@ -61,11 +61,11 @@ async def until(ask: Callable[[], Awaitable[bool]], what: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def answers(engine: EventStoreEngine, seconds: range) -> set[Found]:
+async def answers(engine: EventStoreEngine, seconds: range) -> set[LookUpCode]:
     keys = [event(second) for second in seconds]
     found = await engine.look_up(keys, [OLD] * len(keys))
     for key, answer, record in zip(keys, found.answers, found.records, strict=True):
-        assert (answer is Found.FOUND) == (record is not None)
+        assert (answer is LookUpCode.FOUND) == (record is not None)
         assert record is None or record.record.startswith(key + b",")
     return set(found.answers)
 
@@ -77,17 +77,17 @@ async def test_what_hbase_lost_is_read_again_and_is_never_absent(
     store.start()
 
     async def all_found() -> bool:
-        return await answers(store, range(500)) == {Found.FOUND}
+        return await answers(store, range(500)) == {LookUpCode.FOUND}
 
     await until(all_found, "first reading")
-    assert await answers(store, range(900, 910)) == {Found.ABSENT}
+    assert await answers(store, range(900, 910)) == {LookUpCode.ABSENT}
 
     async def committed() -> bool:
         return not store._map._changed  # type: ignore[attr-defined]
 
     await until(committed, "the reader's commit")
     hbase.kill("master")
-    seen: set[Found] = set()
+    seen: set[LookUpCode] = set()
     asking = True
 
     async def ask() -> None:
@@ -100,17 +100,17 @@ async def test_what_hbase_lost_is_read_again_and_is_never_absent(
     await until(all_found, "reading again")
     asking = False
     await asker
-    assert Found.ABSENT not in seen
+    assert LookUpCode.ABSENT not in seen
     assert any("HBase lost entries" in line for line in said), said
 
     append(tmp_path / "logs", range(500, 600))
     hbase.kill("thrift")
-    assert await answers(store, range(5)) <= {Found.UNAVAILABLE, Found.FOUND}
+    assert await answers(store, range(5)) <= {LookUpCode.UNAVAILABLE, LookUpCode.FOUND}
     await asyncio.to_thread(hbase.start, ("thrift",))
 
     async def more_found() -> bool:
-        return await answers(store, range(600)) == {Found.FOUND}
+        return await answers(store, range(600)) == {LookUpCode.FOUND}
 
     await until(more_found, "reading on")
-    assert await answers(store, range(900, 910)) == {Found.ABSENT}
+    assert await answers(store, range(900, 910)) == {LookUpCode.ABSENT}
     assert not store.failure

@@ -18,8 +18,8 @@ from photon.embedded.status import balances
 from photon.embedded.supervisor import Supervisor
 from photon.idregistry.api import Digester
 from photon.spark.classes import Class
-from photon.spark.fingerprint import fingerprint
-from photon.spark.recover.planning import Finding
+from photon.spark.recover.planning import ReportedProblem
+from photon.spark.verify.verdict import fingerprint
 from tests.integration.commands import Result, photon
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, joined, until
@@ -69,10 +69,12 @@ class Site:
         outputs = [self.directory / name / "output" / kind for name in ("east", "west")]
         return [record for output in outputs for record in records(output)]
 
-    def finding(self, kind: Class, number: int, state: str | None, token: str | None, **places: Any) -> Finding:
+    def finding(
+        self, kind: Class, number: int, state: str | None, token: str | None, **places: Any
+    ) -> ReportedProblem:
         name = b"c%d" % number
         number_of = None if token is None else int(token, 16)
-        return Finding(
+        return ReportedProblem(
             kind, self._digester.digest(name), name, (T + number) * 10**9, number_of, state, 0, "east", "c.log",
             places.get("file"), places.get("offset"), places.get("slot"), number_of, True,
         )  # fmt: skip

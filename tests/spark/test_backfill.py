@@ -25,9 +25,9 @@ from photon.embedded.backfill import Wish, backfill
 from photon.embedded.nightly import Wish as Nightly
 from photon.embedded.nightly import nightly
 from photon.idregistry.client import RegistryClient
-from photon.spark.backfill.boundary import boundary_in
 from photon.spark.backfill.driver import BackfillFailed
-from photon.spark.backfill.run import Outcome
+from photon.spark.backfill.registry_boundary import boundary_in
+from photon.spark.backfill.run import BackfillOutcome
 from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
 from tests.spark.cluster import HOST, running
 from tests.spark.conftest import require_spark
@@ -39,7 +39,7 @@ NS = 10**9
 CLICKS = 4000
 
 
-def run_here(site: Site, output: Path, **more: object) -> Outcome:
+def run_here(site: Site, output: Path, **more: object) -> BackfillOutcome:
     """In this process's session."""
     wish = Wish(None, T * NS, (T + HOURS * 3600) * NS, output, "jsonl", False, 3600.0)
     wish = Wish(**{**{name: getattr(wish, name) for name in wish.__dataclass_fields__}, **more})  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from photon.config.settings import Join
 from photon.idregistry.api import Digester
 from photon.spark.logs import foreign, primary
 from photon.spark.shipped_adapter import adapter_spec
-from photon.spark.sources import JoinSource, LogSource, Window
+from photon.spark.sources import JoinSource, LogSource, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def test_a_window_leaves_out_events_and_old_logs(spark: SparkSession, tmp_path: 
     (tmp_path / "new.log").write_bytes(b"".join(click(n) + b"\n" for n in range(100)))
     (tmp_path / "old.log").write_bytes(b"".join(click(n) + b"\n" for n in range(30, 100)))
     os.utime(tmp_path / "old.log", (1_600_000_000, 1_600_000_000))
-    window = Window(begin_ns=1_700_000_040 * S, end_ns=1_700_000_050 * S)
+    window = TimeRange(begin_ns=1_700_000_040 * S, end_ns=1_700_000_050 * S)
     source = LogSource(datacentre="east", directory=str(tmp_path), window=window)
     rows = foreign(spark, join_source(tmp_path), [source]).collect()
     assert sorted(row.event_id for row in rows) == [b"c%d" % n for n in range(40, 50)]

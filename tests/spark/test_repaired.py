@@ -18,8 +18,8 @@ from photon.embedded.nightly import Wish, nightly
 from photon.embedded.supervisor import Supervisor
 from photon.spark import schemas
 from photon.spark.classes import Class
-from photon.spark.verify.job import Inputs, _torn
-from photon.spark.verify.run import Outcome
+from photon.spark.verify.job import VerifyInputs, _torn
+from photon.spark.verify.run import VerifyOutcome
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
 from tests.integration.test_skip import T, joined, until
 
@@ -93,7 +93,7 @@ def test_noted_places_are_left_out(spark: SparkSession) -> None:
         [("east", "gone", 0), ("east", "rotten", 700)],
         "datacentre string, output_file string, output_offset bigint",
     )
-    found = _torn(Inputs(foreign=output, primary=output, output=output, registry=None, noted=noted))
+    found = _torn(VerifyInputs(foreign=output, primary=output, output=output, registry=None, noted=noted))
     places = sorted((row["output_file"], row["output_offset"]) for row in found.collect())
     assert places == [("other", 0), ("rotten", 800)]
 
@@ -107,7 +107,7 @@ def held(here: Site) -> Counter[str]:
     return found
 
 
-async def verified(here: Site) -> Outcome:
+async def verified(here: Site) -> VerifyOutcome:
     wish = Wish(**WISH, report=here.directory / "report")
     export = partial(_export, here.settings, here.directory)
     return await asyncio.to_thread(nightly, here.settings, here.directory, wish, export, print)

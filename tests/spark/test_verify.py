@@ -13,7 +13,7 @@ import pytest
 from photon.adapters.configured import ConfiguredAdapter
 from photon.spark import logs, outputs, schemas
 from photon.spark.classes import LOST_REGISTERED
-from photon.spark.verify.job import Inputs, Question, Verification, pairs, verify
+from photon.spark.verify.job import Verification, VerifyInputs, VerifyQuestion, pairs, verify
 from tests.spark.small_deployment import FOREIGN, HOUR_NS, PRIMARY, SITES, Deployment, make, plant
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ SEED = int(os.environ.get("PHOTON_SEED", "0"))
 make_adapter = partial(ConfiguredAdapter, {"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})
 
 
-def question(deployment: Deployment) -> Question:
+def question(deployment: Deployment) -> VerifyQuestion:
     hours = [entry.time_ns // HOUR_NS for entry in deployment.registry.values()]
-    return Question(min(hours), max(hours) + 1, SITES, make_adapter)
+    return VerifyQuestion(min(hours), max(hours) + 1, SITES, make_adapter)
 
 
 def verified(spark: SparkSession, deployment: Deployment) -> Verification:
     source = deployment.source()
     entries = [entry.row() for entry in deployment.registry.values()]
-    inputs = Inputs(
+    inputs = VerifyInputs(
         logs.foreign(spark, source, deployment.logs("clicks")),
         logs.primary(spark, source, deployment.logs("queries")),
         outputs.outputs(spark, deployment.outputs(), source),
@@ -100,7 +100,7 @@ def test_a_hot_key_is_split_and_finds_the_first_of_its_primaries(spark: SparkSes
     try:
         for name, value in SKEW.items():
             spark.conf.set(name, value)
-        found = pairs(primary, foreign, Question(0, 1, ("east",), make_adapter))
+        found = pairs(primary, foreign, VerifyQuestion(0, 1, ("east",), make_adapter))
         wide = found.select("offset", "event_id", "record", "p_name", "p_offset")
         rows = wide.collect()
         plan = str(wide._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]

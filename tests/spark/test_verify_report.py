@@ -15,10 +15,10 @@ import pytest
 from photon.config.loader import load
 from photon.spark import exports
 from photon.spark.schemas import PROBLEM, REGISTRY
-from photon.spark.sources import PipelineSources, RegistrySource, Window, pipeline_sources
+from photon.spark.sources import PipelineSources, RegistrySource, TimeRange, pipeline_sources
 from photon.spark.verify.figures import HOURS_A_DAY
 from photon.spark.verify.reading import registry_of_join
-from photon.spark.verify.run import Task, run
+from photon.spark.verify.run import VerifyTask, run
 from photon.spark.verify.verdict import ReportRefused
 from tests.spark.small_deployment import HOUR_NS, Deployment, Entry, event_of, make
 
@@ -29,13 +29,15 @@ MADE_AT = "2026-11-21T03:00:00.000000Z"
 SETS = {"ads_olist_funnel": "olist", "net_zeek_apt29": "zeek", "ob_lobster_aapl": "lobster"}
 
 
-def task_of(deployment: Deployment) -> Task:
+def task_of(deployment: Deployment) -> VerifyTask:
     sources = PipelineSources(
         deployment.source(), deployment.logs("clicks"), deployment.logs("queries"), deployment.outputs()
     )
     hours = [entry.time_ns // HOUR_NS for entry in deployment.registry.values()]
     day = min(hours) // HOURS_A_DAY * HOURS_A_DAY
-    return Task(sources, "f" * 32, day - HOURS_A_DAY, max(hours) // HOURS_A_DAY * HOURS_A_DAY + HOURS_A_DAY, MADE_AT)
+    return VerifyTask(
+        sources, "f" * 32, day - HOURS_A_DAY, max(hours) // HOURS_A_DAY * HOURS_A_DAY + HOURS_A_DAY, MADE_AT
+    )
 
 
 def test_a_report_and_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_real_logs_verify_clean(spark: SparkSession, tmp_path: Path, name: str) 
     assert found.verdict.counts["correct"] > 100
 
 
-def _joined(data: Path, tmp_path: Path, config: str) -> Task:
+def _joined(data: Path, tmp_path: Path, config: str) -> VerifyTask:
     """What ``photon join`` makes of a data set, as sources."""
     example = Path(__file__).parents[2] / "config" / "examples" / f"{config}.toml"
     primary, foreign, out = data / "primary", data / "foreign", tmp_path / "out"
@@ -120,8 +122,8 @@ def _joined(data: Path, tmp_path: Path, config: str) -> Task:
     file = tmp_path / deployment
     file.write_text(f'key_file = "{out / ".photon" / "key"}"\n' + text)
     settings = load(file, environment={})
-    sources = pipeline_sources(settings, example.parent, _join_name(example), final=True, window=Window())
-    return Task(sources, "f" * 32, 0, 24 * 365 * 80, MADE_AT)
+    sources = pipeline_sources(settings, example.parent, _join_name(example), final=True, window=TimeRange())
+    return VerifyTask(sources, "f" * 32, 0, 24 * 365 * 80, MADE_AT)
 
 
 def _join_name(example: Path) -> str:

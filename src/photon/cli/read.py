@@ -15,8 +15,8 @@ from photon.config.output_kinds import KINDS
 
 if TYPE_CHECKING:
     from photon.outputs import Cursor, OutputPlace, Reader
-    from photon.outputs.cursor_file import CursorFile
-    from photon.outputs.streaming import Terms
+    from photon.outputs.cursor import CursorFile
+    from photon.outputs.streaming import StreamTerms
 
 
 @click.command()
@@ -63,8 +63,8 @@ def read(
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
     from photon.outputs import Reader
-    from photon.outputs.cursor_file import CursorFile
-    from photon.outputs.streaming import Terms
+    from photon.outputs.cursor import CursorFile
+    from photon.outputs.streaming import StreamTerms
 
     if with_cursor and (cursor_file is not None or output_format == "table"):
         other = "--cursor" if cursor_file is not None else "-o table"
@@ -74,7 +74,7 @@ def read(
     try:
         start = _start(place, kept, begin)
         reader = Reader(RealDisk(), place, kinds, cursor=start, cleared_only=cleared_only)
-        terms = Terms(follow=follow, limit=limit, with_cursor=with_cursor)
+        terms = StreamTerms(follow=follow, limit=limit, with_cursor=with_cursor)
         return _pass_on(reader, start, kept, terms, as_table=output_format == "table")
     finally:
         if kept is not None:
@@ -120,7 +120,7 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     return start
 
 
-def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: Terms, *, as_table: bool) -> int:
+def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: StreamTerms, *, as_table: bool) -> int:
     from photon.cli.read_sink import OutputSink, Signals
     from photon.cli.read_table import HEADER, table
     from photon.outputs.streaming import Stream

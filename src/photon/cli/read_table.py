@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from photon.outputs import Block, decode
+from photon.outputs import OutputBlock, decode
 
 HEADER = f"{'kind':<10}{'event time':<28}{'written':<28}event  <-  source"
 _NS = 10**9
 
 
-def table(block: Block) -> bytes:
+def table(block: OutputBlock) -> bytes:
     """A line for each record of a block."""
     found = decode(block.data, block.start)
     rows = []

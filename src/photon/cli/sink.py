@@ -68,8 +68,7 @@ def parquet(
 
     from photon.config.disk import RealDisk
     from photon.library import Output
-    from photon.sinks.parquet import ParquetSink, pour
-    from photon.sinks.rolling import RollLimits
+    from photon.sinks.parquet import ParquetSink, RollLimits, pour
 
     published = Output(named_place(output, config, datacentre))
     limits = RollLimits(roll_size, roll_age)

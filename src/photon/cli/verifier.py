@@ -15,7 +15,7 @@ from photon.cli.registry.common import formatted, print_json, print_table
 from photon.cli.serve import _common, _datacentre, _load, _run
 
 if TYPE_CHECKING:
-    from photon.verifier.service import Pipeline
+    from photon.verifier.service import VerifiedPipeline
     from photon.verifier.status import PipelineStatus, SlotStatus
 
 COLUMNS = (
@@ -126,7 +126,7 @@ def acknowledge(
         click.echo(f"{count} alarms would be acknowledged" if dry_run else f"{count} alarms acknowledged")
 
 
-def _pipeline(config: Path, overrides: tuple[str, ...], datacentre: str | None) -> Pipeline:
+def _pipeline(config: Path, overrides: tuple[str, ...], datacentre: str | None) -> VerifiedPipeline:
     from photon.config.loader import load
     from photon.embedded.verifier_service import pipeline_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from photon.adapters.contract import Adapter
-from photon.adapters.of_settings import adapter_of, join_named
+from photon.adapters.join_adapters import adapter_of, join_named
 from photon.idregistry.api import Digester
 
 __all__ = ["adapter_of", "join_named", "rule_hash"]

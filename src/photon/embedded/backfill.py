@@ -18,14 +18,13 @@ from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.embedded.services import pipeline_named, registry_client, rule_of, tls_of
-from photon.spark.backfill.boundary import boundary_in
-from photon.spark.backfill.known import known_backfills, remember
-from photon.spark.backfill.manifest import JOB_VERSION, Job, begun
-from photon.spark.backfill.names import Places
-from photon.spark.backfill.run import Outcome, Plan, alone, check_directory, run
+from photon.spark.backfill.batch_names import BackfillPaths
+from photon.spark.backfill.manifest import JOB_VERSION, BackfillJob, begun, known_backfills, remember
+from photon.spark.backfill.registry_boundary import boundary_in
+from photon.spark.backfill.run import BackfillOutcome, BackfillPlan, alone, check_directory, run
 from photon.spark.backfill.work import BATCH_ROWS, RegistryPlace
 from photon.spark.session import session
-from photon.spark.sources import Window, pipeline_sources
+from photon.spark.sources import TimeRange, pipeline_sources
 
 if TYPE_CHECKING:
     from photon.idregistry.client import RegistryClient
@@ -53,7 +52,7 @@ class Wish:
     """Settings of Spark's own."""
 
 
-def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], None]) -> Outcome:
+def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], None]) -> BackfillOutcome:
     """``base``: the deployment file's directory. May be killed at any moment and run again.
 
     Raises UsageError, PhotonError, OSError and what Spark raises.
@@ -61,12 +60,12 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
     check_directory(wish.output)
     name, pipeline = pipeline_named(settings, wish.datacentre)
     _check_range(wish)
-    window = Window(begin_ns=wish.from_ns, end_ns=wish.to_ns)
+    window = TimeRange(begin_ns=wish.from_ns, end_ns=wish.to_ns)
     sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name], window=window)
     everywhere = pipeline_sources(settings, base, pipeline.join)
-    plan = Plan(
-        places=Places(wish.output.absolute()),
-        job=Job(
+    plan = BackfillPlan(
+        places=BackfillPaths(wish.output.absolute()),
+        job=BackfillJob(
             version=JOB_VERSION,
             slot=f"backfill-{name}-{os.urandom(SLOT_BYTES).hex()}",
             datacentre=name,
@@ -91,7 +90,9 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
         return asyncio.run(_run(settings, base, wish, plan, say))
 
 
-async def _run(settings: Settings, base: Path, wish: Wish, plan: Plan, say: Callable[[str], None]) -> Outcome:
+async def _run(
+    settings: Settings, base: Path, wish: Wish, plan: BackfillPlan, say: Callable[[str], None]
+) -> BackfillOutcome:
     registry = registry_client(settings, tls_of(settings, base, identity(Role.SPARK, plan.job.datacentre)))
     try:
         boundary = await _check_registry(registry, wish, plan.job.join, rule_of(settings, base, plan.job.join))
@@ -125,11 +126,11 @@ async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule:
     return wish.to_ns if boundary is None else boundary
 
 
-def _divided(plan: Plan, wish: Wish, boundary: int) -> Plan:
+def _divided(plan: BackfillPlan, wish: Wish, boundary: int) -> BackfillPlan:
     """What is below the boundary apart."""
     assert plan.foreign is not None, "a plan begins with the whole range"
-    below = Window(begin_ns=wish.from_ns, end_ns=boundary)
-    above = Window(begin_ns=boundary, end_ns=wish.to_ns)
+    below = TimeRange(begin_ns=wish.from_ns, end_ns=boundary)
+    above = TimeRange(begin_ns=boundary, end_ns=wish.to_ns)
     return replace(
         plan,
         forgotten=msgspec.structs.replace(plan.foreign, window=below),

@@ -13,7 +13,7 @@ from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.eventstore.engine import EventStoreConfig
 from photon.eventstore.file_map import MapKind
-from photon.eventstore.maps import HBaseTable
+from photon.eventstore.file_map_backends import HBaseTable
 
 log = get_logger(__name__)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from photon.adapters.of_settings import join_named
+from photon.adapters.join_adapters import join_named
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
@@ -23,13 +23,13 @@ from photon.dispatcher.ledger_reader import read_standing
 from photon.embedded.ledger import accounts, ledger_file
 from photon.embedded.services import deployment_key
 from photon.idregistry.operations.backup import check_backup, read_manifest
-from photon.spark.backfill.known import known_backfills
-from photon.spark.fingerprint import fingerprint
+from photon.spark.backfill.manifest import known_backfills
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session
 from photon.spark.sources import RegistrySource, pipeline_sources
 from photon.spark.verify.figures import LedgerLine
-from photon.spark.verify.run import Outcome, Task, run
+from photon.spark.verify.run import VerifyOutcome, VerifyTask, run
+from photon.spark.verify.verdict import fingerprint
 
 HOUR_NS = 3_600_000_000_000
 NS_PER_S = 1_000_000_000
@@ -55,7 +55,7 @@ class Wish:
     spark: Mapping[str, str] | None = None
 
 
-def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Callable[[str], None]) -> Outcome:
+def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Callable[[str], None]) -> VerifyOutcome:
     """``base``: the deployment file's directory. Raises UsageError, PhotonError, OSError and what Spark raises."""
     join = join_named(settings, wish.join)
     names = [name for name, pipeline in settings.datacentre.items() if pipeline.join == join]
@@ -63,7 +63,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
     repairs = Repairs(RealDisk(), base / DIRECTORY)
     has_repairs = (base / DIRECTORY).is_dir()
     with _working(wish.report) as work:
-        task = Task(
+        task = VerifyTask(
             sources=sources,
             deployment=fingerprint(settings, deployment_key(settings, base)),
             from_hour=wish.from_ns // HOUR_NS,
@@ -81,7 +81,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
         return run(spark, task, wish.report, say)
 
 
-def _add_backfills(task: Task, base: Path, join: str, wish: Wish) -> None:
+def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
     """Those that were named, and those that this deployment knows of."""
     found = {path.absolute(): None for path in wish.backfills}
     for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
@@ -100,7 +100,7 @@ def _working(report: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Task, work: Path) -> None:
+def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask, work: Path) -> None:
     """Places and retry stores of the dispatchers whose state is on this machine."""
     waiting = work / "waiting"
     waiting.mkdir()
@@ -122,7 +122,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ta
     task.places, task.places_of, task.waiting = places, tuple(known), waiting
 
 
-def _add_registry(task: Task, wish: Wish, work: Path, export: Export, say: Callable[[str], None]) -> None:
+def _add_registry(task: VerifyTask, wish: Wish, work: Path, export: Export, say: Callable[[str], None]) -> None:
     directory = wish.export
     if directory is None:
         directory = wish.keep_export or work / "export"
@@ -143,7 +143,7 @@ def _add_registry(task: Task, wish: Wish, work: Path, export: Export, say: Calla
     task.boundary_ns = max(boundaries, default=None)
 
 
-def _ledger(settings: Settings, base: Path, names: Sequence[str], task: Task) -> list[LedgerLine]:
+def _ledger(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask) -> list[LedgerLine]:
     """The dispatchers' own counts of the range."""
     lines: list[LedgerLine] = []
     for account in accounts(settings, base):

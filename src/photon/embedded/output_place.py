@@ -10,7 +10,7 @@ from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.embedded.services import pipeline_named
 from photon.outputs import OutputPlace
-from photon.outputs.kept import COPIES_NAME
+from photon.outputs.output_places import COPIES_NAME
 
 
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:

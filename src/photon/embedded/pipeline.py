@@ -29,7 +29,7 @@ from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Reached
 from photon.dispatcher.worker import Worker
-from photon.eventstore.api import EventStore, Waking
+from photon.eventstore.api import ArrivalNotices, EventStore
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.api import Joiner
 from photon.joiner.copies.shipping import Copying
@@ -119,7 +119,7 @@ def open_dispatcher(
     clock: Clock,
     measure: Measure | None = None,
     discovery: Discovery | None = None,
-    waking: Waking | None = None,
+    waking: ArrivalNotices | None = None,
     reached: Reached | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
     """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.

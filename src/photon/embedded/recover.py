@@ -18,13 +18,13 @@ from photon.dispatcher.replay.requests import Step
 from photon.embedded import replay
 from photon.embedded.ledger import ledger_file
 from photon.embedded.services import deployment_key, registry_client, tls_of
-from photon.spark.fingerprint import fingerprint
-from photon.spark.recover.journal import Progress, Replayed, write_journal
+from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
 from photon.spark.recover.planning import ATTENTION
-from photon.spark.recover.repairing import Repairing, Rules
+from photon.spark.recover.repairing import Repairing, RepairRules
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.recover.replays import requests
-from photon.spark.recover.report import Report, open_report
+from photon.spark.recover.report import VerifyReport, open_report
+from photon.spark.verify.verdict import fingerprint
 
 LOCK_NAME = "recover.lock"
 
@@ -33,8 +33,8 @@ LOCK_NAME = "recover.lock"
 class Recovery:
     """What was done, by this run and earlier ones over the same report; or would be, in a dry run."""
 
-    report: Report
-    progress: Progress
+    report: VerifyReport
+    progress: RepairProgress
     applied: bool
 
     @property
@@ -64,7 +64,7 @@ class Wish:
     rate: float
 
 
-def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[Progress], None]) -> Recovery:
+def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairProgress], None]) -> Recovery:
     """``base``: the deployment file's directory. ``told``: called after each batch.
 
     Raises UsageError: no such report, or one of another deployment; RegistrySilent, RepairsDamaged, StateError,
@@ -85,12 +85,14 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[Progress
 
 
 async def _repair(
-    settings: Settings, base: Path, report: Report, wish: Wish, told: Callable[[Progress], None]
-) -> Progress:
+    settings: Settings, base: Path, report: VerifyReport, wish: Wish, told: Callable[[RepairProgress], None]
+) -> RepairProgress:
     disk, clock = RealDisk(), SystemClock()
     registry = registry_client(settings, tls_of(settings, base, OPERATOR))
     retention = settings.registry.retention
-    rules = Rules(wish.also_unmatched, None if retention is None else int(retention * 1e9), wish.rate, wish.apply)
+    rules = RepairRules(
+        wish.also_unmatched, None if retention is None else int(retention * 1e9), wish.rate, wish.apply
+    )
     repairs = Repairs(disk, base / DIRECTORY)
     try:
         return await Repairing(report, registry, registry.recovery, disk, repairs, clock, rules, told).run()
@@ -99,12 +101,12 @@ async def _repair(
 
 
 # -- what was never registered -----------------------------------------------------------------------------------
-def _planned(progress: Progress) -> Progress:
+def _planned(progress: RepairProgress) -> RepairProgress:
     """With the ranges that would be asked for."""
     return msgspec.structs.replace(progress, replays=[*progress.replays, *_not_asked(progress)])
 
 
-def _not_asked(progress: Progress) -> list[Replayed]:
+def _not_asked(progress: RepairProgress) -> list[Replayed]:
     """Only once all findings are known: a range is asked for once."""
     asked = {msgspec.structs.replace(each, number=0) for each in progress.replays if each.number}
     return [each for each in requests(progress.wanted) if each not in asked]

@@ -154,11 +154,11 @@ async def serve_store(
     cache nodes; ``near``: where those in this process find it."""
     from photon.embedded.eventstore_parts import eventstore_config, reporter
     from photon.embedded.hbase import table_of
-    from photon.eventstore.process import Served, serve
+    from photon.eventstore.process import ServedJoin, serve
 
     name = join_named(settings, place.join)
     place.state.mkdir(parents=True, exist_ok=True)
-    served = Served(
+    served = ServedJoin(
         eventstore_config(
             settings,
             name,

@@ -18,12 +18,12 @@ from photon.embedded.adapter import adapter_of
 from photon.embedded.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
 from photon.embedded.together import Up, unheard
 from photon.idregistry.api import Digester
-from photon.verifier.metrics import details_of, reads
 from photon.verifier.recovery import SlotRecovery
-from photon.verifier.service import Limits, Pipeline, VerifierService, World
+from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
-from photon.verifier.source_logs import Side
-from photon.verifier.sources import Sources
+from photon.verifier.source_finder import SourceFinder
+from photon.verifier.source_logs import SourceSide
+from photon.verifier.status import details_of, verifier_metrics
 
 SERVICE_NAME = "photon.v1.Verifier"
 """What its health is reported under; beside it there are only its metrics."""
@@ -33,16 +33,16 @@ READ_BEFORE_S = 3600.0
 log = get_logger(__name__)
 
 
-def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, Pipeline]:
+def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, VerifiedPipeline]:
     """(datacentre, where its slots lie). Raises UsageError."""
     name, pipeline = pipeline_named(settings, datacentre)
-    return name, Pipeline(base / pipeline.state, base / pipeline.output, tuple(pipeline.joiners))
+    return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(pipeline.joiners))
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> ServiceLimits:
     """The table ``[verifier]``."""
     configured = settings.verifier
-    return Limits(
+    return ServiceLimits(
         check_share=configured.check_share,
         log_grace_s=configured.log_grace,
         owned_alarm_s=configured.owned_alarm,
@@ -65,7 +65,9 @@ async def serve_verifier(
         if not await agree(registry, join, rule_of(settings, base, join), stop):
             return
         disk, clock = RealDisk(), SystemClock()
-        world = World(disk, clock, registry, registry.recovery, Digester(deployment_key(settings, base), join))
+        world = VerifierWorld(
+            disk, clock, registry, registry.recovery, Digester(deployment_key(settings, base), join)
+        )
 
         def recovery(place: SlotPlace) -> Step:
             return RecoveryStep(SlotRecovery(disk, place.state, registry.recovery), clock)
@@ -82,7 +84,7 @@ async def serve_verifier(
             nonlocal server
             if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
                 space = free_space({"state": own.state, "output": own.output})
-                metrics = ProcessMetrics([reads(disk, own, clock), space], lambda: details_of(disk, own))
+                metrics = ProcessMetrics([verifier_metrics(disk, own, clock), space], lambda: details_of(disk, own))
                 server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
                 await server.serving()
             log.info("verifier serves", datacentre=name, join=join, slots=str(own.slots))
@@ -95,28 +97,28 @@ async def serve_verifier(
         await registry.close()
 
 
-def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path, adapter: Adapter) -> Sources:
+def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path, adapter: Adapter) -> SourceFinder:
     """The raw logs of a pipeline. Raises VerifierDamaged."""
     pipeline = settings.datacentre[datacentre]
     configured = settings.join[pipeline.join]
     after = configured.unmatched_after
     patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
     record_max = settings.limits.record
-    foreign = Side(
+    foreign = SourceSide(
         base / pipeline.foreign,
         configured.foreign_files,
         adapter.foreign_framing,
         adapter.foreign_has_header,
         record_max,
     )
-    primary = Side(
+    primary = SourceSide(
         base / pipeline.primary,
         configured.primary_files,
         adapter.primary_framing,
         adapter.primary_has_header,
         record_max,
     )
-    return Sources(
+    return SourceFinder(
         RealDisk(),
         directory,
         adapter,

@@ -91,7 +91,7 @@ class Deployment:
     ) -> Self:
         """Starts all processes of the file, and returns while they come up: ``wait_until_up`` waits for them.
 
-        ``run``: the run directory; None: ``.photon-run`` beside the file. ``unhealthy_after_s``: a process that was
+        ``run``: the run directory; None: ``.photon-run`` next to the file. ``unhealthy_after_s``: a process that was
         up and is silent for so long, though it could run, is restarted; 0: never. Raises UsageError (the file has a
         mistake), RunBusy (it runs already), DeploymentFailed.
         """
@@ -118,11 +118,11 @@ class Deployment:
     # -- looking on --------------------------------------------------------------------------------------------
     @property
     def datacentres(self) -> tuple[str, ...]:
-        """Of the file. Raises ConfigError."""
+        """The datacentres of the file, by name. Raises ConfigError."""
         return tuple(sorted(self._settings().datacentre))
 
     def alive(self) -> bool:
-        """Whether its ``photon up`` lives."""
+        """Whether its ``photon up`` is running."""
         if self._launched is not None:
             return self._launched.process.poll() is None
         return is_locked(self._run)

@@ -1,4 +1,5 @@
-"""A join that runs beside the program: ``photon join`` in a process of its own, started, watched and ended from here.
+"""A join that runs next to the program: ``photon join`` in a process of its own, started, watched and ended from
+here.
 
 In a process of its own because a joiner that cannot go on safely ends its process at once (a disk that fails, a slot
 that another one has taken): that must not be the caller's. It also keeps the caller's threads and the join from
@@ -103,7 +104,7 @@ class Join:
         return self
 
     def running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process is running."""
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout_s: float | None = None) -> JoinEnded:
@@ -180,7 +181,6 @@ class Join:
                 process.stdin.close()
 
     def _close(self) -> None:
-        """Once it has ended."""
         self._hang_up()
         for reader in self._readers:
             reader.join()

@@ -1,8 +1,8 @@
-"""The records of an output for a program: batches of lines, each with the cursor behind it.
+"""The records of an output for a program: batches of lines, each with the cursor after it.
 
 Exactly once is the caller's last step: what is made of a batch and the batch's cursor go into one transaction, or the
-cursor is stored after what was made of the batch is idempotent. Whoever begins again at a stored cursor gets what is
-behind it, and nothing else.
+cursor is stored after what was made of the batch is idempotent. A program that begins again at a stored
+cursor gets what follows it, and nothing else.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Batch:
     data: bytes
     """JSON Lines, as ``docs/output.md`` describes them."""
     cursor: bytes
-    """Where a reader stands behind it: one line of JSON."""
+    """The cursor after this batch: one line of JSON."""
 
     def lines(self) -> list[bytes]:
-        """Without their newlines."""
+        """The lines without newlines."""
         return self.data.splitlines()
 
     def records(self) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ class Output:
         return cls(output_place(Path(config), datacentre))
 
     def end(self) -> bytes:
-        """The cursor behind all that is published now. Raises PublishedDamaged, OSError."""
+        """The cursor after all that is published now. Raises PublishedDamaged, OSError."""
         return end_of(self._place.published(self._disk)).encode()
 
     def batches(
@@ -74,7 +74,7 @@ class Output:
         until: Callable[[], bool] = lambda: False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[Batch]:
-        """What lies behind ``cursor`` (None: the beginning), in batches; with ``follow`` also what comes, until
+        """What follows ``cursor`` (None: the beginning), in batches; with ``follow`` also what comes, until
         ``until()``, which is asked between batches and every 0.2 s.
 
         ``cleared_only``: only what holds even if a slot is retired; a little later. Raises ValueError,

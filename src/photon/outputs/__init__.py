@@ -1,28 +1,28 @@
 """Reading what joiners have published: which files there are, how far each may be read, and what a line says."""
 
-from photon.outputs.cursor import Cursor, CursorUnreadable, Place, Position
+from photon.outputs.cursor import Cursor, CursorUnreadable, OutputLog, Position
 from photon.outputs.next_read import CursorLost, end_of
-from photon.outputs.place import KINDS, OutputPlace
+from photon.outputs.output_places import KINDS, OutputPlace
 from photon.outputs.published import OutputFile, PublishedDamaged, SlotOutput, read_slot, retired_bytes, slot_states
 from photon.outputs.ranges import FileRange, Lines, plan, read_range
-from photon.outputs.reader import Block, Reader
-from photon.outputs.records import Records, decode
+from photon.outputs.reader import OutputBlock, Reader
+from photon.outputs.records import OutputRecords, decode
 
 __all__ = [
     "KINDS",
-    "Block",
     "Cursor",
     "CursorLost",
     "CursorUnreadable",
     "FileRange",
     "Lines",
+    "OutputBlock",
     "OutputFile",
+    "OutputLog",
     "OutputPlace",
-    "Place",
+    "OutputRecords",
     "Position",
     "PublishedDamaged",
     "Reader",
-    "Records",
     "SlotOutput",
     "decode",
     "end_of",

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from photon.config.errors import PhotonError
-from photon.outputs.records import Records
+from photon.outputs.records import OutputRecords
 
 NUMBERS = ("event_time_ns", "source_offset", "primary_offset")
 TEXTS = ("reason", "source_file", "primary_file", "written_at", "token")
@@ -14,10 +14,10 @@ LEFT_OUT = ("offset", "line", "torn")
 
 
 class LineUnreadable(PhotonError):
-    """A line is no output record."""
+    """A line that is no output record."""
 
 
-def table_of(records: Records) -> Any:
+def table_of(records: OutputRecords) -> Any:
     """A ``pyarrow.Table``: ids, keys and payloads are binary (payloads as their JSON text). Raises LineUnreadable."""
     import pyarrow as pa
 
@@ -26,13 +26,13 @@ def table_of(records: Records) -> Any:
             raise LineUnreadable(
                 f"the line at {offset} is no output record ({why}); photon verifier status says more"
             )
-    names = [each.name for each in fields(Records) if each.name not in LEFT_OUT]
+    names = [each.name for each in fields(OutputRecords) if each.name not in LEFT_OUT]
     return pa.table({name: pa.array(getattr(records, name), _type_of(name)) for name in names})
 
 
 def schema() -> Any:
     """The ``pyarrow.Schema`` of every such table."""
-    return table_of(Records()).schema
+    return table_of(OutputRecords()).schema
 
 
 def _type_of(name: str) -> Any:

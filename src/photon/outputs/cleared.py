@@ -23,7 +23,7 @@ class _Cleared(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """Of one slot."""
+    """How far one slot's output is cleared."""
 
     files: Mapping[str, int] = field(default_factory=dict)
     """Plain name -> bytes whose lines the verifier is done with. Final files are cleared, and not among them."""

@@ -27,7 +27,7 @@ class OutputMissing(PhotonError):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.why}; restore it, or begin behind it"
+        return f"{self.path}: {self.why}; restore it, or begin after it"
 
 
 class FileContent:
@@ -61,7 +61,7 @@ class FileContent:
     def check(self) -> None:
         """All of a file was read: raises OutputMissing if it is a final one and its checksum says it is damaged."""
         if self._unpacking is not None:
-            more = self._read(1, whole=True)  # the checksum stands behind the last byte
+            more = self._read(1, whole=True)  # the checksum follows the last byte
             if self._unpacking is not None:
                 self._unpacking.give_back(more)
 
@@ -115,7 +115,7 @@ class _Unpacking:
         return b"".join(parts)
 
     def _part(self, length: int) -> bytes:
-        """Some of the next bytes; none at the end."""
+        """The next bytes; empty at the end."""
         while True:
             if self._member.eof:  # people may compress again with tools that write several members
                 self._packed = self._member.unused_data or self._chunk()

@@ -10,21 +10,26 @@ not named is read from its beginning.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from photon.config.disk import Disk
 from photon.config.errors import UsageError
+from photon.config.file_lock import lock_file
 
 CURSOR_VERSION = 1
 CURSOR_BEGINNING = b'{"photon_cursor":'
 """No output record begins so."""
+LOCK_SUFFIX = ".lock"
 
 
 class Position(NamedTuple):
-    """All before this place was read."""
+    """Everything before it was read."""
 
     number: int
     """Of the file, as in its name."""
@@ -32,7 +37,7 @@ class Position(NamedTuple):
     """Uncompressed bytes; it is the end of a line."""
 
 
-class Place(NamedTuple):
+class OutputLog(NamedTuple):
     """A log that is read in order: all files of one kind of one slot."""
 
     slot: str
@@ -45,21 +50,21 @@ class _Encoded(msgspec.Struct, frozen=True):
 
 
 class CursorUnreadable(UsageError):
-    """What was given as a cursor is none."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """A reader's position in all logs of an output. Empty: the beginning."""
 
-    positions: Mapping[Place, Position] = field(default_factory=dict)
+    positions: Mapping[OutputLog, Position] = field(default_factory=dict)
 
-    def moved(self, place: Place, to: Position) -> Cursor:
-        """With one log read further."""
+    def moved(self, place: OutputLog, to: Position) -> Cursor:
+        """The cursor after one log was read on to ``to``."""
         return Cursor({**self.positions, place: to})
 
     def encode(self) -> bytes:
-        """One line of JSON, without its newline."""
+        """One line of JSON without newline."""
         slots: dict[str, dict[str, tuple[int, int]]] = {}
         for place, position in sorted(self.positions.items()):
             slots.setdefault(place.slot, {})[place.kind] = (position.number, position.offset)
@@ -78,7 +83,7 @@ class Cursor:
                 f"{where}: a cursor of version {version}; this release reads version {CURSOR_VERSION}"
             )
         positions = {
-            Place(slot, kind): Position(*place)
+            OutputLog(slot, kind): Position(*place)
             for slot, kinds in encoded.slots.items()
             for kind, place in kinds.items()
         }
@@ -86,3 +91,34 @@ class Cursor:
         if bad_place is not None:
             raise CursorUnreadable(f"{where}: no cursor (a negative place in {bad_place.slot}, {bad_place.kind})")
         return cls(positions)
+
+
+class CursorFile:
+    """``FILE``, one line of JSON, replaced durably; ``FILE.lock`` next to it is locked while it is used."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        """Locks it. Raises UsageError where another process has it, or its directory cannot be written."""
+        self._disk = disk
+        self._path = path
+        if path.is_dir():
+            raise UsageError(f"{path}: is a directory; name a file for the cursor")
+        try:
+            held = lock_file(path.with_name(path.name + LOCK_SUFFIX))
+        except OSError as error:
+            raise UsageError(f"{path}: no cursor can be kept there ({error.strerror})") from None
+        if held is None:
+            raise UsageError(f"{path}: another process reads with this cursor; stop it, or name another file")
+        self._lock = held
+
+    def load(self) -> Cursor | None:
+        """None: nothing was saved yet. Raises CursorUnreadable, OSError."""
+        if not self._disk.exists(self._path):
+            return None
+        return Cursor.decode(self._disk.read(self._path), str(self._path))
+
+    def save(self, cursor: Cursor) -> None:
+        self._disk.replace(self._path, cursor.encode() + b"\n")
+
+    def close(self) -> None:
+        """Releases the file for other processes."""
+        os.close(self._lock)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from photon.config.errors import PhotonError
-from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.published import OutputFile, SlotOutput
 
 
@@ -15,7 +15,7 @@ from photon.outputs.published import OutputFile, SlotOutput
 class CursorLost(PhotonError):
     """A cursor stands where nothing is published."""
 
-    place: Place
+    place: OutputLog
     at: Position
     why: str
 
@@ -29,15 +29,13 @@ class CursorLost(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class NextRead:
-    """Bytes of one file that may be read now."""
-
     file: OutputFile
     start: int
     end: int
 
 
 def next_read(
-    place: Place, files: Sequence[OutputFile], at: Position | None, bounds: Mapping[str, int] | None = None
+    place: OutputLog, files: Sequence[OutputFile], at: Position | None, bounds: Mapping[str, int] | None = None
 ) -> NextRead | None:
     """What to read next of one log; None: nothing yet.
 
@@ -61,7 +59,7 @@ def next_read(
     return None
 
 
-def _check(place: Place, files: Sequence[OutputFile], index: int, at: Position) -> None:
+def _check(place: OutputLog, files: Sequence[OutputFile], index: int, at: Position) -> None:
     if index == len(files) or files[index].number != at.number:
         raise CursorLost(place, at, "no such file is published")
     if at.offset > files[index].length:
@@ -69,15 +67,15 @@ def _check(place: Place, files: Sequence[OutputFile], index: int, at: Position) 
 
 
 def behind_all(files: Sequence[OutputFile], at: Position | None) -> bool:
-    """Whether a reader stands behind all of these files: of a retired slot it may have read more than was sealed."""
+    """Whether a reader has read all of these files: of a retired slot it may have read more than was sealed."""
     return not files or (at is not None and at >= (files[-1].number, files[-1].length))
 
 
 def end_of(published: Iterable[SlotOutput]) -> Cursor:
-    """The cursor behind all that is published."""
-    ends: dict[Place, Position] = {}
+    """The cursor after all that is published."""
+    ends: dict[OutputLog, Position] = {}
     for slot in published:
         for file in slot.files:
             if file.length:  # in order of their numbers, so the last one stays
-                ends[Place(slot.slot, file.kind)] = Position(file.number, file.length)
+                ends[OutputLog(slot.slot, file.kind)] = Position(file.number, file.length)
     return Cursor(ends)

@@ -2,7 +2,7 @@
 
 It shares no code with the joiner. The slot's state directory holds ``durable.json`` (growing and rolled files: length
 that is durable and witnessed) and ``manifest.jsonl`` (final files, compressed). Bytes below a published length stay,
-whatever happens but a retirement (docs/output.md). A retired slot has ``retired.json`` beside them, which then alone
+whatever happens but a retirement (docs/output.md). A retired slot also has ``retired.json``, which then alone
 says what is still to be read, and where it stands (protocol rule 14).
 """
 
@@ -31,8 +31,6 @@ _NAME = re.compile(r"[a-z]+/[^/]+-[0-9]{1,18}\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One output file of a slot."""
-
     name: str
     """Plain name relative to the output root, ``joined/SLOT-000003.jsonl``; a final one keeps it here."""
     length: int
@@ -40,7 +38,7 @@ class OutputFile:
     closed: bool
     """It never grows beyond ``length``."""
     final: bool
-    """It is there as ``.jsonl.gz``; where the plain one is still beside it, the plain one counts."""
+    """It is there as ``.jsonl.gz``; while the plain one is still there, too, the plain one counts."""
 
     @property
     def kind(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.outputs.content import FileContent, OutputMissing
-from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.next_read import CursorLost, behind_all
 from photon.outputs.published import OutputFile, SlotOutput
 
@@ -24,12 +24,10 @@ NOWHERE = Position(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Some lines of one output file."""
-
     slot: str
     file: OutputFile
     path: Path
-    """Of the plain file; a final one stands beside it as ``.jsonl.gz``."""
+    """Path of the plain file; a final one stands next to it as ``.jsonl.gz``."""
     start: int
     end: int
     """Uncompressed bytes; never beyond ``file.length``."""
@@ -65,7 +63,7 @@ def plan(
         for kind in sorted({file.kind for file in slot.files}):
             if kinds is not None and kind not in kinds:
                 continue
-            place, files = Place(slot.slot, kind), slot.of(kind)
+            place, files = OutputLog(slot.slot, kind), slot.of(kind)
             begin = None if since is None else since.positions.get(place)
             end = None if until is None else until.positions.get(place, NOWHERE)
             for at in (begin, end):
@@ -130,14 +128,14 @@ def _part(file: OutputFile, begin: Position | None, end: Position | None) -> tup
 
 
 def _check_known(slots: Iterable[SlotOutput], cursor: Cursor | None, kinds: Collection[str] | None) -> None:
-    there = {Place(slot.slot, file.kind) for slot in slots for file in slot.files}
+    there = {OutputLog(slot.slot, file.kind) for slot in slots for file in slot.files}
     retired = {slot.slot for slot in slots if slot.retired}
     for place, at in (cursor or Cursor()).positions.items():
         if place not in there and place.slot not in retired and (kinds is None or place.kind in kinds):
             raise CursorLost(place, at, f"nothing of {place.slot} is published")
 
 
-def _check(place: Place, files: Iterable[OutputFile], at: Position | None) -> None:
+def _check(place: OutputLog, files: Iterable[OutputFile], at: Position | None) -> None:
     if at is None or at == NOWHERE:
         return
     length = next((file.length for file in files if file.number == at.number), None)

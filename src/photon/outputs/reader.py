@@ -13,9 +13,9 @@ from pathlib import Path
 from photon.config.disk import Disk
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.content import FileContent, OutputMissing
-from photon.outputs.cursor import Cursor, Place, Position
+from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.next_read import CursorLost, NextRead, behind_all, end_of, next_read
-from photon.outputs.place import OutputPlace
+from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotListing, SlotOutput, name_of
 
 BLOCK_BYTES = 1 << 20
@@ -25,10 +25,10 @@ LINE_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class OutputBlock:
     """Whole lines of one file."""
 
-    place: Place
+    place: OutputLog
     name: str
     """Of the file, plain, relative to the output."""
     number: int
@@ -37,14 +37,12 @@ class Block:
     data: bytes
 
     def end(self, size: int | None = None) -> Position:
-        """Where a reader stands behind it, or behind its first ``size`` bytes."""
+        """The cursor after this block, or after its first ``size`` bytes."""
         return Position(self.number, self.start + (len(self.data) if size is None else size))
 
 
 @dataclass(slots=True)
 class _Log:
-    """One log that is being read."""
-
     at: Position | None
     content: FileContent | None = None
     path: Path | None = None
@@ -78,7 +76,7 @@ class Reader:
         """Behind all that is published now, of all kinds. Raises PublishedDamaged, OSError."""
         return end_of(self._place.published(self._disk))
 
-    def read(self) -> Iterator[Block]:
+    def read(self) -> Iterator[OutputBlock]:
         """All that is published at this moment and was not read yet.
 
         What was yielded counts as read; the caller keeps the cursor for going on later:
@@ -91,7 +89,7 @@ class Reader:
             progress = False
             for slot, clearing in slots:
                 for kind in self._kinds:
-                    for block in self._turn(slot, Place(slot.slot, kind), clearing):
+                    for block in self._turn(slot, OutputLog(slot.slot, kind), clearing):
                         progress = True
                         yield block
 
@@ -106,7 +104,7 @@ class Reader:
             slot = listing.look()
             found.append((slot, clearing))
             for kind in self._kinds:
-                log = self._logs.get(Place(slot.slot, kind))
+                log = self._logs.get(OutputLog(slot.slot, kind))
                 if log is not None and log.at is not None:
                     listing.forget(kind, log.at.number)
         self._check_known({slot.slot for slot, _ in found})
@@ -118,7 +116,7 @@ class Reader:
                 raise CursorLost(place, log.at, f"there is no {place.slot} below {self._place.state}")
 
     # -- one log -----------------------------------------------------------------------------------------------
-    def _turn(self, slot: SlotOutput, place: Place, clearing: Clearing | None) -> Iterator[Block]:
+    def _turn(self, slot: SlotOutput, place: OutputLog, clearing: Clearing | None) -> Iterator[OutputBlock]:
         log = self._logs.setdefault(place, _Log(None))
         files = slot.of(place.kind)
         if slot.retired and behind_all(files, log.at):
@@ -139,14 +137,14 @@ class Reader:
                 data = self._lines(log.content, step, path)
             except OutputMissing as missing:
                 raise self._archived(path, place, step) or missing from None
-            block = Block(place, step.file.name, step.file.number, step.start, data)
+            block = OutputBlock(place, step.file.name, step.file.number, step.start, data)
             log.at = block.end()
             left -= len(data)
             yield block
 
     def _next(
         self,
-        place: Place,
+        place: OutputLog,
         files: Sequence[OutputFile],
         at: Position | None,
         bounds: Mapping[str, int] | None,
@@ -161,7 +159,7 @@ class Reader:
                 return None
             raise
 
-    def _content(self, path: Path, place: Place, step: NextRead, at: Position | None) -> FileContent:
+    def _content(self, path: Path, place: OutputLog, step: NextRead, at: Position | None) -> FileContent:
         """Begins at ``step.start``; a cursor within the file must stand at the end of a line."""
         if step.start == 0 or at is None:
             return FileContent(self._disk, path, 0)
@@ -170,18 +168,18 @@ class Reader:
             raise CursorLost(place, at, "no line ends there")
         return content
 
-    def _archived(self, path: Path, place: Place, step: NextRead) -> OutputMissing | None:
-        """What is said of a finished file that is not there: how to go on behind it."""
+    def _archived(self, path: Path, place: OutputLog, step: NextRead) -> OutputMissing | None:
+        """The error for a finished file that is missing: it says how to go on after it."""
         final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
         if not step.file.closed or any(self._disk.exists(each) for each in (path, final)):
             return None
         read = Cursor({each: log.at for each, log in self._logs.items() if log.at is not None})
-        behind = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
+        after = read.moved(place, Position(step.file.number, step.file.length)).encode().decode()
         why = f"is gone: archived, or lost; its bytes {step.start} to {step.file.length} were not read yet"
-        return OutputMissing(final if step.file.final else path, f"{why}; the cursor {behind} stands behind it")
+        return OutputMissing(final if step.file.final else path, f"{why}; the cursor {after} stands after it")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
-        """A block of whole lines; ``content`` stands before it, and behind it afterwards."""
+        """A block of whole lines; ``content`` stands at its begin, and afterwards at its end."""
         wanted = min(self._block_bytes, step.end - step.start)
         data = content.read(wanted)
         while (end := data.rfind(b"\n") + 1) == 0:

@@ -10,7 +10,7 @@ import msgspec
 
 
 @dataclass(slots=True)
-class Records:
+class OutputRecords:
     """Columns of one length. None: the line has no such member."""
 
     offset: list[int] = field(default_factory=list)
@@ -68,9 +68,9 @@ class _Line(msgspec.Struct, frozen=True):
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-def decode(block: bytes, offset: int = 0) -> Records:
+def decode(block: bytes, offset: int = 0) -> OutputRecords:
     """The rows of whole lines, the first of which begins at ``offset``. A bad line is a row, with ``torn``."""
-    records = Records()
+    records = OutputRecords()
     for line in _lines(block):
         records.offset.append(offset)
         offset += len(line)
@@ -90,7 +90,7 @@ def _lines(block: bytes) -> Iterator[bytes]:
         yield last
 
 
-def _add(records: Records, line: _Line) -> None:
+def _add(records: OutputRecords, line: _Line) -> None:
     event_id, key, record = (
         _bytes(line.event_id, line.event_id_raw_base64),
         _bytes(line.key, line.key_raw_base64),
@@ -114,7 +114,7 @@ def _add(records: Records, line: _Line) -> None:
     records.torn.append(None)
 
 
-def _add_torn(records: Records, line: bytes, why: str) -> None:
+def _add_torn(records: OutputRecords, line: bytes, why: str) -> None:
     said = (
         records.event_id, records.key, records.record, records.event_time_ns, records.foreign, records.primary,
         records.reason, records.source_file, records.source_offset, records.primary_file, records.primary_offset,

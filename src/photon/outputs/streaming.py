@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from photon.outputs.cursor import Cursor
-from photon.outputs.reader import Block, Reader
+from photon.outputs.reader import OutputBlock, Reader
 
 
 class Sink(Protocol):
-    """Where the lines go."""
+    """Receives lines."""
 
     def write(self, data: bytes) -> int:
         """How many bytes went out: fewer than all when told to stop meanwhile. Raises BrokenPipeError, OSError."""
@@ -22,9 +22,7 @@ class Sink(Protocol):
         ...
 
 
-class Stop(Protocol):
-    """When to end."""
-
+class StopSignal(Protocol):
     @property
     def asked(self) -> bool: ...
 
@@ -34,8 +32,8 @@ class Stop(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """How to pass on. Times in seconds."""
+class StreamTerms:
+    """Limits of a stream. Times in seconds."""
 
     follow: bool = False
     """Go on when all is read."""
@@ -56,12 +54,12 @@ class Stream:
         reader: Reader,
         cursor: Cursor,
         sink: Sink,
-        stop: Stop,
-        terms: Terms,
+        stop: StopSignal,
+        terms: StreamTerms,
         *,
         save: Callable[[Cursor], None],
         monotonic: Callable[[], float],
-        render: Callable[[Block], bytes] | None = None,
+        render: Callable[[OutputBlock], bytes] | None = None,
         tell: Callable[[dict[str, int]], None] = lambda held_back: None,
     ) -> None:
         """``reader`` begins at ``cursor``. ``save`` keeps a cursor durably; ``render`` makes something else of the
@@ -114,12 +112,12 @@ class Stream:
             self._tell(news)
         return self.lines != self._terms.limit
 
-    def _block(self, block: Block) -> bool:
-        """False: not all of it went out."""
+    def _block(self, block: OutputBlock) -> bool:
+        """False: not all of the block went out."""
         size = len(block.data)
         if self._terms.limit is not None:
             size = self._within(block.data, self._terms.limit)
-        part = block if size == len(block.data) else Block(block.place, block.name, block.number, block.start,
+        part = block if size == len(block.data) else OutputBlock(block.place, block.name, block.number, block.start,
                                                            block.data[:size])  # fmt: skip
         after = self.cursor.moved(part.place, part.end())
         out = part.data if self._render is None else self._render(part)

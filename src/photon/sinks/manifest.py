@@ -13,7 +13,7 @@ VERSION = 1
 
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that counts."""
+    """A file that the manifest lists."""
 
     name: str
     """Relative to the sink's directory."""
@@ -27,7 +27,7 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roll(msgspec.Struct, frozen=True, kw_only=True):
-    """A line: what became visible at once, and the cursor behind it (``photon.outputs.Cursor``, its JSON)."""
+    """A line: what became visible at once, and the cursor after it (``photon.outputs.Cursor``, its JSON)."""
 
     number: int
     files: list[SinkFile]
@@ -35,7 +35,7 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line."""
+    """The first line of a manifest."""
 
     photon_sink: int = VERSION
     format: str
@@ -47,12 +47,10 @@ class ManifestDamaged(PhotonError):
 
 
 def header_line(header: Header) -> bytes:
-    """With its newline."""
     return msgspec.json.encode(header) + b"\n"
 
 
 def roll_line(roll: Roll) -> bytes:
-    """With its newline."""
     return msgspec.json.encode(roll) + b"\n"
 
 
@@ -83,5 +81,5 @@ def _said(header: Header) -> str:
 
 
 def known(rolls: Sequence[Roll]) -> set[str]:
-    """Names of all files that count."""
+    """Names of all files that the manifest lists."""
     return {file.name for roll in rolls for file in roll.files}

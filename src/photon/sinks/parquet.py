@@ -1,6 +1,6 @@
 """Writes what is published as rolled Parquet files. Memory: one row group of each kind.
 
-The order of writes is the promise: the files, synced and renamed; then the manifest's line, with the cursor behind
+The order of writes is the promise: the files, synced and renamed; then the manifest's line, with the cursor after
 their last record. See DESIGN.md.
 """
 
@@ -22,10 +22,9 @@ from photon.config.errors import PhotonError, UsageError
 from photon.config.file_lock import lock_file
 from photon.library import Batch
 from photon.outputs.arrow_columns import schema, table_of
-from photon.outputs.records import Records, decode
+from photon.outputs.records import OutputRecords, decode
 from photon.sinks import manifest
 from photon.sinks.manifest import Header, Roll, SinkFile
-from photon.sinks.rolling import Rolling, RollLimits
 
 FORMAT = "parquet"
 MANIFEST = "manifest.jsonl"
@@ -35,6 +34,42 @@ TEMPORARY = ".tmp"
 COMPRESSION = "zstd"
 GROUP_BYTES = 16 << 20
 """Of lines: so much goes into one row group."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollLimits:
+    """Files are closed at whichever limit comes first."""
+
+    bytes: int = 128 << 20
+    """Of JSON Lines that went into it."""
+    age_s: float = 600.0
+    """Since its first record."""
+
+
+@dataclass(slots=True)
+class Rolling:
+    """Of the files that are being written, all kinds together. Times are monotonic seconds."""
+
+    limits: RollLimits
+    filled: int = 0
+    since_s: float | None = None
+    """None: nothing was written since the last roll."""
+
+    def add(self, size: int, now_s: float) -> None:
+        """Counts written bytes."""
+        self.filled += size
+        if self.since_s is None:
+            self.since_s = now_s
+
+    def due(self, now_s: float) -> bool:
+        """Whether to close the files now."""
+        if self.since_s is None:
+            return False
+        return self.filled >= self.limits.bytes or now_s - self.since_s >= self.limits.age_s
+
+    def rolled(self) -> None:
+        """Starts counting for the next files."""
+        self.filled, self.since_s = 0, None
 
 
 class ParquetMissing(PhotonError):
@@ -69,14 +104,14 @@ class _File:
         return self._written
 
     def flush(self) -> None:
-        """What counts is the sync at the end."""
+        """Does nothing: durability comes from the sync at the end."""
 
     def close(self) -> None:
         self.closed = True
 
     # -- records -------------------------------------------------------------------------------------------------
     def add(self, data: bytes) -> None:
-        """Whole lines."""
+        """Adds whole lines."""
         self._lines.append(data)
         self._filled += len(data)
         if self._filled >= GROUP_BYTES:
@@ -85,7 +120,7 @@ class _File:
     def _write_group(self) -> None:
         if not self._lines:
             return
-        records: Records = decode(b"".join(self._lines))
+        records: OutputRecords = decode(b"".join(self._lines))
         self._writer.write_table(table_of(records))
         times = [time for time in records.event_time_ns if time is not None]
         if times:

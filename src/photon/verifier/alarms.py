@@ -1,4 +1,4 @@
-"""What the continuous verifier has found: a bounded log of alarms beside each slot, each told once.
+"""What the continuous verifier has found: a bounded log of alarms for each slot, each reported once.
 
 ``alarms.jsonl``: a head line, then a line for each alarm, and one more when it is over. At ALARMS_BYTES it becomes
 ``alarms.1.jsonl`` and what is still open is carried into a new one. Appended and synced before a position moves past
@@ -27,7 +27,7 @@ NAME, OLD_NAME = "alarms.jsonl", "alarms.1.jsonl"
 log = get_logger(__name__)
 
 
-class Finding(enum.StrEnum):
+class AlarmKind(enum.StrEnum):
     """What an alarm is about; docs/verification.md says what to do."""
 
     DOUBLED = "doubled"
@@ -46,16 +46,16 @@ class Finding(enum.StrEnum):
     """A file that the verifier relies on cannot be read."""
 
 
-ENDS_ITSELF = (Finding.OWNED, Finding.DAMAGED)
+ENDS_ITSELF = (AlarmKind.OWNED, AlarmKind.DAMAGED)
 
 ADVICE = {
-    Finding.DOUBLED: "bill it once; keep both files, find out by their tokens which processes wrote them",
-    Finding.NOT_OWNED: "take the line out of what is billed unless its event stands nowhere else; report it",
-    Finding.TORN: "check this disk; find the event by the raw log, and repair it with photon spark recover",
-    Finding.DIFFERS: "compare the line with its source; whichever was changed since, restore it",
-    Finding.NO_SOURCE: "compare the line with the log it names; restore the log, or take the line for invented",
-    Finding.OWNED: "start a joiner in this slot; if its disk is gone for ever, retire the slot",
-    Finding.DAMAGED: "remove the file named; the slot's output is verified again from its beginning",
+    AlarmKind.DOUBLED: "bill it once; keep both files, find out by their tokens which processes wrote them",
+    AlarmKind.NOT_OWNED: "take the line out of what is billed unless its event stands nowhere else; report it",
+    AlarmKind.TORN: "check this disk; find the event by the raw log, and repair it with photon spark recover",
+    AlarmKind.DIFFERS: "compare the line with its source; whichever was changed since, restore it",
+    AlarmKind.NO_SOURCE: "compare the line with the log it names; restore the log, or take the line for invented",
+    AlarmKind.OWNED: "start a joiner in this slot; if its disk is gone for ever, retire the slot",
+    AlarmKind.DAMAGED: "remove the file named; the slot's output is verified again from its beginning",
 }
 
 
@@ -75,7 +75,7 @@ class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What makes it the same alarm again."""
+        """Two alarms with the same key are one."""
         return self.finding, self.file, self.offset
 
 
@@ -107,15 +107,14 @@ class AlarmLog:
 
     @property
     def open(self) -> int:
-        """Alarms that stand."""
+        """The open alarms."""
         return len(self._open)
 
-    def is_open(self, finding: Finding, file: str = "", offset: int = 0) -> bool:
-        """Whether this alarm stands."""
+    def is_open(self, finding: AlarmKind, file: str = "", offset: int = 0) -> bool:
         return (finding.value, file, offset) in self._open
 
     def tell(
-        self, finding: Finding, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
+        self, finding: AlarmKind, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
     ) -> None:
         """Durable when it returns. One that was told before is not told again; one that ends by itself may be, when
         it was over meanwhile."""
@@ -125,7 +124,7 @@ class AlarmLog:
             return
         if finding not in ENDS_ITSELF and self._is_full():
             return
-        self._append(alarm)  # a full disk: it is told again with the next try
+        self._append(alarm)  # a full disk: the next try reports it again
         self._open[alarm.key] = alarm
         if finding not in ENDS_ITSELF:
             self._told.add(alarm.key)
@@ -143,11 +142,11 @@ class AlarmLog:
             self._open = _open(read_lines(self._disk, self._path))
             self._full_at = size
             if len(self._open) >= OPEN_MAX:
-                log.error("no further alarms about lines are told", slot=self._slot, stand=len(self._open))
+                log.error("no further alarms about lines are reported", slot=self._slot, stand=len(self._open))
         return len(self._open) >= OPEN_MAX
 
-    def over(self, finding: Finding, at_ns: int, *, file: str = "", offset: int = 0) -> None:
-        """It no longer holds."""
+    def over(self, finding: AlarmKind, at_ns: int, *, file: str = "", offset: int = 0) -> None:
+        """Ends an alarm that no longer holds."""
         alarm = self._open.get((finding.value, file, offset))
         if alarm is not None:
             self._append(msgspec.structs.replace(alarm, at_ns=at_ns, over=True))
@@ -171,7 +170,7 @@ class AlarmLog:
 
 
 def _mend(disk: Disk, path: Path) -> None:
-    """A line that a crash or a full disk has torn was told to nobody who relied on it."""
+    """Removes a line that a crash or a full disk has torn: nobody has seen it."""
     if disk.exists(path) and (size := disk.size(path)) and disk.read(path, size - 1, 1) != b"\n":
         disk.truncate(path, disk.read(path).rfind(b"\n") + 1)
 

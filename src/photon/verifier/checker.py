@@ -16,11 +16,11 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
 from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
-from photon.verifier.alarms import Finding
+from photon.verifier.alarms import AlarmKind
 from photon.verifier.comparison import SourceRecord, differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
+from photon.verifier.source_finder import FoundSource, SourceFinder, SourceGone, SourceMissing
 from photon.verifier.source_logs import name_of
-from photon.verifier.sources import Gone, Looked, Missing, Sources
 from photon.verifier.verifier import OutputShort, read_versioned
 
 NAME = "checked.json"
@@ -51,17 +51,17 @@ class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is to be told of a line."""
+class LineFinding:
+    """A finding about one line."""
 
-    finding: Finding
+    finding: AlarmKind
     offset: int
     what: str
     event_id: bytes = b""
 
 
 @dataclass(slots=True)
-class Slice:
+class CheckedSlice:
     """What one step has looked at; nothing of it counts before it is committed."""
 
     file: OutputFile
@@ -69,7 +69,7 @@ class Slice:
     lines: int = 0
     unverifiable: int = 0
     gone: list[str] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    found: list[LineFinding] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
     """Names of logs that do not have the record that a line names."""
 
@@ -77,7 +77,7 @@ class Slice:
 class Checker:
     """Of one slot. ``step`` blocks and is for one thread at a time."""
 
-    def __init__(self, disk: Disk, slot_state: Path, output: Path, sources: Sources) -> None:
+    def __init__(self, disk: Disk, slot_state: Path, output: Path, sources: SourceFinder) -> None:
         """Raises VerifierDamaged."""
         self._disk = disk
         self._state = slot_state
@@ -99,7 +99,7 @@ class Checker:
             self._open[1].close()
             self._open = None
 
-    def step(self, now_ns: int) -> Slice | None:
+    def step(self, now_ns: int) -> CheckedSlice | None:
         """The next slice; None when all that is published is checked. Raises PublishedDamaged, OSError."""
         left = self._left()
         if not left and self._published():
@@ -132,8 +132,8 @@ class Checker:
         self.behind_bytes = behind
         return left
 
-    def commit(self, done: Slice) -> None:
-        """What was found is told: this slice need not be read again."""
+    def commit(self, done: CheckedSlice) -> None:
+        """Its findings are reported: this slice need not be read again."""
         known = self.checked
         known.places[done.file.kind] = (done.file.number, done.end)
         known.lines += done.lines
@@ -148,11 +148,11 @@ class Checker:
             self._dirty = False
 
     # -- one slice -------------------------------------------------------------------------------------------------
-    def _check(self, file: OutputFile, begin: int, now_ns: int) -> Slice:
+    def _check(self, file: OutputFile, begin: int, now_ns: int) -> CheckedSlice:
         data = self._read(file, begin)
         if data is None:  # taken away since: it is final, and its owner may do so
-            return Slice(file, file.length, unverifiable=1, gone=[file.name])
-        done = Slice(file, begin + len(data))
+            return CheckedSlice(file, file.length, unverifiable=1, gone=[file.name])
+        done = CheckedSlice(file, begin + len(data))
         lines: list[PublishedLine] = []
         offsets: list[int] = []
         at = begin
@@ -162,7 +162,7 @@ class Checker:
                     lines.append(read_published(line))
                     offsets.append(at)
             except NotPublished as bad:
-                done.found.append(Found(Finding.TORN, at, str(bad)))
+                done.found.append(LineFinding(AlarmKind.TORN, at, str(bad)))
             at += len(line)
         records = self._sources.find(lines, now_ns)
         there: list[tuple[int, PublishedLine, SourceRecord, SourceRecord | None]] = []
@@ -174,25 +174,27 @@ class Checker:
         return done
 
     @staticmethod
-    def _is_there(done: Slice, offset: int, line: PublishedLine, foreign: Looked, primary: Looked | None) -> bool:
+    def _is_there(
+        done: CheckedSlice, offset: int, line: PublishedLine, foreign: FoundSource, primary: FoundSource | None
+    ) -> bool:
         for each in (foreign, primary):
-            if isinstance(each, Missing):
+            if isinstance(each, SourceMissing):
                 place = each.place
                 what = (
                     f"no log has the {each.side} record {place.file}:{place.offset} of event {_shown(line.event_id)}"
                 )
-                done.found.append(Found(Finding.NO_SOURCE, offset, what, line.event_id))
+                done.found.append(LineFinding(AlarmKind.NO_SOURCE, offset, what, line.event_id))
                 done.missing.add(f"{each.side} {name_of(place.file)}")
                 return False
         for each in (foreign, primary):
-            if isinstance(each, Gone):
+            if isinstance(each, SourceGone):
                 done.unverifiable += 1
                 done.gone.append(each.file)
                 return False
         return True
 
     def _compare(
-        self, done: Slice, there: Sequence[tuple[int, PublishedLine, SourceRecord, SourceRecord | None]]
+        self, done: CheckedSlice, there: Sequence[tuple[int, PublishedLine, SourceRecord, SourceRecord | None]]
     ) -> None:
         done.lines += len(there)
         offsets, lines, foreign, primary = zip(*there, strict=True) if there else ((), (), (), ())
@@ -201,7 +203,7 @@ class Checker:
             if wrong:
                 more = f" and {len(wrong) - SHOWN_MAX} more" if len(wrong) > SHOWN_MAX else ""
                 what = f"event {_shown(line.event_id)}: {'; '.join(wrong[:SHOWN_MAX])}{more}"
-                done.found.append(Found(Finding.DIFFERS, offset, what, line.event_id))
+                done.found.append(LineFinding(AlarmKind.DIFFERS, offset, what, line.event_id))
 
     def _read(self, file: OutputFile, begin: int) -> bytes | None:
         """Whole lines from there on, a slice of them; None when the file is gone. Raises OSError."""
@@ -233,7 +235,7 @@ class Checker:
 
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:
-    """How far a slot is checked; nothing where nobody has checked it yet. Raises VerifierDamaged."""
+    """How far a slot is checked; empty where it was never checked. Raises VerifierDamaged."""
     return read_versioned(disk, path, CheckedFile, VERSION) or CheckedFile()
 
 

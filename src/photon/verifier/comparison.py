@@ -1,6 +1,6 @@
 """Whether a published line is what its source records make of it: a pure function over their bytes.
 
-The adapter is asked again for id, key, time and payloads, and the documented line is put together from its answers;
+The adapter gives again id, key, time and payloads, and the documented line is put together from its answers;
 the published one must have the same bytes, but for when it was made and by whom.
 """
 

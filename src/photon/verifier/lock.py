@@ -19,14 +19,12 @@ HOLDER_BYTES = 20
 
 
 class VerifierBusy(PhotonError):
-    """Another process verifies here. One line."""
+    """Another process verifies here."""
 
 
 def take(directory: Path, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> int:
-    """The descriptor that holds ``lock`` in this directory until it is closed or the process is dead.
-
-    Waits for a moment: who only looks holds it as well, for as long as that takes. Raises VerifierBusy, OSError.
-    """
+    """A descriptor that holds ``lock`` in this directory until it is closed or the process dies. Waits up to
+    ``wait_s``: a process that only looks holds the lock for a moment, too. Raises VerifierBusy, OSError."""
     path = directory / NAME
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     left = round(wait_s / POLL_S)
@@ -51,10 +49,8 @@ def _holder(fd: int) -> str:
 
 
 def holder_of(path: Path) -> str | None:
-    """What the live process that holds this lock file wrote into it; None: nobody holds it, or it is not there.
-
-    The lock is asked for shared and let go at once: whoever takes it in that moment tries again.
-    """
+    """What the live process that holds this lock file wrote into it; None: no process does, or there is no such file.
+    Takes the lock shared for a moment: a process that wants it just then tries again."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a published line says of itself: id, key, time, and the places that it was made from. Pure.
+"""A published line's id, key, time, and the places that it was made from. Pure.
 
 Independent of the code that built the line; what both know is the documented order of members (docs/output.md).
 """
@@ -27,7 +27,7 @@ _TAIL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """Where a record begins: uncompressed bytes, file relative to its log directory, as it was called then."""
 
     file: str
@@ -43,8 +43,8 @@ class PublishedLine:
     event_time_ns: int
     reason: str | None
     """None in ``joined``."""
-    source: Place
-    primary: Place | None
+    source: RecordPlace
+    primary: RecordPlace | None
     body: bytes
     """The line without when it was made and without its token, ended as a line is."""
     written: str
@@ -79,13 +79,13 @@ def read_published(line: bytes) -> PublishedLine:
     raw_id, event_id, raw_key, key, time, reason = head.groups()
     file, offset, primary_file, primary_offset, end, written = tail.groups()
     try:
-        primary = None if primary_file is None else Place(orjson.loads(primary_file), int(primary_offset))
+        primary = None if primary_file is None else RecordPlace(orjson.loads(primary_file), int(primary_offset))
         return PublishedLine(
             _bytes(event_id, raw_id is not None),
             _bytes(key, raw_key is not None),
             int(time),
             None if reason is None else orjson.loads(reason),
-            Place(orjson.loads(file), int(offset)),
+            RecordPlace(orjson.loads(file), int(offset)),
             primary,
             line[: -len(end)] + b"}\n",
             (written or b"").decode("ascii", "replace"),

@@ -26,7 +26,8 @@ Why no id is lost, an insert of the dead process that is still under way include
   shard knows the newer incarnation would not be enough: a shard that is split off later is told, but only then.
 - It cannot take an id that was reopened: reopening raises the generation, and an insert carries the one it was
   dispatched with.
-- A crash at any point begins the scan anew. What was reopened is on the registry's list until it has a new owner.
+- After a crash at any point the scan begins again. What was reopened is on the registry's list until it has a new
+owner.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Redone(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What one look did."""
+    """What one scan did."""
 
     scanned: bool = False
     """The last shard was scanned to its end, and every answer was heard."""
@@ -293,18 +294,6 @@ class SlotRecovery:
         if waits != self._waits and ("refused" in waits or "not published" in waits):
             log.warning("recovery by token waits", slot=redone.slot, upto=redone.upto, why=waits)
         self._waits = waits
-
-
-class RecoveryStep:
-    """A part of a slot's pass: a look, which begins a scan where one is due (``slot_work.Step``)."""
-
-    def __init__(self, recovery: SlotRecovery, clock: Clock) -> None:
-        self._recovery = recovery
-        self._clock = clock
-
-    async def pass_(self) -> None:
-        """Raises PublishedDamaged, OSError."""
-        await self._recovery.run_once(self._clock.monotonic())
 
 
 def _example(page: EntryPage, row: int) -> str:

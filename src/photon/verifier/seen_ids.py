@@ -17,11 +17,11 @@ RECENT_MAX = 1 << 16
 OFFSET_BITS = 44
 """Of a place; the rest of its 64 bits number the file."""
 FILES_MAX = 1 << 18
-"""Output files that are told apart; then numbers begin anew and the window is emptied."""
+"""Output files that are numbered; then numbers restart and the window is emptied."""
 
 
 class SeenIds:
-    """Of all slots of a pipeline."""
+    """Ids read lately from all slots of a pipeline."""
 
     def __init__(self, ids_max: int, recent_max: int = RECENT_MAX) -> None:
         self._recent_max = min(recent_max, max(ids_max // 2, 1))
@@ -65,7 +65,7 @@ class SeenIds:
         return self._names[place >> OFFSET_BITS], place & ((1 << OFFSET_BITS) - 1)
 
     def _in_columns(self, keys: U64) -> dict[int, int]:
-        """Row -> place, newest first."""
+        """Row -> place, the newest first."""
         found: dict[int, int] = {}
         for known, places in self._columns:
             at = np.minimum(np.searchsorted(known, keys), len(known) - 1)

@@ -1,7 +1,7 @@
 """The continuous verifier of one pipeline: every slot below its state directory, those that appear while it runs too.
 
 Clearing is prompt and has a task for each slot; checking against the sources shares one slow thread with a bounded
-part of a core. A slot whose files are damaged is told and left alone, the others go on.
+part of a core. A slot whose files are damaged is reported and skipped; the others go on.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Digester, Registry
 from photon.verifier import lock
-from photon.verifier.alarms import AlarmLog, Finding
-from photon.verifier.checking import Checking, CheckLimits, one_line
+from photon.verifier.alarms import AlarmKind, AlarmLog
+from photon.verifier.check_loop import CheckLimits, CheckLoop, one_line
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, Scans, SlotPlace, Step
-from photon.verifier.sources import Sources
+from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
 
 OWN_DIR = "verifier"
@@ -36,7 +36,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServiceLimits:
     """Times in seconds."""
 
     period_s: float = 0.5
@@ -62,13 +62,11 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
-    """What is verified."""
-
+class VerifiedPipeline:
     state: Path
     output: Path
     joiners: Sequence[str]
-    """Slots that are configured: one whose directory is missing is told when it owns ids."""
+    """Slots that are configured: one whose directory is missing is reported when it owns ids."""
 
     @property
     def slots(self) -> Path:
@@ -80,8 +78,8 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What the service talks to."""
+class VerifierWorld:
+    """Clock, disk and registry that the service uses."""
 
     disk: Disk
     clock: Clock
@@ -102,14 +100,14 @@ class _Slot:
 
 
 class VerifierService:
-    """Made on the event loop that it runs on."""
+    """Create it on the event loop that runs it."""
 
     def __init__(
         self,
-        pipeline: Pipeline,
-        world: World,
-        limits: Limits,
-        sources: Callable[[Path], Sources],
+        pipeline: VerifiedPipeline,
+        world: VerifierWorld,
+        limits: ServiceLimits,
+        sources: Callable[[Path], SourceFinder],
         more: Sequence[Callable[[SlotPlace], Step]] = (),
     ) -> None:
         """``sources`` opens the raw logs, given the verifier's own directory; not called when nothing is checked.
@@ -151,11 +149,11 @@ class VerifierService:
                 os.close(slot.lock)
             os.close(held)
 
-    def _checking(self) -> Checking:
+    def _checking(self) -> CheckLoop:
         own = self._limits
         limits = CheckLimits(own.check_share, own.look_s, own.save_s, own.log_grace_s)
         sources = self._sources(self._pipeline.own)
-        return Checking(self._world.disk, self._world.clock, self._pipeline.output, sources, self._present, limits)
+        return CheckLoop(self._world.disk, self._world.clock, self._pipeline.output, sources, self._present, limits)
 
     def _present(self) -> Mapping[str, tuple[Path, AlarmLog]]:
         return {name: (slot.place.state, slot.alarms) for name, slot in self._slots.items() if not slot.missing}
@@ -231,12 +229,12 @@ class VerifierService:
             slot.said = text
             log.error("slot is not verified", slot=slot.place.name, why=text)
             with contextlib.suppress(PhotonError, OSError):  # the disk may be the trouble
-                slot.alarms.tell(Finding.DAMAGED, text, self._world.clock.now_ns())
+                slot.alarms.tell(AlarmKind.DAMAGED, text, self._world.clock.now_ns())
 
     def _well(self, slot: _Slot) -> None:
         slot.said = ""
-        if slot.alarms.is_open(Finding.DAMAGED):
-            slot.alarms.over(Finding.DAMAGED, self._world.clock.now_ns())
+        if slot.alarms.is_open(AlarmKind.DAMAGED):
+            slot.alarms.over(AlarmKind.DAMAGED, self._world.clock.now_ns())
 
     def _tell_failed(self, name: str, error: Exception) -> None:
         text = one_line(error)
@@ -246,7 +244,6 @@ class VerifierService:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The failure that ended the others."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -14,19 +14,17 @@ REDO_NAME = "redo"
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """At one moment."""
-
     there: bool
     """Its state directory is on this machine."""
     holder: str | None
     """The live process that holds its lock."""
     redo_bytes: int
     retired: bool | None
-    """None: nobody said."""
+    """None: unknown."""
 
     @property
     def word(self) -> str:
-        """One word for tables."""
+        """The state for tables."""
         if self.retired:
             return "retired"
         if not self.there:
@@ -42,7 +40,7 @@ class SlotState:
 
 
 def state_of(disk: Disk, directory: Path, *, retired: bool | None = None) -> SlotState:
-    """Of the slot whose state directory this is."""
+    """``directory``: the slot's state directory."""
     if not disk.exists(directory):
         return SlotState(False, None, 0, retired)
     redo = directory / REDO_NAME

@@ -15,8 +15,8 @@ from photon.config.disk import Disk
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
-from photon.verifier.alarms import AlarmLog, Finding
-from photon.verifier.owned import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
+from photon.verifier.alarms import AlarmKind, AlarmLog
+from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
@@ -67,24 +67,21 @@ class LineFindings:
         self._clock = clock
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
-        """See Findings."""
         for row, twin in self._seen.add(file, digests, offsets):
             # Whichever is read first: of the two places it is always the same one that the alarm stands at.
             first, (name, offset) = sorted([twin, (file, offsets[row])])
             what = f"event {_shown(ids[row])} stands in {first[0]} at {first[1]} as well"
             alarms = self._alarms.get(_slot_of(name)) or self._alarms[self._slot]
-            alarms.tell(Finding.DOUBLED, what, self._clock.now_ns(), file=name, offset=offset, event_id=ids[row])
+            alarms.tell(AlarmKind.DOUBLED, what, self._clock.now_ns(), file=name, offset=offset, event_id=ids[row])
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None:
-        """See Findings."""
         what = f"{len(line)} bytes below the published length are no output record: {line[:80]!r}"
-        self._alarms[self._slot].tell(Finding.TORN, what, self._clock.now_ns(), file=file, offset=offset)
+        self._alarms[self._slot].tell(AlarmKind.TORN, what, self._clock.now_ns(), file=file, offset=offset)
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
-        """See Findings."""
         what = f"token {token:016x} does not own event {_shown(event_id)}: another one does, or none"
         self._alarms[self._slot].tell(
-            Finding.NOT_OWNED, what, self._clock.now_ns(), file=file, offset=offset, event_id=event_id
+            AlarmKind.NOT_OWNED, what, self._clock.now_ns(), file=file, offset=offset, event_id=event_id
         )
 
 
@@ -95,7 +92,6 @@ class ClearStep:
         self.verifier = verifier
 
     async def pass_(self) -> None:
-        """See Step."""
         await self.verifier.run_once()
 
 
@@ -107,7 +103,6 @@ class RecoveryStep:
         self._clock = clock
 
     async def pass_(self) -> None:
-        """See Step."""
         await self._recovery.run_once(self._clock.monotonic())
 
 
@@ -137,7 +132,6 @@ class OwnedStep:
         self.owned = read_owned(disk, place.own / OWNED_NAME)
 
     async def pass_(self) -> None:
-        """See Step."""
         if self._clock.monotonic() < self._next_s:
             return
         count = await self._count()
@@ -149,11 +143,11 @@ class OwnedStep:
         if found is not None and (found.ids or count.whole):
             self._tell(found, now_ns)
         elif found is None and count.whole:
-            self._alarms.over(Finding.OWNED, now_ns)
+            self._alarms.over(AlarmKind.OWNED, now_ns)
         self._next_s = self._clock.monotonic() + self._every_s
 
     def _tell(self, found: TooLong, now_ns: int) -> None:
-        if self._alarms.is_open(Finding.OWNED):
+        if self._alarms.is_open(AlarmKind.OWNED):
             return
         state = state_of(self._disk, self._place.state, retired=self.owned.retired)
         what = (
@@ -161,7 +155,7 @@ class OwnedStep:
             f"{', '.join(map(str, found.incarnations))} are owned for {found.for_s:,.0f} s or longer; "
             f"slot {self._place.name}: {state}"
         )
-        self._alarms.tell(Finding.OWNED, what, now_ns)
+        self._alarms.tell(AlarmKind.OWNED, what, now_ns)
 
     async def _count(self) -> OwnedCount:
         count = OwnedCount()
@@ -185,12 +179,12 @@ class OwnedStep:
 
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
-    """The last whole count of a slot; nothing where nobody has counted yet. Raises VerifierDamaged."""
+    """The last whole count of a slot; empty where nobody has counted yet. Raises VerifierDamaged."""
     return read_versioned(disk, path, OwnedFile, VERSION) or OwnedFile()
 
 
 def _slot_of(file: str) -> str:
-    """Whose output file this is."""
+    """The slot that an output file belongs to."""
     return file.rpartition("/")[2].rpartition("-")[0]
 
 

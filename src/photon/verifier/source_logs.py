@@ -1,7 +1,7 @@
 """Raw records at the places that published lines name, though their logs have been rotated or compressed since.
 
 A line names the file as it was called when it was read. What is called so today may be a younger log, so all logs of
-that name are candidates (the name without its rotation suffix), and whoever asks says which record is the right one.
+that name are candidates (the name without its rotation suffix), and the caller says which record is the right one.
 Reading itself is the event store's (``LogsEventStore``): open files, compressed ones, headers, quoted records.
 """
 
@@ -13,13 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing, LogFile
-from photon.adapters.logs.finding import LogFinder, LogFound
 from photon.adapters.logs.identity import log_name
+from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.wanted import Wanted
+from photon.eventstore.places_to_read import PlaceToRead
 from photon.verifier.comparison import SourceRecord
-from photon.verifier.published_lines import Place
+from photon.verifier.published_lines import RecordPlace
 
 CANDIDATES_MAX = 256
 """Logs of one name that are tried for a record."""
@@ -36,9 +36,7 @@ Fits = Callable[[int, SourceRecord], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side's logs and how they are read."""
-
+class SourceSide:
     directory: Path
     patterns: Sequence[str]
     framing: Framing
@@ -69,7 +67,7 @@ class _WhatStandsThere(Adapter):
 class SourceLogs:
     """Of one side. Not thread-safe; may block for as long as a disk takes."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: SourceSide) -> None:
         self._side = side
         self._finder = LogFinder(side.directory, side.patterns, has_header=side.has_header, framing=side.framing)
         self._logs: dict[str, LogFound] = {}
@@ -80,7 +78,6 @@ class SourceLogs:
         self._looked = False
 
     def close(self) -> None:
-        """Closes the logs."""
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -116,7 +113,7 @@ class SourceLogs:
         found = self._logs.get(identity)
         return None if found is None else found.file.path
 
-    def find(self, places: Sequence[Place], fits: Fits) -> list[SourceRecord | None]:
+    def find(self, places: Sequence[RecordPlace], fits: Fits) -> list[SourceRecord | None]:
         """Aligned with ``places``; None: no log of that name has a record there that fits.
 
         Raises OSError, when the log directory cannot be listed.
@@ -131,7 +128,9 @@ class SourceLogs:
             self._try(places, left, fits, out)
         return out
 
-    def _try(self, places: Sequence[Place], rows: list[int], fits: Fits, out: list[SourceRecord | None]) -> list[int]:
+    def _try(
+        self, places: Sequence[RecordPlace], rows: list[int], fits: Fits, out: list[SourceRecord | None]
+    ) -> list[int]:
         """Reads each row in one candidate after the other. The rows that fit nowhere."""
         hopeless: list[int] = []
         tried: dict[int, set[str]] = {row: set() for row in rows}
@@ -153,7 +152,7 @@ class SourceLogs:
                 rows += left
         return hopeless
 
-    def _candidate(self, place: Place, tried: set[str]) -> str | None:
+    def _candidate(self, place: RecordPlace, tried: set[str]) -> str | None:
         """First what has the name that the line gives, as most logs keep theirs; then all of that log name."""
         if len(tried) >= CANDIDATES_MAX:
             return None
@@ -171,12 +170,17 @@ class SourceLogs:
             named.insert(0, identity)
 
     def _read(
-        self, identity: str, places: Sequence[Place], rows: list[int], fits: Fits, out: list[SourceRecord | None]
+        self,
+        identity: str,
+        places: Sequence[RecordPlace],
+        rows: list[int],
+        fits: Fits,
+        out: list[SourceRecord | None],
     ) -> None:
         found = self._logs[identity]
         file = LogFile(found.file.path, found.head.header)
         log = MappedLog(self._numbers[identity], identity, file, max(places[row].offset for row in rows))
-        read, _ = self._opened().read([Wanted(b"", log, places[row].offset, 0, 0) for row in rows]).told()
+        read, _ = self._opened().read([PlaceToRead(b"", log, places[row].offset, 0, 0) for row in rows]).told()
         for at, (record, file, _) in zip(read.rows.tolist(), read.records.rows(), strict=True):
             row = rows[at]
             source = SourceRecord(record, LogFile(places[row].file, file.header), places[row].offset, identity)
@@ -185,5 +189,5 @@ class SourceLogs:
 
 
 def _plain(path: str) -> str:
-    """The same without what compressing puts behind it."""
+    """The path without the suffix that compressing adds."""
     return path.removesuffix(".gz").removesuffix(".zst")

@@ -1,27 +1,35 @@
-"""How far a pipeline's slots are verified, read from the files beside them: it needs no running verifier."""
+"""How far a pipeline's slots are verified, read from their files, without a running verifier; and its metrics."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.metrics.readings import Readings, Source
 from photon.outputs.cleared import read_clearing
 from photon.outputs.published import SlotOutput, read_slot
 from photon.verifier import lock
 from photon.verifier.alarms import Alarm, acknowledge, open_alarms
 from photon.verifier.checker import NAME as CHECKED_NAME
 from photon.verifier.checker import CheckedFile, read_checked
-from photon.verifier.service import MISSING_DIR, OWN_DIR, Pipeline
+from photon.verifier.service import MISSING_DIR, OWN_DIR, VerifiedPipeline
 from photon.verifier.slot_state import SlotState, state_of
 from photon.verifier.slot_work import OWNED_NAME, read_owned
+
+ALARMS_SHOWN = 20
+"""Of each slot, the newest."""
 
 
 @dataclass(slots=True)
 class SlotStatus:
-    """Of one slot. Bytes of output, uncompressed."""
+    """One slot. Bytes of output, uncompressed."""
 
     slot: str
     state: SlotState
@@ -41,53 +49,54 @@ class SlotStatus:
 
     @property
     def behind(self) -> int:
-        """Published, and not checked."""
+        """Bytes that are published and not checked."""
         return self.published - self.checked
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """``verifier``: the live process that verifies here; None: there is none."""
+    """``verifier``: the live process that verifies this pipeline; None: no process does."""
 
     verifier: str | None
     slots: list[SlotStatus]
 
     @property
     def attention(self) -> bool:
-        """Something wants a person."""
+        """Whether a person should look."""
         return self.verifier is None or any(each.alarms or each.problem for each in self.slots)
 
 
-def status_of(disk: Disk, pipeline: Pipeline) -> PipelineStatus:
-    """Of this moment. Raises OSError."""
+def status_of(disk: Disk, pipeline: VerifiedPipeline) -> PipelineStatus:
+    """Reads the present state from the files. Raises OSError."""
     names = _names(disk, pipeline)
     return PipelineStatus(lock.holder_of(pipeline.own / lock.NAME), [_status(disk, pipeline, name) for name in names])
 
 
-def standing(disk: Disk, pipeline: Pipeline, slots: Sequence[str]) -> int:
+def standing(disk: Disk, pipeline: VerifiedPipeline, slots: Sequence[str]) -> int:
     """How many alarms ``acknowledged`` would end. Raises AlarmsDamaged."""
     names = slots or _names(disk, pipeline)
     return sum(len(open_alarms(disk, own)) for name in names for own in _own(pipeline, name))
 
 
-def acknowledged(disk: Disk, pipeline: Pipeline, slots: Sequence[str], at_ns: int) -> int:
-    """Ends the alarms that stand in these slots (none named: in all); how many. Raises AlarmsDamaged, OSError."""
+def acknowledged(disk: Disk, pipeline: VerifiedPipeline, slots: Sequence[str], at_ns: int) -> int:
+    """Ends the open alarms of these slots (of all, if none is named) and returns how many. Raises AlarmsDamaged,
+    OSError."""
     names = slots or _names(disk, pipeline)
     return sum(acknowledge(disk, own, at_ns) for name in names for own in _own(pipeline, name))
 
 
-def _names(disk: Disk, pipeline: Pipeline) -> list[str]:
+def _names(disk: Disk, pipeline: VerifiedPipeline) -> list[str]:
     there = {name for name in disk.names(pipeline.slots) if (pipeline.slots / name).is_dir()}
     missing = set(disk.names(pipeline.own / MISSING_DIR))
     return sorted({*there, *missing, *pipeline.joiners})
 
 
-def _own(pipeline: Pipeline, name: str) -> list[Path]:
-    """Where the verifier's files of a slot may lie."""
+def _own(pipeline: VerifiedPipeline, name: str) -> list[Path]:
+    """Where the verifier's files of a slot may be."""
     return [pipeline.slots / name / OWN_DIR, pipeline.own / MISSING_DIR / name]
 
 
-def _status(disk: Disk, pipeline: Pipeline, name: str) -> SlotStatus:
+def _status(disk: Disk, pipeline: VerifiedPipeline, name: str) -> SlotStatus:
     state = pipeline.slots / name
     found = SlotStatus(name, state_of(disk, state))
     own, missing = _own(pipeline, name)
@@ -114,7 +123,7 @@ def _lengths(disk: Disk, state: Path, found: SlotStatus) -> None:
 
 
 def checked_bytes(published: SlotOutput, checked: CheckedFile) -> int:
-    """Of what is published."""
+    """How many of the published bytes are checked."""
     total = 0
     for file in published.files:
         number, at = checked.places.get(file.kind, (0, 0))
@@ -123,3 +132,54 @@ def checked_bytes(published: SlotOutput, checked: CheckedFile) -> int:
         elif file.number == number:
             total += min(at, file.length)
     return total
+
+
+def verifier_metrics(disk: Disk, pipeline: VerifiedPipeline, clock: Clock) -> Source:
+    """Metrics of all slots of a pipeline. Files are read in a thread."""
+
+    async def read(into: Readings) -> None:
+        found = await asyncio.to_thread(status_of, disk, pipeline)
+        for slot in found.slots:
+            _put(into, slot, clock.now_ns())
+
+    return read
+
+
+def _put(into: Readings, slot: SlotStatus, now_ns: int) -> None:
+    since = slot.owned_since_ns
+    into.put_all(
+        "photon_verifier",
+        {
+            "published_bytes": slot.published,
+            "cleared_bytes": slot.cleared,
+            "checked_bytes": slot.checked,
+            "unverifiable_lines": slot.unverifiable,
+            "owned_ids": slot.owned,
+            "owned_oldest_seconds": 0.0 if since is None else max(now_ns - since, 0) / 1e9,
+            "redo_log_bytes": slot.state.redo_bytes,
+            "slot_live": slot.state.holder is not None,
+            "slot_problem": bool(slot.problem),
+        },
+        slot=slot.slot,
+    )
+    for finding, count in Counter(alarm.finding for alarm in slot.alarms).items():
+        into.put("photon_verifier_alarms", count, slot=slot.slot, finding=finding)
+
+
+async def details_of(disk: Disk, pipeline: VerifiedPipeline) -> dict[str, Any]:
+    """Each slot's state in a word, and its open alarms."""
+    found = await asyncio.to_thread(status_of, disk, pipeline)
+    return {
+        "slots": [
+            {
+                "slot": slot.slot,
+                "state": slot.state.word,
+                "problem": slot.problem,
+                "alarms": [
+                    {"at_s": alarm.at_ns / 1e9, "finding": alarm.finding, "what": alarm.what, "todo": alarm.todo}
+                    for alarm in slot.alarms[-ALARMS_SHOWN:]
+                ],
+            }
+            for slot in found.slots
+        ]
+    }

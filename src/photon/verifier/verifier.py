@@ -79,7 +79,7 @@ class VerifierReport:
     examples: list[str] = field(default_factory=list)
 
     def add(self, other: VerifierReport) -> None:
-        """Sums up; ``behind_bytes`` is the newest."""
+        """Adds up counts; ``behind_bytes`` is the newest."""
         self.cleared += other.cleared
         self.refused += other.refused
         self.unreadable += other.unreadable
@@ -138,7 +138,7 @@ class Findings(Protocol):
     """Is told what the lines are, as they are read; some again after a crash, or when the registry was silent."""
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
-        """Lines of events, in order."""
+        """Receives lines of events, in order."""
         ...
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None:
@@ -146,7 +146,7 @@ class Findings(Protocol):
         ...
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
-        """A line whose token does not own its id."""
+        """Receives a line whose token does not own its id."""
         ...
 
 
@@ -159,7 +159,6 @@ class _Block:
 
     @classmethod
     def empty(cls) -> _Block:
-        """To be added to."""
         return cls(OutputRefs([], [], []), [])
 
     def add(self, later: _Block) -> None:
@@ -172,7 +171,7 @@ class _Block:
 
 
 class Verifier:
-    """Of one slot."""
+    """Clears what one slot has published."""
 
     def __init__(
         self,
@@ -340,7 +339,7 @@ def _fields(report: VerifierReport) -> dict[str, object]:
 
 
 def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
-    """The lines of a block that begins at ``at``. ``bad`` is told of those that are no output records."""
+    """The lines of a block that begins at ``at``. ``bad`` receives those that are no output records."""
     try:
         refs = read_block(block, parse=True)
     except EnvelopeError:

@@ -21,7 +21,7 @@ from photon.config.tls import open_channel, towards
 from photon.demo.deployment import CERTIFICATES, Shape
 from photon.embedded.ports import free_ports
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.wire import CACHE, NodeCounts
 from photon.eventstore.client import EventStoreClient
@@ -75,7 +75,7 @@ async def answered_by_nodes(rig: Rig) -> bool:
     await store.close()
     after = [await counts(rig, name) for name in nodes_of(rig)]
     grown = all(a and b and a.cache.hits > b.cache.hits for a, b in zip(after, before, strict=True))
-    return grown and Found.FOUND in answers
+    return grown and LookUpCode.FOUND in answers
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))

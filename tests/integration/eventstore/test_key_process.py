@@ -19,11 +19,11 @@ from photon.adapters.logs.api import Block
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.key_finding.beside import AHEAD, HEADER_BYTES_MAX, FoundBeside, may_be_beside
-from photon.eventstore.key_finding.slots import DATA_BYTES
+from photon.eventstore.key_finding.process_finder import AHEAD, HEADER_BYTES_MAX, ProcessKeyFinder, can_use_process
+from photon.eventstore.key_finding.shared_memory import DATA_BYTES
 from tests.integration.commands import alive, until
 from tests.unit.eventstore.helpers import LineAdapter, same_keys
 
@@ -49,12 +49,12 @@ def blocks(count: int, seed: int = 1) -> list[Block]:
     return out
 
 
-def beside(report: Callable[[str], object]) -> FoundBeside:
+def beside(report: Callable[[str], object]) -> ProcessKeyFinder:
     """With patience: a process's start may take long here."""
-    return FoundBeside(ADAPTER, lambda: True, report, patience_s=60.0)
+    return ProcessKeyFinder(ADAPTER, lambda: True, report, patience_s=60.0)
 
 
-def through(finder: FoundBeside, given: list[Block], each: Callable[[int], None] = lambda number: None) -> None:
+def through(finder: ProcessKeyFinder, given: list[Block], each: Callable[[int], None] = lambda number: None) -> None:
     """Every block comes back once, in order, with the keys that are found here; three are given at a time."""
     back: list[tuple[Block, BlockKeys]] = []
     for number in range(0, len(given), 3):
@@ -89,14 +89,14 @@ def test_the_same_keys_and_no_process_afterwards() -> None:
 
 
 def test_where_it_is_not_worth_it_there_is_none() -> None:
-    finder = FoundBeside(ADAPTER, lambda: False, pytest.fail)
+    finder = ProcessKeyFinder(ADAPTER, lambda: False, pytest.fail)
     given = blocks(8)
     finder.give(given[0])
     assert finder.pid is None
     assert [block for block, _ in finder.found(everything=False)] == given[:1]
     through(finder, given[1:])
-    assert may_be_beside(ADAPTER)
-    assert not may_be_beside(LineAdapter({}))
+    assert can_use_process(ADAPTER)
+    assert not can_use_process(LineAdapter({}))
 
 
 def test_what_does_not_fit_is_found_here() -> None:
@@ -126,7 +126,7 @@ def test_one_that_dies_or_hangs_is_done_without(at: int, how: signal.Signals) ->
     through(finder, blocks(BLOCKS), strike)
     ends(pids[0])
     assert len(said) == 1
-    assert "the process beside it was given up: " in said[0]
+    assert "the key process was given up: " in said[0]
 
 
 def test_it_ends_with_the_process_that_began_it() -> None:
@@ -159,7 +159,7 @@ def test_an_event_store_answers_alike(tmp_path: Path, cache_bytes: int) -> None:
     async def answers(helped: bool) -> tuple[object, ...]:
         config = EventStoreConfig(
             "clicks", logs, tmp_path / f"map-{helped}", once=True, cache_bytes=cache_bytes,
-            beside_bytes=0 if helped else 1 << 40,
+            key_process_bytes=0 if helped else 1 << 40,
         )  # fmt: skip
         said: list[str] = []
         engine = EventStoreEngine(config, ADAPTER, SystemClock(), RealDisk(), said.append)
@@ -175,5 +175,5 @@ def test_an_event_store_answers_alike(tmp_path: Path, cache_bytes: int) -> None:
 
     here, helped = asyncio.run(answers(helped=False)), asyncio.run(answers(helped=True))
     assert here == helped
-    assert here[0].count(Found.FOUND) == 5 * 97  # type: ignore[attr-defined]
+    assert here[0].count(LookUpCode.FOUND) == 5 * 97  # type: ignore[attr-defined]
     assert here[2:] == (150_000, 5_000, 5, [])

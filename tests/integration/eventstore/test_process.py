@@ -15,7 +15,7 @@ from pathlib import Path
 import zstandard
 
 from photon.config.clock import NEVER_NS
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.client import EventStoreClient
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.stopping import stop_event
 from photon.eventstore.engine import EventStoreConfig
-from photon.eventstore.process import EventStoreFailed, Served, serve
+from photon.eventstore.process import EventStoreFailed, ServedJoin, serve
 from tests.unit.eventstore.helpers import LineAdapter
 
 base = Path(sys.argv[1])
@@ -35,7 +35,7 @@ config = EventStoreConfig("clicks", base / "logs", base / "map", cache_bytes=1)
 
 async def main():
     await serve(
-        [Served(config, LineAdapter({}))], address="127.0.0.1:0", clock=SystemClock(), disk=RealDisk(),
+        [ServedJoin(config, LineAdapter({}))], address="127.0.0.1:0", clock=SystemClock(), disk=RealDisk(),
         ready=lambda port, engines: print(port, flush=True), report=lambda line: print(line, file=sys.stderr),
         stop=stop_event(with_parent=True))
 
@@ -100,9 +100,9 @@ async def found_all(port: int, keys: list[bytes]) -> bool:
     client = EventStoreClient(f"127.0.0.1:{port}", "clicks")
     found = await client.look_up(keys, [NEVER_NS] * len(keys))
     # A key that is in a log may be not yet read, or in a file not seen yet: it is never absent.
-    assert Found.ABSENT not in found.answers
+    assert LookUpCode.ABSENT not in found.answers
     await client.close()
-    return set(found.answers) == {Found.FOUND}
+    return set(found.answers) == {LookUpCode.FOUND}
 
 
 class Writer:

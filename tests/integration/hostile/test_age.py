@@ -210,11 +210,11 @@ def test_finished_files_are_moved_away(tmp_path: Path) -> None:
     refused = photon("read", logs.output)  # this one had not
     assert refused.code == 1
     assert f"{moved[0]}: is gone: archived, or lost" in refused.err
-    behind = refused.err.partition("the cursor ")[2].partition(" stands behind it")[0]
+    behind = refused.err.partition("the cursor ")[2].partition(" stands after it")[0]
     for path in moved[1:]:
         refused = photon("read", logs.output, "--from", behind)
         assert f"{path}: is gone: archived" in refused.err
-        behind = refused.err.partition("the cursor ")[2].partition(" stands behind it")[0]
+        behind = refused.err.partition("the cursor ")[2].partition(" stands after it")[0]
     rest = photon("read", logs.output, "--from", behind)
     assert rest.code == 0, rest.err
     assert rest.out == (read.out + more.out)[-len(rest.out) :]

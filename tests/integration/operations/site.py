@@ -21,7 +21,7 @@ from photon.embedded.control import NobodyListens, Request, ask
 from photon.embedded.ports import free_ports
 from photon.embedded.states import ServiceState
 from photon.outputs import OutputPlace, Reader
-from photon.outputs.kept import COPIES_NAME
+from photon.outputs.output_places import COPIES_NAME
 from tests.integration.commands import alive, until
 from tests.integration.commands import photon as command
 from tests.integration.operations.runbook import Happens, Run

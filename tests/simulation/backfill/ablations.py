@@ -12,10 +12,10 @@ from photon.idregistry.api import Answer, token_of
 from photon.joiner.rows import Rows
 from photon.spark.backfill import driver
 from photon.spark.backfill.attempt import BatchShell
+from photon.spark.backfill.batch_names import BatchName
 from photon.spark.backfill.core import BatchCore, Insert, Instruction, Stage
 from photon.spark.backfill.driver import Driver
 from photon.spark.backfill.manifest import Manifest
-from photon.spark.backfill.names import BatchName
 from photon.spark.backfill.staging import Part, staged_batches
 from tests.simulation.backfill.world import Variant
 

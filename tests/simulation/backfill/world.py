@@ -19,10 +19,10 @@ from photon.config.errors import PhotonError
 from photon.idregistry.api import Answer, Kind, Slot
 from photon.joiner.rows import Rows
 from photon.spark.backfill.attempt import BatchShell
+from photon.spark.backfill.batch_names import ATTEMPT_WRITER, HOUR_NS, BackfillPaths, BatchName
 from photon.spark.backfill.core import BatchCore
-from photon.spark.backfill.driver import Driver, Limits
+from photon.spark.backfill.driver import Driver, DriverLimits
 from photon.spark.backfill.manifest import read_manifest
-from photon.spark.backfill.names import ATTEMPT_WRITER, HOUR_NS, BatchName, Places
 from photon.spark.backfill.parts import PartWriter, join_lines
 from tests.simulation.backfill.registry import BackfillNetwork, BackfillRegistry, MachineRegistry, live_insert
 from tests.simulation.world.disk import PowerOff, SimulatedDisk
@@ -112,7 +112,7 @@ class World:
         self.model = MachineRegistry(random.randint(1, 3))
         self.network = BackfillNetwork(self.model, random)
         self.model.open_slot(Slot("live-1", "east"), 0, b"live")
-        self.places = Places(Path("/out"))
+        self.places = BackfillPaths(Path("/out"))
         self.disk.make_dir(self.places.output)
         events = [
             Event(bytes([random.randrange(256), n]) + bytes(14), random.randrange(3) * HOUR_NS + n)
@@ -147,7 +147,7 @@ class World:
         registry = BackfillRegistry(self.network, SLOT)
         driver = self.variant.driver(
             self.disk, self.places, SLOT, registry, self.clock, encode=join_lines, suffix="jsonl",
-            draw_nonce=self._nonce, pause=self._pause, limits=Limits(registry_s=PATIENCE_S),
+            draw_nonce=self._nonce, pause=self._pause, limits=DriverLimits(registry_s=PATIENCE_S),
         )  # fmt: skip
         manifest = await driver.begin()
         if manifest is None:

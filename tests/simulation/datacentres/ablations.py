@@ -30,7 +30,7 @@ from photon.dispatcher.replay.reopened import Id, Reopened
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
-from photon.eventstore.api import EventLookUps, Found, Progress
+from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry import commands as c
 from photon.idregistry import shard_server
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
@@ -63,7 +63,7 @@ class HastyJudge(Judge):
     """What the event store has not read yet counts as absent."""
 
     def decide(self, events: Any, found: EventLookUps, *under_way: Any) -> Decided:
-        answers = found.codes.replace(bytes([Found.NOT_YET]), bytes([Found.ABSENT]))
+        answers = found.codes.replace(bytes([LookUpCode.NOT_YET]), bytes([LookUpCode.ABSENT]))
         hasty = replace(events, as_of=np.zeros_like(events.as_of))
         return super().decide(hasty, replace(found, codes=answers), *under_way)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from photon.eventstore.api import Came, EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import EventLookUps, KeyArrivals, LookUpCode, PrimaryRecord, Progress
 from photon.eventstore.index import hash_keys
 from photon.eventstore.tiered import NOTHING_READ_NS
 
@@ -68,7 +68,7 @@ class StoreModel:
         found = self._world.truth.first_primary(key)
         return found is not None and found[1] < self._place.mapped[found[0]]
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
         came = self.sought.since(epoch, number)
         if not (came.keys or came.lost):
             self._news.clear()
@@ -87,22 +87,24 @@ class StoreModel:
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         read_past_ns = self._read_past_ns
         world, logs = self._world, self._world.truth.primary
-        answers: list[Found] = []
+        answers: list[LookUpCode] = []
         records: list[PrimaryRecord | None] = []
         for key, until in zip(keys, as_of, strict=True):
             record = None
             if world.faults and self._process.random.random() < world.unavailable:
-                answer = Found.UNAVAILABLE
+                answer = LookUpCode.UNAVAILABLE
             else:
                 found = world.truth.first_primary(key)
                 if found is not None and found[1] < self._place.mapped[found[0]]:
-                    answer, line = Found.FOUND, logs[found[0]].lines[found[1]]
+                    answer, line = LookUpCode.FOUND, logs[found[0]].lines[found[1]]
                     record = PrimaryRecord(line.record, logs[found[0]].file, line.offset)
                 else:
-                    answer = Found.ABSENT if read_past_ns >= until else Found.NOT_YET
+                    answer = LookUpCode.ABSENT if read_past_ns >= until else LookUpCode.NOT_YET
             answers.append(answer)
             records.append(record)
-        missed = [key for key, its in zip(keys, answers, strict=True) if its in (Found.NOT_YET, Found.ABSENT)]
+        missed = [
+            key for key, its in zip(keys, answers, strict=True) if its in (LookUpCode.NOT_YET, LookUpCode.ABSENT)
+        ]
         self._missed(missed, self.sought.mark())
         if world.answers_take_s:
             await asyncio.sleep(self._process.random.uniform(0.0, world.answers_take_s))

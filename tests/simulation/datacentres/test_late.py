@@ -19,8 +19,8 @@ from photon.dispatcher.core import Core
 from photon.dispatcher.next_try import Attempt, Likeness, NextTries, NextTry
 from photon.dispatcher.retry import Backoff
 from photon.dispatcher.waiting import ArrivedKeys
-from photon.eventstore.api import Came
-from photon.eventstore.sought import RING_KEYS, SoughtKeys
+from photon.eventstore.api import KeyArrivals
+from photon.eventstore.awaited_keys import RING_KEYS, AwaitedKeys
 from photon.idregistry.api import Kind
 from tests.simulation.datacentres import faults, settings
 from tests.simulation.datacentres.check import Record, records
@@ -161,14 +161,14 @@ def test_so_are_they_when_everything_is_started_again() -> None:
 
 
 # -- news of arrivals is a hint: nothing but time depends on it ------------------------------------------------------
-class Lost(SoughtKeys):
+class Lost(AwaitedKeys):
     """Nothing is told."""
 
-    def since(self, epoch: int, number: int, most: int = RING_KEYS) -> Came:
+    def since(self, epoch: int, number: int, most: int = RING_KEYS) -> KeyArrivals:
         return super().since(epoch, number, most)._replace(keys=[])
 
 
-class InVain(SoughtKeys):
+class InVain(AwaitedKeys):
     """Of some keys it is told that they came, though they did not: of each some times a second, at once. Each time
     they are looked for at once and missed: without an end to it a schedule is nothing but that."""
 
@@ -186,7 +186,7 @@ class InVain(SoughtKeys):
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("sought", [Lost, InVain])
-def test_news_that_is_lost_or_wrong_breaks_nothing(sought: type[SoughtKeys]) -> None:
+def test_news_that_is_lost_or_wrong_breaks_nothing(sought: type[AwaitedKeys]) -> None:
     for seed in share(seeds(SEEDS), 20, least=3):
         run_seed(2 * seed + 1, Variant(sought=sought))  # one in which stores tell
 

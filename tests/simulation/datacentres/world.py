@@ -21,7 +21,7 @@ from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.replay import coverage, reopened
-from photon.eventstore.sought import SoughtKeys
+from photon.eventstore.awaited_keys import AwaitedKeys
 from photon.idregistry import client as registry_client
 from photon.idregistry import server as registry_server
 from photon.idregistry.api import Digester
@@ -77,7 +77,7 @@ class Variant:
 
     dispatcher: type[DispatcherEngine] = DispatcherEngine
     verifier: type[Verifier] = Verifier
-    sought: type[SoughtKeys] = SoughtKeys
+    sought: type[AwaitedKeys] = AwaitedKeys
     patches: tuple[Patch, ...] = ()
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.outputs import Cursor, OutputPlace, Place, Reader
+from photon.outputs import Cursor, OutputLog, OutputPlace, Reader
 from photon.outputs.published import DURABLE_NAME, RETIRED_NAME
 
 KINDS = ("joined", "filtered", "unmatched", "rejected")
@@ -30,7 +30,7 @@ class Tail:
         self._disk, self._place, self._random = disk, _OneSlot(output, state), random
         self._cursor = Cursor()
         self._reader = self._resumed()
-        self.has: dict[Place, bytes] = {}
+        self.has: dict[OutputLog, bytes] = {}
         self.trouble = ""
         """What the reader complained of first; it reads no more then."""
 

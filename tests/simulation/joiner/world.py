@@ -19,7 +19,7 @@ from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, L
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import EnvelopeError, read_line
 from photon.batch.events import Events
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryRecord
 from photon.idregistry.api import Digester, Slot
 from photon.joiner.api import ForeignEvent, Outcome
 from photon.joiner.slot.identity import OutOfStep, SlotRefused
@@ -295,9 +295,12 @@ class World:
 
     def _found(self, n: int) -> EventLookUps:
         random = self.random
-        answers = [random.choice((Found.FOUND, Found.FOUND, Found.ABSENT, Found.NOT_YET)) for _ in range(n)]
+        answers = [
+            random.choice((LookUpCode.FOUND, LookUpCode.FOUND, LookUpCode.ABSENT, LookUpCode.NOT_YET))
+            for _ in range(n)
+        ]
         record = PrimaryRecord(b"k", LogFile("queries.log"), 0)
-        return EventLookUps.of(answers, [record if answer is Found.FOUND else None for answer in answers])
+        return EventLookUps.of(answers, [record if answer is LookUpCode.FOUND else None for answer in answers])
 
     # -- faults ------------------------------------------------------------------------------------------------
     def _fault(self) -> None:

@@ -22,7 +22,7 @@ import orjson
 from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.logs.identity import identity_of, log_name
 from photon.adapters.logs.shared import SharedFollower
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.unended_lines import RestRule
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
 from photon.dispatcher.database import lock_worker
@@ -36,7 +36,7 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.idregistry.api import Kind
 from photon.joiner.api import JoinAnswers
-from photon.outputs.place import OutputPlace
+from photon.outputs.output_places import OutputPlace
 from tests.unit.dispatcher import world
 
 LIMITS = Limits(batch_events=4, hold_s=3.0, window_bytes=6000, spill_bytes=4000, parse_records=3)
@@ -114,7 +114,7 @@ class Worker:
         self.paused = False
         self.sent: list[Sent] = []
         self.state = sea.variant.state(sea.directory / STATE / "s.db", name, now_ns=sea.now_ns())
-        rest = Rest(LAST_LINE_AFTER_S, sea.now_ns) if sea.variant.waits else None
+        rest = RestRule(LAST_LINE_AFTER_S, sea.now_ns) if sea.variant.waits else None
         self.follower = SharedFollower(sea.directory / "logs", has_header=False, held=True, rest=rest)
         self.exports = self._exports(name)
         self.core: Core = world.core(self.state, limits=LIMITS, patience=sea.patience, seed=sea.random.randrange(99))

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
-from photon.adapters.of_settings import adapter_of_join
+from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.testkit import Sample, Samples, examine
 from photon.adapters.testkit.answers import pairs
 from photon.adapters.testkit.samples import read_samples

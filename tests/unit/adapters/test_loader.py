@@ -77,7 +77,7 @@ def test_by_path(tmp_path: Path) -> None:
          "x.py:20: Mine cannot be made from its options: KeyError: 'rate'; correct the adapter"),
         (GOOD + "    def __init__(self, options):\n        pass\n", "x.py:Mine", "leaves out its base class"),
         (GOOD + "    def rule(self):\n        return 1 / 0\n", "x.py:Mine",
-         "x.py:20: Mine.rule cannot be had: ZeroDivisionError: division by zero; correct the adapter"),
+         "x.py:20: Mine.rule failed: ZeroDivisionError: division by zero; correct the adapter"),
         (GOOD + "    def rule(self):\n        return 'text'\n", "x.py:Mine", "x.py: Mine.rule gives str, not bytes"),
         (None, "x.py", "adapter: 'x.py' is no adapter; write \"configured\", \"path.py:Class\" or the name of"),
         (None, ":Mine", "is no adapter"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats import logfmt_scan
+from photon.adapters.formats import logfmt
 from photon.adapters.formats.base import SideReader
 from photon.adapters.formats.logfmt import LogfmtSide, parse_pairs
 from photon.adapters.times import Iso8601Time, NumberTime
@@ -101,7 +101,7 @@ def test_scan_equals_parser(rows: list[tuple[bytes, bytes]], chunk: int) -> None
     side = LogfmtSide("uid")
     block = b"".join(line + end for line, end in rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logfmt_scan, "CHUNK_BYTES", chunk)
+        patch.setattr(logfmt, "CHUNK_BYTES", chunk)
         assert side.keys(block, FILE) == SideReader.keys(side, block, FILE)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, AdapterError, BadRecord, Filtered, Joined, LogFile, Pair, Skipped
-from photon.adapters.of_settings import adapter_of_join
+from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.shape import shape_from_table
 from photon.adapters.shaping import Shaper, shaped_adapter
 from photon.adapters.testkit import Samples, check_adapter

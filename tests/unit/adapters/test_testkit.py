@@ -24,9 +24,8 @@ from photon.adapters.contract import (
     Pair,
 )
 from photon.adapters.testkit import AdapterTests, Samples, check_adapter, examine
-from photon.adapters.testkit.checks import CHECKS, check_elsewhere, check_speed
+from photon.adapters.testkit.checks import CHECKS, Speed, check_elsewhere, check_speed, speed_findings, speeds
 from photon.adapters.testkit.samples import read_samples
-from photon.adapters.testkit.speed import Speed, speed_findings, speeds
 
 PRIMARY = [b"k%d|text %d" % (n, n) for n in range(1, 9)]
 FOREIGN = [b"e%d|k%d|%d" % (n, n, 1_700_000_000 + n) for n in range(1, 9)]

@@ -17,7 +17,7 @@ from photon.cli.main import main
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore import unavailable
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.service import start_server
 from tests.unit.eventstore.helpers import LineAdapter
@@ -53,16 +53,16 @@ class Lost:
         self.engine = EventStoreEngine(config, LineAdapter({}), SystemClock(), RealDisk())
         self.engine.start()
         self.server = self.run(start_server({"clicks": self.engine}, "127.0.0.1:0"))
-        self.until(b"k3", Found.FOUND)
+        self.until(b"k3", LookUpCode.FOUND)
         (logs / "b.log").unlink()
-        self.until(b"k3", Found.UNAVAILABLE)
+        self.until(b"k3", LookUpCode.UNAVAILABLE)
         self.config = base / "photon.toml"
         self.config.write_text(DEPLOYMENT.format(port=self.server.port))
 
     def run(self, what):  # type: ignore[no-untyped-def]
         return asyncio.run_coroutine_threadsafe(what, self.loop).result(30)
 
-    def until(self, key: bytes, answer: Found) -> None:
+    def until(self, key: bytes, answer: LookUpCode) -> None:
         deadline = time.monotonic() + 20
         while self.run(self.engine.look_up([key], [0])).answers != [answer]:
             assert time.monotonic() < deadline
@@ -105,7 +105,7 @@ def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
         assert "b.log: is there" in shown.stderr
         assert time.monotonic() < deadline
     assert "1 log would be given up" in shown.output
-    lost.until(b"k3", Found.UNAVAILABLE)
+    lost.until(b"k3", LookUpCode.UNAVAILABLE)
     with capture_logs() as told:  # the store runs in this process: what it logs is not the command's output
         refused = lost.photon("forget", "a.log", "x.log", "--yes", "-o", "json")
         done = lost.photon("forget", "--all", "--yes", "-o", "json")
@@ -116,7 +116,7 @@ def test_forget_shows_first_and_applies_when_told(lost: Lost) -> None:
     assert "x.log: no primary log" in refused.stderr
     assert [each["path"] for each in json.loads(done.stdout)["logs"]] == ["b.log"]
     assert json.loads(done.stdout)["applied"]
-    lost.until(b"k3", Found.ABSENT)
+    lost.until(b"k3", LookUpCode.ABSENT)
     assert "given up" in lost.photon("status").output
 
 

@@ -15,8 +15,8 @@ from photon.cli.read_sink import OutputSink, Signals
 from photon.cli.read_table import table
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.outputs import Block, Cursor, CursorUnreadable, OutputPlace, Place, Position
-from photon.outputs.cursor_file import CursorFile
+from photon.outputs import Cursor, CursorUnreadable, OutputBlock, OutputLog, OutputPlace, Position
+from photon.outputs.cursor import CursorFile
 from tests.unit.outputs.helpers import WrittenSlot
 
 DEPLOYMENT = """
@@ -69,7 +69,7 @@ def test_whose_output(tmp_path: Path) -> None:
 def test_where_it_begins(tmp_path: Path) -> None:
     slot = WrittenSlot(tmp_path)
     slot.append(1, b"abc\n")
-    end = Cursor({Place("s0", "joined"): Position(1, 4)})
+    end = Cursor({OutputLog("s0", "joined"): Position(1, 4)})
     assert _start(slot.place, None, "beginning") == Cursor()
     assert _start(slot.place, None, "end") == end
     assert _start(slot.place, None, end.encode().decode()) == end
@@ -167,8 +167,8 @@ def test_the_table_shows_people_what_is_in_a_line() -> None:
         b'{"event_id_raw_base64":"//4=","key":"k","event_time_ns":9223372036854775807000,"record":"r",' + tail,
         b"junk\n",
     ]
-    place = Place("s0", "rejected")
-    rows = table(Block(place, "rejected/s0-000001.jsonl", 1, 10, b"".join(lines))).decode().splitlines()
+    place = OutputLog("s0", "rejected")
+    rows = table(OutputBlock(place, "rejected/s0-000001.jsonl", 1, 10, b"".join(lines))).decode().splitlines()
     assert len(rows) == 4
     assert "\x1b" not in "".join(rows)
     assert "2017-07-14T02:40:01.234567Z" in rows[0]

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from photon.cli.main import main
 from photon.config.disk import RealDisk
-from photon.verifier.alarms import AlarmLog, Finding
+from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import CheckedFile
-from photon.verifier.owned import OwnedFile
+from photon.verifier.owned_ids import OwnedFile
 from tests.unit.embedded.deployments import write_deployment
 
 ATTENTION = 3
@@ -64,7 +64,7 @@ def test_how_far_each_slot_is_verified(file: Path) -> None:
 
 def test_alarms_are_shown_until_they_are_acknowledged(file: Path) -> None:
     own = file.parent / "east/state/slots/east-1/verifier"
-    AlarmLog(RealDisk(), own, "east-1").tell(Finding.TORN, "9 bytes", 1, file="joined/x", offset=3)
+    AlarmLog(RealDisk(), own, "east-1").tell(AlarmKind.TORN, "9 bytes", 1, file="joined/x", offset=3)
     shown = run("status", "--config", file, "--datacentre", "east").output
     assert "east-1: torn at joined/x:3: 9 bytes; check this disk" in shown
     where = ("--config", file, "--datacentre", "east")

@@ -12,7 +12,7 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import alone, lock_file
-from photon.outputs.cursor_file import CursorFile
+from photon.outputs.cursor import CursorFile
 
 
 def test_alone_until_it_ends(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from photon.dispatcher.retry import FAILED_HELD, RETRY_BACKOFF, SETTLED_NS, Pati
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import Changes, State
-from photon.eventstore.api import Came
+from photon.eventstore.api import KeyArrivals
 from photon.joiner.api import JoinAnswers, Outcome
 from tests.unit.dispatcher import world
 from tests.unit.dispatcher.world import Held, StoredRow, block, core, opened, take
@@ -284,13 +284,13 @@ class Store:
     """Tells what a test says; ``there``: keys that it has."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[Came | None] = asyncio.Queue()
+        self.told: asyncio.Queue[KeyArrivals | None] = asyncio.Queue()
         self.there: set[bytes] = set()
         self.sought: list[Sequence[bytes]] = []
         self.asked: list[tuple[int, int]] = []
         self.away = False
 
-    async def arrived(self, epoch: int, number: int, wait_s: float) -> Came | None:
+    async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
         self.asked.append((epoch, number))
         return await self.told.get()
 
@@ -329,12 +329,12 @@ async def test_who_begins_seeks_all_that_waits_and_then_hears_of_it(
     reply(stored.core, sent(stored.core))
     store.there = {b"k5", b"k%d" % (count - 1)}
     async with following(stored, store) as arrivals:
-        store.told.put_nowait(Came(7, 40, [], lost=True))
+        store.told.put_nowait(KeyArrivals(7, 40, [], lost=True))
         await until(lambda: stored.core.followed)
         assert [len(keys) for keys in store.sought] == [1, SEEK_KEYS, SEEK_KEYS, 10]
         assert not arrivals.seeking
         assert sorted(stored.tried()) == [b"id%d" % n for n in (5, count - 1)]
-        store.told.put_nowait(Came(7, 42, [b"held", b"k9"]))
+        store.told.put_nowait(KeyArrivals(7, 42, [b"held", b"k9"]))
         await until(lambda: store.asked[-1] == (7, 42))
         assert sorted(stored.tried()) == [b"a", b"id9"]
         store.told.put_nowait(None)
@@ -344,12 +344,12 @@ async def test_who_begins_seeks_all_that_waits_and_then_hears_of_it(
 async def test_a_store_that_started_again_is_asked_for_all_anew(tmp_path: Path) -> None:
     stored, store = Stored(tmp_path / "s", [row(n, b"k%d" % n) for n in range(10)]), Store()
     async with following(stored, store):
-        store.told.put_nowait(Came(7, 0, [], lost=True))
+        store.told.put_nowait(KeyArrivals(7, 0, [], lost=True))
         await until(lambda: len(store.sought) == 1)
         store.away = True
         take(stored.core, block(b"a k11 1\n"))
         on_its_way = sent(stored.core)
-        store.told.put_nowait(Came(8, 0, [], lost=True))
+        store.told.put_nowait(KeyArrivals(8, 0, [], lost=True))
         await until(lambda: len(store.asked) == 3)
         assert not stored.core.followed
         store.away = False
@@ -363,7 +363,7 @@ async def test_a_store_that_started_again_is_asked_for_all_anew(tmp_path: Path) 
 async def test_keys_of_rows_taken_over_are_sought(tmp_path: Path) -> None:
     stored, store = Stored(tmp_path / "s", []), Store()
     async with following(stored, store) as arrivals:
-        store.told.put_nowait(Came(7, 0, [], lost=True))
+        store.told.put_nowait(KeyArrivals(7, 0, [], lost=True))
         await until(lambda: stored.core.followed)
         arrivals.seek([b"a", b"b", b"a"])
         await until(lambda: store.sought)

@@ -15,8 +15,8 @@ from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
 from photon.eventstore.file_map import MapKind, MappedBlock
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import hash_keys
-from photon.eventstore.located import Located, Reads
 
 LOG = LogFile("a.log")
 
@@ -24,7 +24,7 @@ LOG = LogFile("a.log")
 NOTHING = PrimaryRecord(b"", LOG, 0)
 
 
-def told(reads: Reads) -> list[tuple[str, PrimaryRecord]]:
+def told(reads: ReadResults) -> list[tuple[str, PrimaryRecord]]:
     """What became of each place: found, not there, unavailable."""
     found, not_there = reads.told()
     out = [("unavailable", NOTHING)] * len(reads)
@@ -35,7 +35,7 @@ def told(reads: Reads) -> list[tuple[str, PrimaryRecord]]:
     return out
 
 
-def listed(located: Located) -> list[tuple[int, str, PrimaryRecord]]:
+def listed(located: FoundRecords) -> list[tuple[int, str, PrimaryRecord]]:
     """One by one."""
     identities = [located.identity(at) for at in range(len(located))]
     return list(zip(located.rows.tolist(), identities, located.records.rows(), strict=True))

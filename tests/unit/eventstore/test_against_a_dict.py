@@ -17,7 +17,7 @@ import zstandard
 
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.unavailable import UnavailableLogs
 
@@ -171,9 +171,9 @@ class Model:
             if key in gone or (any(log.gone for log in self.logs) and self.kind is MapKind.SPARSE):
                 continue  # a span of a gone log may have held it: checked once that is given up
             if key not in first:
-                assert answer is Found.ABSENT, key
+                assert answer is LookUpCode.ABSENT, key
                 continue
-            assert answer is Found.FOUND, (key, first[key])
+            assert answer is LookUpCode.FOUND, (key, first[key])
             assert record is not None
             # What is cached names the file that it was read from, which may have been renamed since.
             assert (log_name(record.file.path), record.offset, record.record) == first[key]
@@ -224,11 +224,11 @@ def test_deleted_logs_wait_and_given_up_ones_are_as_if_they_had_never_been(
     keys = sorted(only_there)
     assert keys
     if model.cache_bytes == 1:
-        assert set(store.tiers.look_up(keys, [0] * len(keys)).answers) == {Found.UNAVAILABLE}
+        assert set(store.tiers.look_up(keys, [0] * len(keys)).answers) == {LookUpCode.UNAVAILABLE}
     watched.forget([log.identity for log in store.map.logs()], store.map.logs(), apply=True)
     store.tiers._given_up = lambda: watched.given_up
     said = store.tiers.look_up(keys, [0] * len(keys)).answers
-    assert set(said) <= ({Found.ABSENT} if model.cache_bytes == 1 else {Found.ABSENT, Found.FOUND})
+    assert set(said) <= ({LookUpCode.ABSENT} if model.cache_bytes == 1 else {LookUpCode.ABSENT, LookUpCode.FOUND})
     for log in model.logs:
         if log.gone:
             log.records.clear()

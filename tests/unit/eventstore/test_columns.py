@@ -7,11 +7,18 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord, Progress
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord, Progress
 
 A, B = LogFile("a.log", b"head"), LogFile("b.log")
 FOUND = EventLookUps.of(
-    [Found.FOUND, Found.NOT_YET, Found.FOUND, Found.ABSENT, Found.UNAVAILABLE, Found.FOUND],
+    [
+        LookUpCode.FOUND,
+        LookUpCode.NOT_YET,
+        LookUpCode.FOUND,
+        LookUpCode.ABSENT,
+        LookUpCode.UNAVAILABLE,
+        LookUpCode.FOUND,
+    ],
     [
         PrimaryRecord(b"one", A, 1 << 40),
         None,

@@ -10,10 +10,10 @@ import pytest
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.logs.follower import Follower
 from photon.batch.records import PrimaryRecord
-from photon.eventstore import header_index
+from photon.eventstore import log_pass
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
-from photon.eventstore.wanted import Wanted
+from photon.eventstore.places_to_read import PlaceToRead
 from tests.unit.adapters.messages import write_messages
 
 from .helpers import told
@@ -43,7 +43,7 @@ def read_all(directory: Path, primary: dict[str, Any]) -> list[tuple[PrimaryReco
     places = mapped(directory, adapter)
     last = places[-1][1]
     store = LogsEventStore(directory, adapter, lambda identity: last.file.path)
-    wanted = [Wanted(key, last, offset, 0, -1) for key, _, offset, _ in places]
+    wanted = [PlaceToRead(key, last, offset, 0, -1) for key, _, offset, _ in places]
     reads = told(store.read(wanted))
     assert told(store.read(wanted[::-1])) == reads[::-1]
     assert {what for what, _ in reads} == {"found"}
@@ -70,7 +70,7 @@ def test_records_over_several_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scan_bytes", [64, 1 << 20])
 def test_headers_in_mid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scan_bytes: int) -> None:
-    monkeypatch.setattr(header_index, "SCAN_BYTES", scan_bytes)
+    monkeypatch.setattr(log_pass, "SCAN_BYTES", scan_bytes)
     logs = tmp_path / "logs"
     logs.mkdir()
     one, two = "#separator \\x09\n#fields\tuid\tx\ty\n", "#separator \\x09\n#fields\tuid\ty\tx\n"

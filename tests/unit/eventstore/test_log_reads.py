@@ -12,17 +12,17 @@ import numpy as np
 from photon.adapters.contract import LogFile
 from photon.batch.records import PrimaryRecord
 from photon.eventstore.file_map import MappedLog
+from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64
-from photon.eventstore.located import Located, Reads
 from photon.eventstore.log_reads import READ_THREADS, LogReads
 from photon.eventstore.logs_store import LogsEventStore, Tell
-from photon.eventstore.wanted import Wanted, WantedPlaces
+from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 
 from .helpers import LineAdapter, told
 
 
-def want(log: int, offset: int) -> Wanted:
-    return Wanted(b"k%d" % offset, MappedLog(log, f"log{log}", LogFile(f"{log}.log"), 100), offset, 0, -1)
+def want(log: int, offset: int) -> PlaceToRead:
+    return PlaceToRead(b"k%d" % offset, MappedLog(log, f"log{log}", LogFile(f"{log}.log"), 100), offset, 0, -1)
 
 
 class SlowLogs(LogsEventStore):
@@ -37,7 +37,7 @@ class SlowLogs(LogsEventStore):
     def read_log(
         self,
         log: MappedLog,
-        wanted: WantedPlaces,
+        wanted: PlacesToRead,
         indexes: I64,
         tell: Tell,
         stopped: Callable[[], bool] = lambda: False,
@@ -51,10 +51,10 @@ class SlowLogs(LogsEventStore):
             for at in indexes.tolist():
                 each = wanted[at]
                 record = PrimaryRecord(each.key, LogFile("x"), each.offset)
-                tell(Located.of([(at, log.identity, record)]), np.empty(0, np.int64))
+                tell(FoundRecords.of([(at, log.identity, record)]), np.empty(0, np.int64))
 
 
-def found(reads: Reads) -> list[bytes]:
+def found(reads: ReadResults) -> list[bytes]:
     return [each.record for _, each in told(reads)]
 
 

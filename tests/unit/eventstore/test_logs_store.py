@@ -13,8 +13,8 @@ from photon.adapters.contract import LogFile
 from photon.eventstore import log_files, log_pass
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.log_files import new_pages, open_log
-from photon.eventstore.logs_store import LogsEventStore, Troubles
-from photon.eventstore.wanted import Wanted
+from photon.eventstore.logs_store import LogsEventStore, ReadTroubles
+from photon.eventstore.places_to_read import PlaceToRead
 
 from .helpers import LineAdapter, told
 
@@ -47,7 +47,7 @@ class Logs:
         return MappedLog(len(self.paths) - 1, identity, LogFile(path, b"head"), len(data))
 
     def read(self, log: MappedLog, *wanted: tuple[bytes, int]) -> list[tuple[str, bytes]]:
-        asked = [Wanted(key, log, offset, 0, -1) for key, offset in wanted]
+        asked = [PlaceToRead(key, log, offset, 0, -1) for key, offset in wanted]
         return [(what, each.record) for what, each in told(self.store.read(asked))]
 
 
@@ -61,7 +61,7 @@ def test_records_in_any_order(logs: Logs, name: str) -> None:
     data, places = lines(5000)
     log = logs.log("a", name, gzip.compress(data[:300_000]) + gzip.compress(data[300_000:]) if "gz" in name else data)
     asked = random.Random(2).sample(places, 700)
-    got = told(logs.store.read([Wanted(key, log, at, 0, -1) for key, at in asked]))
+    got = told(logs.store.read([PlaceToRead(key, log, at, 0, -1) for key, at in asked]))
     for (key, at), (what, each) in zip(asked, got, strict=True):
         assert what == "found"
         assert each.record == data[at : data.index(b"\n", at)]
@@ -87,7 +87,7 @@ def test_keys_are_asked_for_by_block_and_one_by_one_where_that_goes_wrong(logs: 
     data, places = lines(50)
     log, adapter = logs.log("a", "a.log", data), Together({"how": how})
     store = LogsEventStore(logs.directory, adapter, logs.paths.get)
-    wanted = [Wanted(key, log, at, 0, -1) for key, at in (*places, (b"another", 0))]
+    wanted = [PlaceToRead(key, log, at, 0, -1) for key, at in (*places, (b"another", 0))]
     what = [what for what, _ in told(store.read(wanted))]
     assert what == ["found"] * 50 + ["unavailable"]
     assert adapter.asked == 2  # the second time for the place that the map is wrong about
@@ -126,9 +126,9 @@ def test_a_file_renamed_and_compressed_is_found_by_its_identity(logs: Logs) -> N
     (logs.directory / "a.log").unlink()
     (logs.directory / "a.log.1.gz").write_bytes(gzip.compress(data))
     logs.paths["a"] = "a.log.1.gz"
-    ((what, _),) = told(logs.store.read([Wanted(places[4][0], log, places[4][1], 0, -1)]))
+    ((what, _),) = told(logs.store.read([PlaceToRead(places[4][0], log, places[4][1], 0, -1)]))
     assert what == "found"
-    ((_, each),) = told(logs.store.read([Wanted(places[5][0], log, places[5][1], 0, -1)]))
+    ((_, each),) = told(logs.store.read([PlaceToRead(places[5][0], log, places[5][1], 0, -1)]))
     assert each.file.path == "a.log.1.gz"  # the deleted file was let go
 
 
@@ -179,7 +179,7 @@ def test_spans(logs: Logs) -> None:
     log = logs.log("a", "a.log", data)
 
     def read(key: bytes, offset: int, span: int, anchor: int) -> tuple[str, int]:
-        ((what, each),) = told(logs.store.read([Wanted(key, log, offset, span, anchor)]))
+        ((what, each),) = told(logs.store.read([PlaceToRead(key, log, offset, span, anchor)]))
         return what, each.offset
 
     assert read(ids[50], 0, 5000, 100) == ("found", starts[50])
@@ -212,7 +212,7 @@ def test_gzip_pages_and_checkpoints_are_bounded(tmp_path: Path, monkeypatch: pyt
 def test_whatever_goes_wrong_in_one_log_is_said_of_that_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, str, list[bytes]]] = []
 
-    class Noted(Troubles):
+    class Noted(ReadTroubles):
         def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
             said.append((log.file.path, why, list(keys)))
 
@@ -224,6 +224,6 @@ def test_whatever_goes_wrong_in_one_log_is_said_of_that_log(tmp_path: Path, monk
         raise ValueError("no such\nstate")
 
     monkeypatch.setattr(log_files.GzipBytes, "read", broken)
-    asked = [Wanted(b"k", packed, 0, 0, -1), Wanted(b"k", plain, 0, 0, -1)]
+    asked = [PlaceToRead(b"k", packed, 0, 0, -1), PlaceToRead(b"k", plain, 0, 0, -1)]
     assert [what for what, _ in told(logs.store.read(asked))] == ["unavailable", "found"]
     assert said == [("b.log.gz", "it cannot be read (ValueError('no such\\nstate'))", [b"k"])]

@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.serving import CannotListen
-from photon.eventstore import columns, sought
-from photon.eventstore.api import EventLookUps, Found
+from photon.eventstore import awaited_keys, columns
+from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.engine import LOOK_UP_THREADS, EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapUnavailable
@@ -51,13 +51,13 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     server = await start_server({"clicks": store}, "127.0.0.1:0")
     client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
     before = await client.look_up([b"k1"], [0])
-    assert before.answers == [Found.NOT_YET]
+    assert before.answers == [LookUpCode.NOT_YET]
     store.start()
     await asyncio.to_thread(store.ended.wait)
     assert store.failure == ""
     keys = [b"k%d" % i for i in range(1000)] + [b"no"]
     found = await client.look_up(keys, [NEVER_NS] * 1001)
-    assert found.answers == [Found.FOUND] * 1000 + [Found.ABSENT]
+    assert found.answers == [LookUpCode.FOUND] * 1000 + [LookUpCode.ABSENT]
     assert found.records == (await store.look_up(keys, [NEVER_NS] * 1001)).records
     record = found.records[7]
     assert record is not None
@@ -72,7 +72,7 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(await client.look_up([], [])) == 0
     await server.stop(0)
     gone = await client.look_up(keys[:3], [0] * 3)
-    assert gone.answers == [Found.UNAVAILABLE] * 3
+    assert gone.answers == [LookUpCode.UNAVAILABLE] * 3
     assert "UNAVAILABLE" in client.error
     last = await client.progress()
     assert last.read_past_age_ns > progress.read_past_age_ns
@@ -80,13 +80,13 @@ async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert replace(last, read_past_age_ns=progress.read_past_age_ns, now_ns=progress.now_ns) == progress
     await client.close()
     await store.close()
-    assert (await store.look_up([b"k1"], [0])).answers == [Found.UNAVAILABLE]
+    assert (await store.look_up([b"k1"], [0])).answers == [LookUpCode.UNAVAILABLE]
 
 
 async def test_an_unknown_join_is_unavailable_and_says_so(tmp_path: Path) -> None:
     server = await start_server({}, "127.0.0.1:0")
     client = EventStoreClient(f"127.0.0.1:{server.port}", "nojoin")
-    assert (await client.look_up([b"k"], [0])).answers == [Found.UNAVAILABLE]
+    assert (await client.look_up([b"k"], [0])).answers == [LookUpCode.UNAVAILABLE]
     assert "nojoin" in client.error
     with pytest.raises(CannotListen, match="port in use"):
         await start_server({}, f"127.0.0.1:{server.port}")
@@ -100,24 +100,24 @@ async def test_growing_and_rotated_logs_are_followed(tmp_path: Path) -> None:
     log.write_bytes(b"k1,1\n")
     store.start()
 
-    async def answer(key: bytes, as_of: int, wanted: Found) -> bool:
+    async def answer(key: bytes, as_of: int, wanted: LookUpCode) -> bool:
         return (await store.look_up([key], [as_of])).answers == [wanted]
 
-    await until(lambda: answer(b"k1", 0, Found.FOUND))
+    await until(lambda: answer(b"k1", 0, LookUpCode.FOUND))
     append(log, b"k2,half")
     now = time.time_ns()
-    await until(lambda: answer(b"k2", now, Found.ABSENT))
+    await until(lambda: answer(b"k2", now, LookUpCode.ABSENT))
     append(log, b" a line\n")
-    await until(lambda: answer(b"k2", NEVER_NS, Found.FOUND))
+    await until(lambda: answer(b"k2", NEVER_NS, LookUpCode.FOUND))
     log.rename(tmp_path / "logs" / "a.log.1")
     log.write_bytes(b"k3,1\n")
-    await until(lambda: answer(b"k3", NEVER_NS, Found.FOUND))
+    await until(lambda: answer(b"k3", NEVER_NS, LookUpCode.FOUND))
     await store.close()
 
     store = engine(tmp_path, once=False)  # the map knows them before anything is read
     assert (await store.progress()).events == 3
     store.start()
-    await until(lambda: answer(b"k2", NEVER_NS, Found.FOUND))
+    await until(lambda: answer(b"k2", NEVER_NS, LookUpCode.FOUND))
     record = (await store.look_up([b"k2"], [0])).records[0]
     assert record is not None
     assert (record.file.path, record.offset, record.record) == ("a.log.1", 5, b"k2,half a line")
@@ -125,13 +125,13 @@ async def test_growing_and_rotated_logs_are_followed(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_map_of_another_rule_is_told_and_made_anew(tmp_path: Path) -> None:
+async def test_a_map_of_another_rule_is_rebuilt_and_reported(tmp_path: Path) -> None:
     store = engine(tmp_path)
     await store.close()
     other = EventStoreConfig("clicks", tmp_path / "logs", tmp_path / "map", max_record=77)
     told: list[str] = []
     store = EventStoreEngine(other, LineAdapter({}), SystemClock(), RealDisk(), told.append)
-    assert "made anew" in told[0]
+    assert "is rebuilt" in told[0]
     await store.close()
 
 
@@ -148,7 +148,7 @@ async def test_a_failed_reader_makes_everything_unavailable(tmp_path: Path) -> N
     store.start()
     await asyncio.to_thread(store.ended.wait)
     assert "one for each" in store.failure
-    assert (await store.look_up([b"no"], [NEVER_NS])).answers == [Found.UNAVAILABLE]
+    assert (await store.look_up([b"no"], [NEVER_NS])).answers == [LookUpCode.UNAVAILABLE]
     await store.close()
 
 
@@ -169,7 +169,7 @@ async def test_how_far_it_is_it_says_while_all_look_ups_wait(tmp_path: Path, mon
         assert not any(each.done() for each in waiting)
     finally:
         back.set()
-    assert {tuple((await each).answers) for each in waiting} == {(Found.UNAVAILABLE,)}
+    assert {tuple((await each).answers) for each in waiting} == {(LookUpCode.UNAVAILABLE,)}
     await store.close()
 
 
@@ -190,7 +190,10 @@ async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tm
     await until(read)
     keys = [b"late%d" % n for n in range(columns.KEYS_MAX)]
     assert await client.seek([*keys, b"here"]) == [columns.KEYS_MAX]
-    assert (await client.look_up([b"asked", b"here"], [-(2**63)] * 2)).answers == [Found.ABSENT, Found.FOUND]
+    assert (await client.look_up([b"asked", b"here"], [-(2**63)] * 2)).answers == [
+        LookUpCode.ABSENT,
+        LookUpCode.FOUND,
+    ]
     waiting = asyncio.create_task(client.arrived(first.epoch, first.next, 20.0))
     append(tmp_path / "logs" / "a.log", b"asked,1\nother,2\nlate7,3\n")
     came = await waiting
@@ -213,7 +216,7 @@ async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tm
 async def test_what_is_read_while_a_look_up_takes_long_is_told_however_much_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sought, "RECENT_HASHES", 1)
+    monkeypatch.setattr(awaited_keys, "RECENT_HASHES", 1)
     store, asked, go_on = engine(tmp_path, once=False), threading.Event(), threading.Event()
     end = store._tiers.end
 
@@ -234,7 +237,7 @@ async def test_what_is_read_while_a_look_up_takes_long_is_told_however_much_it_i
 
         await until(read)
     go_on.set()
-    assert (await look_up).answers == [Found.NOT_YET] * 2
+    assert (await look_up).answers == [LookUpCode.NOT_YET] * 2
     first = await store.arrived(0, 0, 0.0)
     assert first is not None
     assert await store.arrived(first.epoch, 0, 0.0) == (first.epoch, 1, [b"late"], False)

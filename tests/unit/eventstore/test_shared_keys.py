@@ -9,7 +9,7 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.config.errors import UsageError
 from photon.eventstore import shared_keys
-from photon.eventstore.api import Found, PrimaryPlace, PrimaryRecord
+from photon.eventstore.api import LookUpCode, PrimaryPlace, PrimaryRecord
 from photon.eventstore.file_map import PLACES_PER_KEY_MAX, MapKind
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from tests.unit.eventstore.test_tiered import Store
@@ -18,7 +18,7 @@ A = LogFile("a.log")
 CACHED = pytest.mark.parametrize("cache_bytes", [1, 1 << 20])
 
 
-def ask(store: Store, key: bytes) -> tuple[Found, bytes, PrimaryPlace | None]:
+def ask(store: Store, key: bytes) -> tuple[LookUpCode, bytes, PrimaryPlace | None]:
     found = store.tiers.look_up([b"nobody", key], [0, 0])
     assert found.ambiguous.keys() <= {1}
     record = found.records[1]
@@ -35,10 +35,10 @@ def test_records_that_differ_are_noticed_and_the_rule_says_which_wins(
     store = Store(tmp_path, cache_bytes=cache_bytes, duplicates=rule)
     store.write("a.log", b"k,1\nk,2\nj,1\n")
     store.read_all()
-    assert ask(store, b"j") == (Found.FOUND, b"j,1", None)
+    assert ask(store, b"j") == (LookUpCode.FOUND, b"j,1", None)
     places = store.reads.counts().places
     for _ in range(3):
-        assert ask(store, b"k") == (Found.FOUND, wins, PrimaryPlace(A, other))
+        assert ask(store, b"k") == (LookUpCode.FOUND, wins, PrimaryPlace(A, other))
     repeated = store.reads.counts().places - places
     assert repeated == (2 if cache_bytes > 1 else 6), "compared once; then only what is not cached is read"
     assert store.shared.ambiguous == 1
@@ -54,7 +54,7 @@ def test_a_record_that_was_sent_again_is_the_same_event(tmp_path: Path, cache_by
     store.write("a.log", b"k,1\nj,1\nk,1\r\n")
     store.write("b.log", b"x,1\nk,1\n")
     store.read_all()
-    assert ask(store, b"k")[::2] == (Found.FOUND, None)
+    assert ask(store, b"k")[::2] == (LookUpCode.FOUND, None)
     store.write("b.log", b"k,2\n")  # and one that is another
     store.read_all()
     assert ask(store, b"k")[2] == PrimaryPlace(LogFile("b.log"), 8)
@@ -63,9 +63,10 @@ def test_a_record_that_was_sent_again_is_the_same_event(tmp_path: Path, cache_by
 
 
 @pytest.mark.parametrize(
-    ("rule", "answer"), [("first", Found.FOUND), ("reject", Found.UNAVAILABLE), ("last", Found.UNAVAILABLE)]
+    ("rule", "answer"),
+    [("first", LookUpCode.FOUND), ("reject", LookUpCode.UNAVAILABLE), ("last", LookUpCode.UNAVAILABLE)],
 )
-def test_while_a_record_cannot_be_compared(tmp_path: Path, rule: str, answer: Found) -> None:
+def test_while_a_record_cannot_be_compared(tmp_path: Path, rule: str, answer: LookUpCode) -> None:
     """The first one wins whatever the others are; the other rules wait for the log."""
     store = Store(tmp_path, cache_bytes=1, duplicates=rule)
     store.write("a.log", b"k,1\n")
@@ -77,7 +78,7 @@ def test_while_a_record_cannot_be_compared(tmp_path: Path, rule: str, answer: Fo
     assert ask(store, b"k")[::2] == (answer, None)
     store.write("b.log", kept)
     store.read_all()
-    assert ask(store, b"k")[0] is Found.FOUND
+    assert ask(store, b"k")[0] is LookUpCode.FOUND
     assert ask(store, b"k")[2] is not None, "it is compared as soon as it can be"
     store.close()
 
@@ -102,7 +103,7 @@ def test_after_a_restart_it_is_found_out_again(tmp_path: Path) -> None:
             store.write("a.log", b"k,1\nk,2\n")
         store.read_all()
         store.reader.commit()
-        assert ask(store, b"k") == (Found.FOUND, b"k,1", PrimaryPlace(A, 4))
+        assert ask(store, b"k") == (LookUpCode.FOUND, b"k,1", PrimaryPlace(A, 4))
         store.close()
 
 

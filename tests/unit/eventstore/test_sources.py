@@ -8,7 +8,7 @@ from pathlib import Path
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import Details, Found
+from photon.eventstore.api import Details, LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.operating import EventStoreOperator
 from photon.eventstore.service import start_server
@@ -48,7 +48,7 @@ async def test_each_source_says_how_far_it_was_read(tmp_path: Path) -> None:
     assert (busy.offset, busy.bytes_read, busy.bytes_known) == (10, 24, 24)
     assert (idle.offset, idle.bytes_read, idle.bytes_known) == (5, 5, 5)
     assert idle.read_past_ns >= first.sources[1].read_past_ns
-    assert (await operator.look_up([b"k2", b"no"], [written_ns] * 2)).answers == [Found.FOUND, Found.ABSENT]
+    assert (await operator.look_up([b"k2", b"no"], [written_ns] * 2)).answers == [LookUpCode.FOUND, LookUpCode.ABSENT]
     (logs / "idle.log").unlink()
     deadline = time.monotonic() + 20
     while (await operator.details()).sources[1].bytes_known:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from photon.eventstore import span_probes
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.tiered import TieredEventStore
 
@@ -40,7 +40,7 @@ def test_a_guess_reads_little(tmp_path: Path) -> None:
     asked = [100, 1000, 2400, RECORDS - 1]
     keys = [event(RECORDS // 2, process=2), *map(event, asked)]
     found = store.tiers.look_up(keys, [0] * len(keys))
-    assert found.answers == [Found.FOUND] * len(keys)
+    assert found.answers == [LookUpCode.FOUND] * len(keys)
     assert [each.offset for each in found.records if each] == [300 * n for n in [RECORDS // 2, *asked]]
     assert store.reads.counts().bytes < len(keys) * 2 * span_probes.PROBE_BYTES
     store.close()
@@ -53,10 +53,10 @@ def test_a_log_whose_speed_changes_is_found_by_the_second_guess_or_the_search(tm
     store = store_of(tmp_path, lines)
     keys = [event(times[n]) for n in range(RECORDS) if n != RECORDS // 2][::37]
     found = store.tiers.look_up([event(RECORDS // 2, process=2), *keys], [0] * (len(keys) + 1))
-    assert set(found.answers) == {Found.FOUND}
+    assert set(found.answers) == {LookUpCode.FOUND}
     assert [each.record + b"\n" for each in found.records[1:] if each] == list(map(line, keys))
     absent = store.tiers.look_up([event(times[7] + 1), event(RECORDS * 19)], [0, 0])
-    assert absent.answers == [Found.ABSENT] * 2
+    assert absent.answers == [LookUpCode.ABSENT] * 2
     store.close()
 
 
@@ -72,7 +72,7 @@ def test_of_two_records_with_one_id_a_guess_does_not_prefer_the_second(
     lines[1], lines[10], lines[2000] = line(event(1, process=3)), line(ahead), line(ahead)
     store = store_of(tmp_path, lines)
     found = store.tiers.look_up([ahead, event(RECORDS // 2, process=2), event(5)], [0] * 3)
-    assert found.answers == [Found.FOUND] * 3
+    assert found.answers == [LookUpCode.FOUND] * 3
     assert found.records[0] is not None
     assert found.records[0].offset == 300 * (10 if guarded else 2000)
     store.close()
@@ -81,10 +81,10 @@ def test_of_two_records_with_one_id_a_guess_does_not_prefer_the_second(
 def test_what_a_process_has_not_written_yet_costs_no_reading(tmp_path: Path) -> None:
     store = store_of(tmp_path, [line(event(n)) for n in range(RECORDS)])
     early = event(RECORDS + 7)
-    assert store.tiers.look_up([early], [0]).answers == [Found.ABSENT]
-    assert store.tiers.look_up([early], [10**9]).answers == [Found.NOT_YET]
+    assert store.tiers.look_up([early], [0]).answers == [LookUpCode.ABSENT]
+    assert store.tiers.look_up([early], [10**9]).answers == [LookUpCode.NOT_YET]
     assert store.reads.counts().bytes == 0
     store.write("a.log", line(early))
     store.read_all()
-    assert store.tiers.look_up([early], [0]).answers == [Found.FOUND]
+    assert store.tiers.look_up([early], [0]).answers == [LookUpCode.FOUND]
     store.close()

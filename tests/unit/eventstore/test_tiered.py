@@ -12,10 +12,10 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
-from photon.adapters.logs.unended import Rest
+from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS, SystemClock
-from photon.eventstore.api import ALL_BUT_ENDS_NS, Found
+from photon.eventstore.api import ALL_BUT_ENDS_NS, LookUpCode
 from photon.eventstore.block_keys import AdapterBroken, block_keys
 from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import MapKind
@@ -39,7 +39,7 @@ class Store:
         kind: MapKind = MapKind.DENSE,
         max_record: int = 1 << 20,
         adapter: Adapter | None = None,
-        rest: Rest | None = None,
+        rest: RestRule | None = None,
         duplicates: str = "first",
     ) -> None:
         self.logs = base / "logs"
@@ -76,7 +76,7 @@ class Store:
         while self.reader.step():
             pass
 
-    def ask(self, key: bytes, as_of: int = 0) -> tuple[Found, str, int, bytes]:
+    def ask(self, key: bytes, as_of: int = 0) -> tuple[LookUpCode, str, int, bytes]:
         found = self.tiers.look_up([key], [as_of])
         record = found.records[0]
         return (
@@ -95,8 +95,8 @@ def test_found_in_cache_and_in_logs_alike(tmp_path: Path, cache_bytes: int, hits
     store = Store(tmp_path, cache_bytes=cache_bytes)
     store.write("a.log", b"k1,x\r\nbad\nk2,y\n")
     store.read_all()
-    assert store.ask(b"k2") == (Found.FOUND, "a.log", 10, b"k2,y")
-    assert store.ask(b"k1") == (Found.FOUND, "a.log", 0, b"k1,x")
+    assert store.ask(b"k2") == (LookUpCode.FOUND, "a.log", 10, b"k2,y")
+    assert store.ask(b"k1") == (LookUpCode.FOUND, "a.log", 0, b"k1,x")
     assert store.cache.counts().hits == hits
     store.close()
 
@@ -113,7 +113,7 @@ def test_the_first_in_file_order_wins(tmp_path: Path, order: tuple[str, ...], ca
         store.read_all()
     identities = {log.file.path: log.identity for log in store.map.logs()}
     first = min(("a.log.1", 3, b"k,a1"), ("a.log", 0, b"k,a2"), key=lambda place: identities[place[0]])
-    assert store.ask(b"k") == (Found.FOUND, *first)
+    assert store.ask(b"k") == (LookUpCode.FOUND, *first)
     assert store.map.totals(exact=True).duplicates == 3
     store.close()
 
@@ -127,42 +127,42 @@ def test_a_malformed_line_does_not_hide_a_later_good_one(tmp_path: Path, cache_b
     torn, good = b'{"id":"a","x":\n', b'{"id":"a","x":1}\n'
     store.write("a.log", torn + good + b'{"id":"b","x":\n')
     store.read_all()
-    assert store.ask(b"a") == (Found.FOUND, "a.log", len(torn), good[:-1])
-    assert store.ask(b"b")[0] is Found.ABSENT
+    assert store.ask(b"a") == (LookUpCode.FOUND, "a.log", len(torn), good[:-1])
+    assert store.ask(b"b")[0] is LookUpCode.ABSENT
 
 
 def test_with_a_last_line_that_waits_for_its_end_nothing_is_absent_for_ever(tmp_path: Path) -> None:
-    rest = Rest(60.0, SystemClock().now_ns)
+    rest = RestRule(60.0, SystemClock().now_ns)
     store = Store(tmp_path, once=True, rest=rest)
     store.write("a.log", b"k1,x\nk2")
     store.read_all()
     assert (store.reader.done, store.reader.read_past_ns) == (True, ALL_BUT_ENDS_NS)
     assert "a.log: the last line, at offset 5, has no line end" in store.reader.unended
-    assert store.ask(b"k1", NEVER_NS)[0] is Found.FOUND
-    assert store.ask(b"k2", NEVER_NS)[0] is Found.NOT_YET
+    assert store.ask(b"k1", NEVER_NS)[0] is LookUpCode.FOUND
+    assert store.ask(b"k2", NEVER_NS)[0] is LookUpCode.NOT_YET
     store.close()
     store = Store(tmp_path, once=True, rest=rest)
     store.write("a.log", b"2,y\n")
     store.read_all()
     assert (store.reader.read_past_ns, store.reader.unended) == (NEVER_NS, "")
-    assert store.ask(b"k22", NEVER_NS) == (Found.FOUND, "a.log", 5, b"k22,y")
-    assert store.ask(b"k2", NEVER_NS)[0] is Found.ABSENT
+    assert store.ask(b"k22", NEVER_NS) == (LookUpCode.FOUND, "a.log", 5, b"k22,y")
+    assert store.ask(b"k2", NEVER_NS)[0] is LookUpCode.ABSENT
     store.close()
 
 
 def test_a_miss_is_absent_only_once_all_up_to_then_was_read(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.write("a.log", b"k,1\n")
-    assert store.ask(b"no", NOTHING_READ_NS + 1)[0] is Found.NOT_YET
+    assert store.ask(b"no", NOTHING_READ_NS + 1)[0] is LookUpCode.NOT_YET
     store.clock.ns = 5000
     store.read_all()
-    assert store.ask(b"no", 5000)[0] is Found.ABSENT
-    assert store.ask(b"no", 5001)[0] is Found.NOT_YET
+    assert store.ask(b"no", 5000)[0] is LookUpCode.ABSENT
+    assert store.ask(b"no", 5001)[0] is LookUpCode.NOT_YET
     store.write("a.log", b"no,1\n")
     store.clock.ns = 6000
     store.read_all()
-    assert store.ask(b"no", 5001)[0] is Found.FOUND
-    assert store.ask(b"no2", NEVER_NS)[0] is Found.NOT_YET
+    assert store.ask(b"no", 5001)[0] is LookUpCode.FOUND
+    assert store.ask(b"no2", NEVER_NS)[0] is LookUpCode.NOT_YET
     store.close()
 
 
@@ -171,8 +171,8 @@ def test_once_everything_is_read_for_ever(tmp_path: Path) -> None:
     store.write("a.log", b"k,1\nlast,2")
     store.read_all()
     assert store.reader.done
-    assert store.ask(b"no", NEVER_NS)[0] is Found.ABSENT
-    assert store.ask(b"last", NEVER_NS) == (Found.FOUND, "a.log", 4, b"last,2")
+    assert store.ask(b"no", NEVER_NS)[0] is LookUpCode.ABSENT
+    assert store.ask(b"last", NEVER_NS) == (LookUpCode.FOUND, "a.log", 4, b"last,2")
     store.close()
 
 
@@ -187,9 +187,9 @@ def test_a_restart_forgets_no_key(tmp_path: Path, committed: bool) -> None:
 
     store = Store(tmp_path)
     # The map's log has no path before the first scan: it cannot be read *now*.
-    assert store.ask(b"k", 0)[0] is (Found.UNAVAILABLE if committed else Found.NOT_YET)
+    assert store.ask(b"k", 0)[0] is (LookUpCode.UNAVAILABLE if committed else LookUpCode.NOT_YET)
     store.read_all()
-    assert store.ask(b"k", 0) == (Found.FOUND, "a.log", 0, b"k,1")
+    assert store.ask(b"k", 0) == (LookUpCode.FOUND, "a.log", 0, b"k,1")
     assert store.map.totals(exact=True).events == 1
     store.close()
 
@@ -201,8 +201,8 @@ def test_a_log_that_is_gone_is_unavailable(tmp_path: Path) -> None:
     store.read_all()
     (store.logs / "a.log").unlink()
     store.read_all()
-    assert store.ask(b"k")[0] is Found.UNAVAILABLE  # b.log has a k too, but a.log's would come first
-    assert store.ask(b"j")[0] is Found.FOUND
+    assert store.ask(b"k")[0] is LookUpCode.UNAVAILABLE  # b.log has a k too, but a.log's would come first
+    assert store.ask(b"j")[0] is LookUpCode.FOUND
     store.close()
 
 
@@ -214,10 +214,10 @@ def test_sparse_map_end_to_end(tmp_path: Path) -> None:
     store.write("b.log", ids[7] + b",again\nplain,1\n")
     store.read_all()
     for key in ids[::37]:
-        assert store.ask(key) == (Found.FOUND, "a.log", data.index(key + b","), key + b",r")
+        assert store.ask(key) == (LookUpCode.FOUND, "a.log", data.index(key + b","), key + b",r")
     assert store.ask(ids[7])[1] == "a.log"
-    assert store.ask(b"plain") == (Found.FOUND, "b.log", len(ids[7]) + 7, b"plain,1")
-    assert store.ask(b"10.0.0.1:1:1040001", 0)[0] is Found.ABSENT
+    assert store.ask(b"plain") == (LookUpCode.FOUND, "b.log", len(ids[7]) + 7, b"plain,1")
+    assert store.ask(b"10.0.0.1:1:1040001", 0)[0] is LookUpCode.ABSENT
     store.close()
 
 
@@ -227,7 +227,7 @@ def test_bad_and_oversized_records_are_counted(tmp_path: Path) -> None:
     store.read_all()
     totals = store.map.totals()
     assert (totals.events, totals.bad_records) == (2, 3)
-    assert store.ask(b"j")[0] is Found.FOUND
+    assert store.ask(b"j")[0] is LookUpCode.FOUND
     store.close()
 
 
@@ -250,12 +250,12 @@ def test_an_unread_log_holds_back_absent_and_fails_once(tmp_path: Path) -> None:
     for _ in range(5):
         store.read_all()
         store.clock.ns += 1000
-    assert store.ask(b"y", store.clock.ns - 1000)[0] is Found.NOT_YET
+    assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.NOT_YET
     store.close()
     store = Store(tmp_path, once=True)
     with pytest.raises(PrimaryLogsIncomplete, match=r"one\.log\.1: has the same log name"):
         store.read_all()
-    assert store.ask(b"y", NEVER_NS)[0] is Found.NOT_YET
+    assert store.ask(b"y", NEVER_NS)[0] is LookUpCode.NOT_YET
     store.close()
 
 
@@ -266,12 +266,12 @@ def test_progress_goes_on_once_the_unread_log_is_gone(tmp_path: Path) -> None:
     for _ in range(5):
         store.read_all()
         store.clock.ns += 1000
-    assert store.ask(b"y", store.clock.ns - 1000)[0] is Found.NOT_YET
+    assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.NOT_YET
     (store.logs / "one.log.1").unlink()
     for _ in range(2):
         store.read_all()
         store.clock.ns += 1000
-    assert store.ask(b"y", store.clock.ns - 1000)[0] is Found.ABSENT
+    assert store.ask(b"y", store.clock.ns - 1000)[0] is LookUpCode.ABSENT
     store.close()
 
 
@@ -292,7 +292,7 @@ def test_once_a_log_that_cannot_be_read_to_its_end_is_named(
     store.write(name, data)
     with pytest.raises(PrimaryLogsIncomplete, match=said):
         store.read_all()
-    assert store.ask(b"z", NEVER_NS)[0] is Found.NOT_YET
+    assert store.ask(b"z", NEVER_NS)[0] is LookUpCode.NOT_YET
     store.close()
 
 

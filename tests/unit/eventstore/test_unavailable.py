@@ -14,7 +14,7 @@ from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore import unavailable
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import GONE
@@ -168,19 +168,19 @@ async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pyt
     store = engine()
     store.start()
 
-    async def answers(as_of: int = 0) -> list[Found]:
+    async def answers(as_of: int = 0) -> list[LookUpCode]:
         return (await store.look_up([b"k1", b"k2", b"both"], [as_of] * 3)).answers
 
-    async def reached(wanted: list[Found]) -> None:
+    async def reached(wanted: list[LookUpCode]) -> None:
         deadline = time.monotonic() + 20
         while (got := await answers()) != wanted:
             assert time.monotonic() < deadline, got
             await asyncio.sleep(0.01)
 
-    await reached([Found.FOUND] * 3)
+    await reached([LookUpCode.FOUND] * 3)
     shutil.copy(logs / "b.log", tmp_path / "b.away")
     (logs / "b.log").unlink()
-    gone = [Found.FOUND, Found.UNAVAILABLE, Found.UNAVAILABLE]
+    gone = [LookUpCode.FOUND, LookUpCode.UNAVAILABLE, LookUpCode.UNAVAILABLE]
     await reached(gone)
     await until(lambda: any("b.log" in line and "2 keys" in line for line in told))
     progress = await store.progress()
@@ -190,8 +190,8 @@ async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pyt
     assert [each.keys for each in said.logs] == [2]
     assert await answers() == gone
     assert (await store.forget(["b.log"], apply=True)).logs == said.logs
-    assert (await store.look_up([b"k2"], [NEVER_NS])).answers == [Found.ABSENT if once else Found.NOT_YET]
-    given_up = [Found.FOUND, Found.ABSENT, Found.FOUND]
+    assert (await store.look_up([b"k2"], [NEVER_NS])).answers == [LookUpCode.ABSENT if once else LookUpCode.NOT_YET]
+    given_up = [LookUpCode.FOUND, LookUpCode.ABSENT, LookUpCode.FOUND]
     await reached(given_up)
     assert (await store.look_up([b"both"], [0])).records[0].record == b"both,c"  # type: ignore[union-attr]
     assert (await store.progress()).missing_logs == 0
@@ -200,6 +200,6 @@ async def test_a_deleted_log_in_a_running_store(tmp_path: Path, monkeypatch: pyt
     store.start()
     await reached(given_up)
     (tmp_path / "b.away").rename(logs / "b.log.1")
-    await reached([Found.FOUND] * 3)
+    await reached([LookUpCode.FOUND] * 3)
     assert (await store.look_up([b"both"], [0])).records[0].record == b"both,b"  # type: ignore[union-attr]
     await store.close()

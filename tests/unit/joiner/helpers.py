@@ -18,7 +18,7 @@ from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.eventstore.api import EventLookUps, Found, PrimaryRecord, Progress
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryRecord, Progress
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import WAIT_NS, JoinAnswers
@@ -151,7 +151,9 @@ class FakeRegistry:
 class FakeStore:
     """key -> record, in memory; ``answers`` overrides what a miss is."""
 
-    def __init__(self, records: dict[bytes, bytes], *, miss: Found = Found.ABSENT, read_past_ns: int = 0) -> None:
+    def __init__(
+        self, records: dict[bytes, bytes], *, miss: LookUpCode = LookUpCode.ABSENT, read_past_ns: int = 0
+    ) -> None:
         self.records = records
         self.miss = miss
         self.read_past_ns = read_past_ns
@@ -159,7 +161,7 @@ class FakeStore:
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         found = [self.records.get(key) for key in keys]
         return EventLookUps.of(
-            [self.miss if record is None else Found.FOUND for record in found],
+            [self.miss if record is None else LookUpCode.FOUND for record in found],
             [None if r is None else PrimaryRecord(r, LogFile("queries.log"), 7) for r in found],
         )
 

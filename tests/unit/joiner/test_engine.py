@@ -13,7 +13,7 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.idregistry.api import Kind, Slot
 from photon.joiner.api import Outcome
 from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
@@ -74,13 +74,15 @@ async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("miss", "as_of", "outcome"),
     [
-        (Found.NOT_YET, 0, Outcome.NOT_YET),
-        (Found.ABSENT, WAIT, Outcome.NOT_YET),
-        (Found.UNAVAILABLE, 0, Outcome.RETRY),
-        (Found.ABSENT, NEVER_NS, Outcome.UNMATCHED),
+        (LookUpCode.NOT_YET, 0, Outcome.NOT_YET),
+        (LookUpCode.ABSENT, WAIT, Outcome.NOT_YET),
+        (LookUpCode.UNAVAILABLE, 0, Outcome.RETRY),
+        (LookUpCode.ABSENT, NEVER_NS, Outcome.UNMATCHED),
     ],
 )
-async def test_a_miss_never_holds_back_the_others(tmp_path: Path, miss: Found, as_of: int, outcome: Outcome) -> None:
+async def test_a_miss_never_holds_back_the_others(
+    tmp_path: Path, miss: LookUpCode, as_of: int, outcome: Outcome
+) -> None:
     registry = FakeRegistry()
     engine = await running(tmp_path, registry, FakeStore(RECORDS, miss=miss))
     answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=5.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
 from photon.batch.events import Events, ForeignEvent
-from photon.eventstore.api import EventLookUps, Found, PrimaryPlace, PrimaryRecord
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, Outcome
 from photon.joiner.verdicts import HUNG_TIMES, Decided, Judge
@@ -88,7 +88,7 @@ def events_of(records: Sequence[bytes]) -> Events:
 
 def found_of(records: Sequence[bytes], keys: Sequence[bytes] | None = None) -> EventLookUps:
     primaries = keys or [b"k"] * len(records)
-    return EventLookUps.of([Found.FOUND] * len(records), [PrimaryRecord(key, FILE, 0) for key in primaries])
+    return EventLookUps.of([LookUpCode.FOUND] * len(records), [PrimaryRecord(key, FILE, 0) for key in primaries])
 
 
 def undone(found: Decided) -> dict[int, Kind]:

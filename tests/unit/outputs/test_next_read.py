@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from photon.outputs import Cursor, CursorLost, CursorUnreadable, OutputFile, Place, Position, SlotOutput, end_of
+from photon.outputs import Cursor, CursorLost, CursorUnreadable, OutputFile, OutputLog, Position, SlotOutput, end_of
 from photon.outputs.next_read import next_read
 
-PLACE = Place("s0", "joined")
+PLACE = OutputLog("s0", "joined")
 
 
 def file(number: int, length: int, *, closed: bool = True) -> OutputFile:
@@ -75,15 +75,15 @@ def test_where_nothing_is_published(at: Position) -> None:
 def test_the_end_of_all() -> None:
     other = (OutputFile("late/s0-000001.jsonl", 5, False, False), OutputFile("late/s0-000002.jsonl", 0, False, False))
     end = end_of([SlotOutput("s0", (*GROWING, *other)), SlotOutput("s1", ())])
-    assert end.positions == {PLACE: Position(5, 30), Place("s0", "late"): Position(1, 5)}
+    assert end.positions == {PLACE: Position(5, 30), OutputLog("s0", "late"): Position(1, 5)}
 
 
 NAMES = st.text(min_size=1, max_size=5)
 COUNTS = st.integers(0, 2**62)
 
 
-@given(st.dictionaries(st.builds(Place, NAMES, NAMES), st.builds(Position, COUNTS, COUNTS), max_size=5))
-def test_a_cursor_is_a_line(positions: dict[Place, Position]) -> None:
+@given(st.dictionaries(st.builds(OutputLog, NAMES, NAMES), st.builds(Position, COUNTS, COUNTS), max_size=5))
+def test_a_cursor_is_a_line(positions: dict[OutputLog, Position]) -> None:
     cursor = Cursor(positions)
     line = cursor.encode()
     assert line.startswith(b'{"photon_cursor":1,')
@@ -93,7 +93,7 @@ def test_a_cursor_is_a_line(positions: dict[Place, Position]) -> None:
 
 def test_a_cursor_moves() -> None:
     before = Cursor({PLACE: Position(1, 2)})
-    after = before.moved(PLACE, Position(2, 0)).moved(Place("s1", "late"), Position(1, 1))
+    after = before.moved(PLACE, Position(2, 0)).moved(OutputLog("s1", "late"), Position(1, 1))
     assert before == Cursor({PLACE: Position(1, 2)})
     assert after.encode() == b'{"photon_cursor":1,"slots":{"s0":{"joined":[2,0]},"s1":{"late":[1,1]}}}'
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
-from photon.outputs import Cursor, CursorLost, FileRange, OutputFile, Place, Position, end_of, plan, read_range
+from photon.outputs import Cursor, CursorLost, FileRange, OutputFile, OutputLog, Position, end_of, plan, read_range
 from photon.outputs.content import OutputMissing
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
@@ -94,16 +94,16 @@ def test_places_where_nothing_is_published(tmp_path: Path) -> None:
     slot.append(1, b"abc\n")
     published = slot.place.published(DISK)
     for place, at, said in (
-        (Place("s0", "joined"), Position(1, 5), "only 4 bytes"),
-        (Place("s0", "joined"), Position(2, 0), "no such file"),
-        (Place("s1", "joined"), Position(1, 0), "nothing of s1"),
-        (Place("s0", "late"), Position(1, 0), "nothing of s0"),
+        (OutputLog("s0", "joined"), Position(1, 5), "only 4 bytes"),
+        (OutputLog("s0", "joined"), Position(2, 0), "no such file"),
+        (OutputLog("s1", "joined"), Position(1, 0), "nothing of s1"),
+        (OutputLog("s0", "late"), Position(1, 0), "nothing of s0"),
     ):
         for limit in ("since", "until"):
             with pytest.raises(CursorLost, match=said):
                 plan(published, slot.place.output, **{limit: Cursor({place: at})})
     gone = [dataclasses.replace(published[0], files=(), retired=True)]
-    assert plan(gone, slot.place.output, since=Cursor({Place("s0", "joined"): Position(9, 9)})) == []
+    assert plan(gone, slot.place.output, since=Cursor({OutputLog("s0", "joined"): Position(9, 9)})) == []
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from photon.config.errors import PhotonError
 from photon.idregistry.api import Kind
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.slot import SlotPaths, SlotStore
-from photon.outputs import Cursor, OutputPlace, Place, Reader, content
+from photon.outputs import Cursor, OutputLog, OutputPlace, Reader, content
 from photon.outputs.content import FileContent
-from photon.outputs.place import SLOTS_DIRECTORY
+from photon.outputs.output_places import SLOTS_DIRECTORY
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.seeds import seeds
@@ -61,7 +61,7 @@ class ReaderAtWork:
     def __init__(self, world: World, *, cleared_only: bool) -> None:
         self.world, self.cleared_only = world, cleared_only
         self.cursor = Cursor()
-        self.has: dict[Place, bytes] = {}
+        self.has: dict[OutputLog, bytes] = {}
         self.reader = self.resumed()
 
     def resumed(self) -> Reader:
@@ -216,7 +216,7 @@ class World:
 @pytest.mark.parametrize("seed", seeds(40))
 def test_each_reader_has_each_record_once(seed: int) -> None:
     world = World(seed)
-    seen: list[tuple[Place, bytes]] = []
+    seen: list[tuple[OutputLog, bytes]] = []
     for _ in range(120):
         world.work(1)
         if world.random.random() < 0.5:
@@ -228,7 +228,7 @@ def test_each_reader_has_each_record_once(seed: int) -> None:
         while reader.cursor != before:
             before = reader.cursor
             reader.step()
-    whole = {Place("s0", kind): world.written(kind) for kind in READ}
+    whole = {OutputLog("s0", kind): world.written(kind) for kind in READ}
     for place, data in seen:
         assert whole[place].startswith(data), f"seed {seed}: {place} was changed under its reader"
     for reader in world.readers:

@@ -13,7 +13,7 @@ from photon.outputs import (
     Cursor,
     CursorLost,
     CursorUnreadable,
-    Place,
+    OutputLog,
     Position,
     Reader,
     plan,
@@ -21,8 +21,8 @@ from photon.outputs import (
     retired_bytes,
 )
 from photon.outputs.content import OutputMissing
-from photon.outputs.cursor_file import CursorFile
-from photon.outputs.streaming import Stream, Terms
+from photon.outputs.cursor import CursorFile
+from photon.outputs.streaming import Stream, StreamTerms
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 DISK = RealDisk()
@@ -74,7 +74,7 @@ def stream_of(slot: WrittenSlot, consumer: Consumer, cursor: Cursor | None = Non
         start,
         consumer,
         consumer,
-        Terms(**terms),  # type: ignore[arg-type]
+        StreamTerms(**terms),  # type: ignore[arg-type]
         save=consumer.save,
         monotonic=consumer.monotonic,
     )
@@ -99,7 +99,10 @@ def test_all_of_it_and_then_what_came(tmp_path: Path) -> None:
     stream_of(slot, consumer).run()
     assert consumer.out == data
     cursor, flushed = consumer.saved[-1]
-    assert (cursor, flushed) == (Cursor({Place("s0", "joined"): Position(3, slot.path(3).stat().st_size)}), len(data))
+    assert (cursor, flushed) == (
+        Cursor({OutputLog("s0", "joined"): Position(3, slot.path(3).stat().st_size)}),
+        len(data),
+    )
     slot.append(3, b"more\n")
     again = Consumer()
     stream_of(slot, again, cursor).run()
@@ -208,7 +211,7 @@ def test_what_went_out_before_an_error_is_saved(tmp_path: Path) -> None:
     with pytest.raises(OutputMissing, match="is gone"):
         stream.run()
     cursor, flushed = consumer.saved[-1]
-    assert cursor.positions[Place("s0", "joined")].number == 1
+    assert cursor.positions[OutputLog("s0", "joined")].number == 1
     assert flushed == len(consumer.out)
 
 
@@ -225,7 +228,7 @@ def test_the_last_lines_of_a_damaged_final_file_are_not_passed_on(tmp_path: Path
     stream = stream_of(slot, consumer)
     with pytest.raises(OutputMissing, match="is damaged"):
         stream.run()
-    at = stream.cursor.positions[Place("s0", "joined")]
+    at = stream.cursor.positions[OutputLog("s0", "joined")]
     assert 0 < at.offset == len(consumer.out) < len(lines(0, 100))
     [part] = plan(slot.place.published(DISK), slot.place.output)
     with pytest.raises(OutputMissing, match="is damaged"):
@@ -266,14 +269,14 @@ def test_only_what_is_cleared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("positions", "said"),
     [
-        ({Place("s0", "joined"): Position(9, 1)}, "no such file"),
-        ({Place("s0", "joined"): Position(3, 10**6)}, r"only \d+ bytes"),
-        ({Place("s7", "joined"): Position(1, 1)}, "there is no s7 below"),
-        ({Place("s0", "joined"): Position(2, 3)}, "no line ends there"),
-        ({Place("s0", "joined"): Position(1, 3)}, "no line ends there"),
+        ({OutputLog("s0", "joined"): Position(9, 1)}, "no such file"),
+        ({OutputLog("s0", "joined"): Position(3, 10**6)}, r"only \d+ bytes"),
+        ({OutputLog("s7", "joined"): Position(1, 1)}, "there is no s7 below"),
+        ({OutputLog("s0", "joined"): Position(2, 3)}, "no line ends there"),
+        ({OutputLog("s0", "joined"): Position(1, 3)}, "no line ends there"),
     ],
 )
-def test_a_cursor_of_somewhere_else(tmp_path: Path, positions: dict[Place, Position], said: str) -> None:
+def test_a_cursor_of_somewhere_else(tmp_path: Path, positions: dict[OutputLog, Position], said: str) -> None:
     slot, _ = filled(tmp_path)
     with pytest.raises(CursorLost, match=said):
         stream_of(slot, Consumer(), Cursor(positions)).run()
@@ -327,7 +330,7 @@ def test_who_read_more_than_was_sealed_has_no_more_to_read(tmp_path: Path, at: P
     slot = WrittenSlot(tmp_path)
     slot.append(1, b"a\nb\nc\nd\n")
     (slot.state / "retired.json").write_bytes(retired_bytes("s0", {slot.name(1): 4}))
-    cursor = Cursor({Place("s0", "joined"): at, Place("s0", "late"): at})
+    cursor = Cursor({OutputLog("s0", "joined"): at, OutputLog("s0", "late"): at})
     if at == Position(1, 3):
         with pytest.raises(CursorLost, match="no line ends there"):
             stream_of(slot, Consumer(), cursor).run()
@@ -343,7 +346,7 @@ def test_a_cursor_file_serves_one_reader(tmp_path: Path) -> None:
     path = tmp_path / "c"
     kept = CursorFile(DISK, path)
     assert kept.load() is None
-    cursor = Cursor({Place("s0", "joined"): Position(3, 4)})
+    cursor = Cursor({OutputLog("s0", "joined"): Position(3, 4)})
     kept.save(cursor)
     assert kept.load() == cursor
     with pytest.raises(UsageError, match="another process reads with this cursor"):

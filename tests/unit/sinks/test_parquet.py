@@ -17,8 +17,7 @@ from photon.library import Batch
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.sinks import manifest
 from photon.sinks.manifest import Header, ManifestDamaged
-from photon.sinks.parquet import ParquetSink, pour
-from photon.sinks.rolling import Rolling, RollLimits
+from photon.sinks.parquet import ParquetSink, Rolling, RollLimits, pour
 
 SMALL = RollLimits(bytes=2_000, age_s=60.0)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.spark.classes import Class
-from photon.spark.verify.classify import Entry, Finding, Known, Line, Record, classify, differing
+from photon.spark.verify.classify import ClassifiedId, Entry, KnownOfId, Line, Record, classify, differing
 from photon.spark.verify.findings import _datacentre
 
 TOKEN = "0000010000000001"
@@ -22,27 +22,27 @@ UNMATCHED = replace(RECORD, kind="unmatched", foreign=2, primary=None, primary_l
 LATE = replace(UNMATCHED, kind="late", token=None)
 UNREADABLE = Line("east", "a.log", 10, None, None, "unreadable", None, 2, None, None, None)
 REJECTED = Record("east", "rejected", "rejected/d.jsonl", 0, None, None, None, 2, None, "a.log", 10, None, None)
-RIGHT = Known([LINE, WEST], [RECORD], [ENTRY])
+RIGHT = KnownOfId([LINE, WEST], [RECORD], [ENTRY])
 
 
-def only(known: Known) -> Finding:
+def only(known: KnownOfId) -> ClassifiedId:
     (finding,) = classify(known)
     return finding
 
 
-def of(known: Known) -> list[Class]:
+def of(known: KnownOfId) -> list[Class]:
     return [finding.kind for finding in classify(known)]
 
 
 def test_a_record_that_is_what_a_fresh_join_gives_is_correct() -> None:
     found = only(RIGHT)
     assert (found.kind, found.line, found.record, found.entry) == (Class.CORRECT, LINE, RECORD, ENTRY)
-    assert of(Known([ABSENT], [UNMATCHED], [replace(ENTRY, kind="unmatched")])) == [Class.CORRECT]
-    assert of(Known([LINE], [RECORD], [replace(ENTRY, state="owned", datacentre=None)])) == [Class.CORRECT]
+    assert of(KnownOfId([ABSENT], [UNMATCHED], [replace(ENTRY, kind="unmatched")])) == [Class.CORRECT]
+    assert of(KnownOfId([LINE], [RECORD], [replace(ENTRY, state="owned", datacentre=None)])) == [Class.CORRECT]
 
 
 def test_nobody_has_it() -> None:
-    assert classify(Known()) == []
+    assert classify(KnownOfId()) == []
 
 
 @pytest.mark.parametrize(
@@ -57,71 +57,74 @@ def test_nobody_has_it() -> None:
 )
 def test_what_the_registry_says_of_a_lost_record(state: str, retired: bool, kind: Class) -> None:
     entry = replace(ENTRY, state=state, retired=retired)
-    assert of(Known([LINE], [], [entry])) == [kind]
-    assert of(Known([], [], [entry])) == [kind], "an id without line or record is lost input"
+    assert of(KnownOfId([LINE], [], [entry])) == [kind]
+    assert of(KnownOfId([], [], [entry])) == [kind], "an id without line or record is lost input"
     if state != "reopened":
-        assert of(Known([LINE], [], [entry], waiting=True)) == [kind], "a retry does not give back what is owned"
+        assert of(KnownOfId([LINE], [], [entry], waiting=True)) == [kind], "a retry does not give back what is owned"
 
 
 def test_what_is_registered_is_lost_where_its_owner_is() -> None:
     late, owner = replace(LATE, datacentre="east"), replace(ENTRY, datacentre="west", slot="w")
     for entry in (owner, replace(owner, state="reopened")):
-        for known in (Known([LINE, WEST], [], [entry]), Known([LINE, WEST], [late], [entry])):
+        for known in (KnownOfId([LINE, WEST], [], [entry]), KnownOfId([LINE, WEST], [late], [entry])):
             found = only(known)
             assert (found.line, found.evidence["owner"], _datacentre(found)) == (WEST, "west", "west")
-    assert (only(Known([LINE], [], [owner])).line, _datacentre(only(Known([LINE], [], [owner])))) == (LINE, "west")
-    unknown = only(Known([LINE, WEST], [], [replace(ENTRY, datacentre=None)]))
+    assert (only(KnownOfId([LINE], [], [owner])).line, _datacentre(only(KnownOfId([LINE], [], [owner])))) == (
+        LINE,
+        "west",
+    )
+    unknown = only(KnownOfId([LINE, WEST], [], [replace(ENTRY, datacentre=None)]))
     assert (unknown.line, _datacentre(unknown)) == (LINE, "east")
 
 
 def test_never_registered() -> None:
-    found = only(Known([LINE, WEST]))
+    found = only(KnownOfId([LINE, WEST]))
     assert found.kind is Class.LOST_UNREGISTERED
     assert found.evidence == {"expected": "joined", "datacentres": ["east", "west"]}
-    assert "boundary" in str(only(Known([LINE], collected=True)).evidence["why"])
+    assert "boundary" in str(only(KnownOfId([LINE], collected=True)).evidence["why"])
 
 
 def test_what_waits_or_was_not_read_is_not_judged() -> None:
-    assert of(Known([LINE], waiting=True)) == [Class.PENDING]
-    assert of(Known([LINE], [], [replace(ENTRY, state="reopened")], waiting=True)) == [Class.PENDING]
+    assert of(KnownOfId([LINE], waiting=True)) == [Class.PENDING]
+    assert of(KnownOfId([LINE], [], [replace(ENTRY, state="reopened")], waiting=True)) == [Class.PENDING]
     unread = replace(LINE, unread=True)
-    assert of(Known([unread, replace(WEST, unread=True)])) == [Class.PENDING]
-    assert of(Known([unread, WEST])) == [Class.LOST_UNREGISTERED], "one datacentre has read it"
+    assert of(KnownOfId([unread, replace(WEST, unread=True)])) == [Class.PENDING]
+    assert of(KnownOfId([unread, WEST])) == [Class.LOST_UNREGISTERED], "one datacentre has read it"
 
 
 def test_late_is_true_only_without_another_record() -> None:
-    assert of(Known([LINE], [LATE])) == [Class.LATE]
-    assert of(Known([LINE], [LATE, RECORD], [ENTRY])) == [Class.CORRECT]
-    assert of(Known([LINE], [LATE], [ENTRY])) == [Class.LOST_CLEARED]
-    assert of(Known([LINE], [LATE], [replace(ENTRY, state="reopened")])) == [Class.LOST_RETIRED]
-    assert of(Known([], [LATE])) == [Class.INVENTED]
+    assert of(KnownOfId([LINE], [LATE])) == [Class.LATE]
+    assert of(KnownOfId([LINE], [LATE, RECORD], [ENTRY])) == [Class.CORRECT]
+    assert of(KnownOfId([LINE], [LATE], [ENTRY])) == [Class.LOST_CLEARED]
+    assert of(KnownOfId([LINE], [LATE], [replace(ENTRY, state="reopened")])) == [Class.LOST_RETIRED]
+    assert of(KnownOfId([], [LATE])) == [Class.INVENTED]
 
 
 def test_twice() -> None:
     again = replace(RECORD, offset=500)
-    found = only(Known([LINE], [RECORD, again], [ENTRY]))
+    found = only(KnownOfId([LINE], [RECORD, again], [ENTRY]))
     assert (found.kind, found.record) == (Class.DUPLICATED, again)
     assert found.evidence["registered"] == f"east/joined/e-000001.jsonl:0 {TOKEN}"
     across = replace(RECORD, datacentre="west", token="0000020000000001")
-    found = only(Known([LINE, WEST], [across, RECORD], [ENTRY]))
+    found = only(KnownOfId([LINE, WEST], [across, RECORD], [ENTRY]))
     assert (found.kind, found.record) == (Class.DUPLICATED_ACROSS, across)
-    assert of(Known([LINE], [RECORD, again])) == [Class.DUPLICATED, Class.REGISTRY_MISSING]
-    many = only(Known([LINE], [RECORD] * 9, [ENTRY], records_all=1000))
+    assert of(KnownOfId([LINE], [RECORD, again])) == [Class.DUPLICATED, Class.REGISTRY_MISSING]
+    many = only(KnownOfId([LINE], [RECORD] * 9, [ENTRY], records_all=1000))
     assert many.evidence["count"] == 1000
     assert len(many.evidence["records"]) == 9  # type: ignore[arg-type]
 
 
 def test_an_unmatched_line_that_was_given_up_makes_no_duplicate() -> None:
     given_up = replace(UNMATCHED, given_up=True, token="0000020000000001")
-    assert of(Known([LINE], [given_up, RECORD], [ENTRY], records_all=2)) == [Class.CORRECT]
-    assert of(Known([LINE], [given_up], [replace(ENTRY, kind="unmatched", token=given_up.token or "")])) == [
+    assert of(KnownOfId([LINE], [given_up, RECORD], [ENTRY], records_all=2)) == [Class.CORRECT]
+    assert of(KnownOfId([LINE], [given_up], [replace(ENTRY, kind="unmatched", token=given_up.token or "")])) == [
         Class.PRIMARY_EXISTS
     ], "nobody has joined it yet"
-    assert of(Known([LINE], [given_up, RECORD, RECORD], [ENTRY], records_all=3)) == [Class.DUPLICATED]
+    assert of(KnownOfId([LINE], [given_up, RECORD, RECORD], [ENTRY], records_all=3)) == [Class.DUPLICATED]
 
 
 def test_invented() -> None:
-    assert of(Known([], [RECORD, RECORD], [ENTRY])) == [Class.INVENTED] * 2
+    assert of(KnownOfId([], [RECORD, RECORD], [ENTRY])) == [Class.INVENTED] * 2
 
 
 @pytest.mark.parametrize(
@@ -141,41 +144,41 @@ def test_invented() -> None:
 )
 def test_wrongly_joined_names_the_fields(change: dict[str, object], fields: list[str]) -> None:
     record = replace(RECORD, **change)  # type: ignore[arg-type]
-    found = only(Known([LINE], [record], [replace(ENTRY, kind=record.kind)]))
+    found = only(KnownOfId([LINE], [record], [replace(ENTRY, kind=record.kind)]))
     assert (found.kind, found.evidence["fields"]) == (Class.WRONGLY_JOINED, fields)
 
 
 def test_a_record_of_a_datacentre_without_the_event() -> None:
-    found = only(Known([WEST], [RECORD], [ENTRY]))
+    found = only(KnownOfId([WEST], [RECORD], [ENTRY]))
     assert (found.kind, found.evidence["fields"]) == (Class.WRONGLY_JOINED, ["source"])
     assert found.evidence["why"] == "no raw log of east has this event"
 
 
 def test_of_two_lines_with_one_id_either_may_be_the_one() -> None:
     other = replace(LINE, foreign=50, record=51)
-    assert of(Known([other, LINE], [RECORD], [ENTRY])) == [Class.CORRECT]
-    assert of(Known([other, replace(LINE, offset=99)], [RECORD], [ENTRY])) == [Class.WRONGLY_JOINED]
+    assert of(KnownOfId([other, LINE], [RECORD], [ENTRY])) == [Class.CORRECT]
+    assert of(KnownOfId([other, replace(LINE, offset=99)], [RECORD], [ENTRY])) == [Class.WRONGLY_JOINED]
 
 
 def test_unmatched_or_not() -> None:
     unmatched = replace(ENTRY, kind="unmatched")
-    assert of(Known([LINE], [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS]
-    assert only(Known([LINE], [UNMATCHED], [unmatched])).evidence["records"] == 1, "by which a repair goes"
+    assert of(KnownOfId([LINE], [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS]
+    assert only(KnownOfId([LINE], [UNMATCHED], [unmatched])).evidence["records"] == 1, "by which a repair goes"
     own_absent = [ABSENT, WEST]
-    assert of(Known(own_absent, [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS], "in the other datacentre"
-    found = only(Known([ABSENT], [RECORD], [ENTRY]))
+    assert of(KnownOfId(own_absent, [UNMATCHED], [unmatched])) == [Class.PRIMARY_EXISTS], "in the other datacentre"
+    found = only(KnownOfId([ABSENT], [RECORD], [ENTRY]))
     assert found.kind is Class.SHOULD_BE_UNMATCHED
     wrong = replace(UNMATCHED, foreign=77)
-    assert only(Known([ABSENT], [wrong], [unmatched])).evidence["fields"] == ["record"]
+    assert only(KnownOfId([ABSENT], [wrong], [unmatched])).evidence["fields"] == ["record"]
 
 
 def test_filtered_and_rejected_are_compared_as_their_kind() -> None:
     line = replace(LINE, kind="filtered", foreign=None, primary=None)
     filtered = replace(RECORD, kind="filtered", foreign=2, primary=None)
-    assert of(Known([line], [filtered], [replace(ENTRY, kind="filtered")])) == [Class.CORRECT]
-    found = only(Known([line], [replace(filtered, primary_offset=9)], [replace(ENTRY, kind="filtered")]))
+    assert of(KnownOfId([line], [filtered], [replace(ENTRY, kind="filtered")])) == [Class.CORRECT]
+    found = only(KnownOfId([line], [replace(filtered, primary_offset=9)], [replace(ENTRY, kind="filtered")]))
     assert found.evidence["fields"] == ["primary_source"]
-    assert of(Known([line], [RECORD], [ENTRY])) == [Class.WRONGLY_JOINED]
+    assert of(KnownOfId([line], [RECORD], [ENTRY])) == [Class.WRONGLY_JOINED]
 
 
 @pytest.mark.parametrize(
@@ -189,43 +192,47 @@ def test_filtered_and_rejected_are_compared_as_their_kind() -> None:
     ],
 )
 def test_an_entry_that_differs(change: dict[str, object], field: str) -> None:
-    found = only(Known([LINE], [RECORD], [replace(ENTRY, **change)]))  # type: ignore[arg-type]
+    found = only(KnownOfId([LINE], [RECORD], [replace(ENTRY, **change)]))  # type: ignore[arg-type]
     assert (found.kind, found.evidence["fields"]) == (Class.REGISTRY_DIFFERS, [field])
 
 
 def test_one_id_with_two_times_is_joined_once_whichever_line_was_first() -> None:
     other = replace(LINE, offset=5, time_ns=90_000)
-    assert of(Known([other, LINE], [RECORD], [ENTRY])) == [Class.CORRECT]
+    assert of(KnownOfId([other, LINE], [RECORD], [ENTRY])) == [Class.CORRECT]
     first = replace(ABSENT, time_ns=RECORD.time_ns, outside=True)
-    assert of(Known([other, first], [RECORD], [ENTRY])) == [Class.CORRECT], "its record is of another night's range"
+    assert of(KnownOfId([other, first], [RECORD], [ENTRY])) == [Class.CORRECT], (
+        "its record is of another night's range"
+    )
     again = replace(ENTRY, time_ns=90_000, generation=1)
-    assert of(Known([other, LINE], [RECORD], [again])) == [Class.CORRECT], "reopened, and taken up by the other line"
+    assert of(KnownOfId([other, LINE], [RECORD], [again])) == [Class.CORRECT], (
+        "reopened, and taken up by the other line"
+    )
 
 
 def test_an_entry_that_is_not_there_or_twice() -> None:
-    assert of(Known([LINE], [RECORD])) == [Class.REGISTRY_MISSING]
-    assert of(Known([LINE], [RECORD], collected=True)) == [Class.CORRECT]
-    assert of(Known([LINE], [RECORD], registry=False)) == [Class.CORRECT]
-    found = only(Known([LINE], [RECORD], [ENTRY, replace(ENTRY, token="ff")]))
+    assert of(KnownOfId([LINE], [RECORD])) == [Class.REGISTRY_MISSING]
+    assert of(KnownOfId([LINE], [RECORD], collected=True)) == [Class.CORRECT]
+    assert of(KnownOfId([LINE], [RECORD], registry=False)) == [Class.CORRECT]
+    found = only(KnownOfId([LINE], [RECORD], [ENTRY, replace(ENTRY, token="ff")]))
     assert (found.kind, found.evidence["fields"]) == (Class.REGISTRY_DIFFERS, ["shard"])
 
 
 def test_what_was_written_after_the_export_is_not_compared_with_it() -> None:
     fresh = replace(RECORD, fresh=True)
-    assert of(Known([LINE], [fresh])) == [Class.CORRECT]
-    assert of(Known([LINE], [fresh], [replace(ENTRY, state="reopened")])) == [Class.CORRECT]
+    assert of(KnownOfId([LINE], [fresh])) == [Class.CORRECT]
+    assert of(KnownOfId([LINE], [fresh], [replace(ENTRY, state="reopened")])) == [Class.CORRECT]
 
 
 def test_unreadable_lines_are_rejected_once_each() -> None:
-    assert of(Known([UNREADABLE], [REJECTED])) == [Class.CORRECT]
-    assert of(Known([UNREADABLE])) == [Class.LOST_UNREADABLE]
-    assert of(Known([replace(UNREADABLE, unread=True)])) == [Class.PENDING]
-    assert of(Known([UNREADABLE], [REJECTED] * 2)) == [Class.DUPLICATED]
-    assert of(Known([UNREADABLE] * 2, [REJECTED] * 2)) == [Class.CORRECT], "two rotated logs of one name"
-    assert of(Known([UNREADABLE, replace(UNREADABLE, unread=True)], [REJECTED])) == [Class.PENDING]
-    assert only(Known([UNREADABLE], [replace(REJECTED, foreign=9)])).evidence == {"fields": ["record"]}
-    assert only(Known([UNREADABLE], [replace(REJECTED, kind="joined")])).evidence == {"fields": ["kind"]}
-    assert of(Known([UNREADABLE], [REJECTED], lines_all=5, records_all=9)) == [Class.DUPLICATED]
+    assert of(KnownOfId([UNREADABLE], [REJECTED])) == [Class.CORRECT]
+    assert of(KnownOfId([UNREADABLE])) == [Class.LOST_UNREADABLE]
+    assert of(KnownOfId([replace(UNREADABLE, unread=True)])) == [Class.PENDING]
+    assert of(KnownOfId([UNREADABLE], [REJECTED] * 2)) == [Class.DUPLICATED]
+    assert of(KnownOfId([UNREADABLE] * 2, [REJECTED] * 2)) == [Class.CORRECT], "two rotated logs of one name"
+    assert of(KnownOfId([UNREADABLE, replace(UNREADABLE, unread=True)], [REJECTED])) == [Class.PENDING]
+    assert only(KnownOfId([UNREADABLE], [replace(REJECTED, foreign=9)])).evidence == {"fields": ["record"]}
+    assert only(KnownOfId([UNREADABLE], [replace(REJECTED, kind="joined")])).evidence == {"fields": ["kind"]}
+    assert of(KnownOfId([UNREADABLE], [REJECTED], lines_all=5, records_all=9)) == [Class.DUPLICATED]
 
 
 lines = st.builds(
@@ -247,7 +254,7 @@ entries = st.builds(
 
 @given(
     st.builds(
-        Known,
+        KnownOfId,
         st.lists(lines, max_size=3),
         st.lists(records, max_size=3),
         st.lists(entries, max_size=2),
@@ -256,7 +263,7 @@ entries = st.builds(
         registry=st.booleans(),
     )
 )
-def test_every_combination_has_a_class_and_correct_stands_alone(known: Known) -> None:
+def test_every_combination_has_a_class_and_correct_stands_alone(known: KnownOfId) -> None:
     found = classify(known)
     kinds = [finding.kind for finding in found]
     assert bool(found) == bool(known.lines or known.records or known.entries)

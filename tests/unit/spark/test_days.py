@@ -10,7 +10,7 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.spark.classes import Class
 from photon.spark.verify.days import Days, Piece, as_counts, counts_by_piece, pieces_of, span_of
-from photon.spark.verify.figures import Count
+from photon.spark.verify.figures import ClassCount
 from photon.spark.verify.verdict import InputFile, ReportRefused, write_report
 
 DAY = (24, 48)
@@ -88,7 +88,7 @@ def test_pieces() -> None:
     assert pieces_of(5, 5) == []
     assert span_of([(20, 24), (24, 48)]) == (20, 48)
     assert span_of([]) is None
-    counts = [Count(30, "east", Class.CORRECT, 3), Count(None, "east", Class.TORN, 1)]
+    counts = [ClassCount(30, "east", Class.CORRECT, 3), ClassCount(None, "east", Class.TORN, 1)]
     of = counts_by_piece([DAY], counts)
     assert of == {DAY: [RIGHT]}
     assert as_counts(Piece(begin=24, end=48, absent=False, registry=(0, 0), counts=of[DAY])) == counts[:1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from photon.config.settings import Duration, Join, JoinerSlot, Pipeline, Settings
-from photon.spark.fingerprint import fingerprint
+from photon.spark.verify.verdict import fingerprint
 
 KEY = b"k" * 32
 

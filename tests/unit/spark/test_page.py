@@ -6,16 +6,16 @@ import re
 from html.parser import HTMLParser
 
 from photon.spark.classes import Class
-from photon.spark.ledger_beside import Difference
+from photon.spark.ledger_check import LedgerDifference
 from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
-from photon.spark.verify.figures import Count, Example, Figures, InputTotal, LedgerLine, bars
+from photon.spark.verify.figures import ClassCount, ExampleFinding, Figures, InputTotal, LedgerLine, bars
 from photon.spark.verify.page import page
 
 HOUR = 494_784
 EVIL = '<script>alert("x")</script>'
 
 
-def figures(counts: list[Count], **more: object) -> Figures:
+def figures(counts: list[ClassCount], **more: object) -> Figures:
     made_at = "2026-11-21T03:00:00Z"
     return Figures("clicks", HOUR, HOUR + 24, ["east", "west"], made_at, made_at, counts, **more)  # type: ignore[arg-type]
 
@@ -54,7 +54,7 @@ def test_every_class_has_a_meaning_and_every_problem_something_to_do() -> None:
 
 
 def test_a_good_day() -> None:
-    text = page(figures([Count(HOUR + 3, "east", Class.CORRECT, 12_345)]))
+    text = page(figures([ClassCount(HOUR + 3, "east", Class.CORRECT, 12_345)]))
     assert "Every event exactly once" in text
     assert "12,345" in text
     assert 'verdict bad"' not in text
@@ -66,12 +66,12 @@ def test_nothing_there() -> None:
 
 
 def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
-    example = Example(Class.DUPLICATED, EVIL, None, EVIL, EVIL, EVIL, EVIL)
+    example = ExampleFinding(Class.DUPLICATED, EVIL, None, EVIL, EVIL, EVIL, EVIL)
     counts = [
-        Count(HOUR, "east", Class.CORRECT, 10**6),
-        Count(HOUR, "east", Class.DUPLICATED, 1),
-        Count(None, None, Class.TORN, 2),
-        Count(HOUR + 1, "west", Class.PENDING, 4),
+        ClassCount(HOUR, "east", Class.CORRECT, 10**6),
+        ClassCount(HOUR, "east", Class.DUPLICATED, 1),
+        ClassCount(None, None, Class.TORN, 2),
+        ClassCount(HOUR + 1, "west", Class.PENDING, 4),
     ]
     text = page(
         figures(
@@ -94,11 +94,11 @@ def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
 
 def test_a_difference_of_the_ledger_that_nothing_explains_is_a_problem() -> None:
     shown = figures(
-        [Count(HOUR, "east", Class.CORRECT, 7)],
+        [ClassCount(HOUR, "east", Class.CORRECT, 7)],
         ledger=[LedgerLine(HOUR, "east", {"read": 9})],
         differences=[
-            Difference(HOUR, "east", "read", 9, 7, {"not read yet": 1}, 1),
-            Difference(HOUR, "west", "joined", 8, 7, {"pending": 1}, 0),
+            LedgerDifference(HOUR, "east", "read", 9, 7, {"not read yet": 1}, 1),
+            LedgerDifference(HOUR, "west", "joined", 8, 7, {"pending": 1}, 0),
         ],
     )
     assert shown.problems() == 1
@@ -110,9 +110,9 @@ def test_a_difference_of_the_ledger_that_nothing_explains_is_a_problem() -> None
 
 def test_bars_are_hours_or_days() -> None:
     counts = [
-        Count(HOUR, "east", Class.CORRECT, 1),
-        Count(HOUR + 30, "east", Class.TORN, 2),
-        Count(None, "", Class.TORN, 1),
+        ClassCount(HOUR, "east", Class.CORRECT, 1),
+        ClassCount(HOUR + 30, "east", Class.TORN, 2),
+        ClassCount(None, "", Class.TORN, 1),
     ]
     width, made = bars(counts, HOUR, HOUR + 48, 96)
     assert (width, len(made)) == (1, 48)

@@ -10,7 +10,7 @@ import pytest
 
 import photon
 from photon.adapters.contract import Joined, LogFile
-from photon.adapters.of_settings import adapter_of_join
+from photon.adapters.join_adapters import adapter_of_join
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Join, Settings
@@ -18,7 +18,7 @@ from photon.spark.logs import names_of, without
 from photon.spark.schemas import FOREIGN
 from photon.spark.shipped_adapter import adapter_spec, decoded, encoded, made
 from photon.spark.shipping import package_zip
-from photon.spark.sources import JoinSource, Window, pipeline_sources
+from photon.spark.sources import JoinSource, TimeRange, pipeline_sources
 from photon.spark.tasks import fair_bytes, packed
 
 DEPLOYMENT = """\
@@ -60,14 +60,14 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_pipelines_places(settings: Settings, tmp_path: Path) -> None:
-    window = Window(begin_ns=5, end_ns=9)
+    window = TimeRange(begin_ns=5, end_ns=9)
     found = pipeline_sources(settings, tmp_path, "clicks", window=window)
     assert [each.datacentre for each in found.foreign] == ["east", "west"]
     foreign, primary, output = found.foreign[0], found.primary[0], found.outputs[0]
     assert (foreign.directory, foreign.patterns, foreign.max_record) == ("/logs/east", ["click/*.log"], 2048)
     assert foreign.window == window
     assert (primary.directory, primary.patterns) == (str(tmp_path / "east/queries"), ["**/*"])
-    assert primary.window == Window()
+    assert primary.window == TimeRange()
     assert (output.output, output.state) == (str(tmp_path / "east/out"), str(tmp_path / "east/state"))
     assert [
         each.datacentre for each in pipeline_sources(settings, tmp_path, "clicks", datacentres=["west"]).outputs

@@ -9,7 +9,7 @@ from pathlib import Path
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LINES, Adapter, Joined, LogFile
 from photon.adapters.envelope import Envelope
-from photon.verifier.source_logs import Side
+from photon.verifier.source_logs import SourceSide
 from tests.lines import joined_lines, undone_lines
 
 ADAPTER = ConfiguredAdapter(
@@ -71,7 +71,7 @@ class Logs:
             place.mkdir(parents=True)
             (place / name).write_bytes(log_of(records))
 
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[SourceSide, SourceSide]:
         return side(self.foreign), side(self.primary)
 
     def event(self, n: int) -> Event:
@@ -96,5 +96,5 @@ class Logs:
         return undone_lines(Envelope(), events, [reason] * len(events), token=TOKEN, at_ns=AT_NS)
 
 
-def side(directory: Path) -> Side:
-    return Side(directory, ("**/*",), LINES, has_header=False, record_max=1 << 20)
+def side(directory: Path) -> SourceSide:
+    return SourceSide(directory, ("**/*",), LINES, has_header=False, record_max=1 << 20)

@@ -11,9 +11,9 @@ import pytest
 
 from photon.config.disk import Disk, RealDisk
 from photon.verifier import checker as checker_module
-from photon.verifier.alarms import AlarmLog, Finding, open_alarms
-from photon.verifier.checker import Checker, Found
-from photon.verifier.sources import Sources
+from photon.verifier.alarms import AlarmKind, AlarmLog, open_alarms
+from photon.verifier.checker import Checker, LineFinding
+from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import OutputShort, VerifierDamaged
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
@@ -70,10 +70,10 @@ class Setup:
 
     def checker(self, disk: Disk | None = None) -> Checker:
         disk = disk or RealDisk()
-        sources = Sources(disk, self.path / "own", ADAPTER, *self.logs.sides(), patience_ns=3600 * S)
+        sources = SourceFinder(disk, self.path / "own", ADAPTER, *self.logs.sides(), patience_ns=3600 * S)
         return Checker(disk, self.state, self.output, sources)
 
-    def all(self, checker: Checker, now_ns: int = AT_NS - S) -> list[Found]:
+    def all(self, checker: Checker, now_ns: int = AT_NS - S) -> list[LineFinding]:
         """Watched since before the lines were made."""
         checker._sources.look(now_ns)
         found = []
@@ -114,7 +114,7 @@ def test_each_wrong_line_is_found_with_its_place(setup: Setup) -> None:
     setup.publish(joined=b"".join(lines))
     found = setup.all(setup.checker())
     at = [len(b"".join(lines[:n])) for n in (2, 4, 6, 8)]
-    kinds = [Finding.DIFFERS, Finding.DIFFERS, Finding.TORN, Finding.NO_SOURCE]
+    kinds = [AlarmKind.DIFFERS, AlarmKind.DIFFERS, AlarmKind.TORN, AlarmKind.NO_SOURCE]
     assert sorted((each.offset, each.finding) for each in found) == list(zip(at, kinds, strict=True))
     assert "primary.words" in next(each.what for each in found if each.offset == at[0])
     assert "clicks.log:1" in next(each.what for each in found if each.offset == at[3])
@@ -138,7 +138,7 @@ def test_a_final_file_is_read_on_where_the_plain_one_was_left(setup: Setup, monk
     setup.durable({})
     entry = {"version": 1, "file": "joined/s0-000001.jsonl.gz", "uncompressed_bytes": len(data)}
     (setup.state / "manifest.jsonl").write_bytes(msgspec.json.encode(entry) + b"\n")
-    assert [each.finding for each in setup.all(checker)] == [Finding.DIFFERS]
+    assert [each.finding for each in setup.all(checker)] == [AlarmKind.DIFFERS]
     assert checker.checked.lines == 40
     (plain.with_name("s0-000001.jsonl.gz")).unlink()
     (setup.state / "verifier/checked.json").unlink()
@@ -221,7 +221,7 @@ def test_alarms_are_carried_over_though_it_is_killed_at_any_write(tmp_path: Path
             try:
                 alarms = AlarmLog(attempt, directory, "s0", bytes_max=2500)
                 for n in range(12):
-                    alarms.tell(Finding.TORN, "x" * 250, n, file="f", offset=n)
+                    alarms.tell(AlarmKind.TORN, "x" * 250, n, file="f", offset=n)
             except Crash:
                 crashed = True
         stand = open_alarms(RealDisk(), directory)

@@ -17,7 +17,7 @@ from photon.adapters.contract import Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.shaping import shaped_adapter
 from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
-from photon.verifier.published_lines import NotPublished, Place, read_published
+from photon.verifier.published_lines import NotPublished, RecordPlace, read_published
 from tests.lines import joined_lines, undone_lines
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
@@ -49,8 +49,8 @@ def test_what_a_line_says_of_itself(logs: Logs) -> None:
     seen = read_published(line)
     assert (seen.event_id, seen.key, seen.reason) == (b"c2", b"q2", None)
     assert (seen.source, seen.primary) == (
-        Place("clicks.log", logs.event(2).offset),
-        Place("queries.log", logs.primary_of(2).offset),
+        RecordPlace("clicks.log", logs.event(2).offset),
+        RecordPlace("queries.log", logs.primary_of(2).offset),
     )
     assert seen.written_ns == AT_NS
     assert (
@@ -87,7 +87,7 @@ def test_a_payload_that_looks_like_a_source(logs: Logs) -> None:
     tricky = b'{"id":"c0","q":"q0","t":1600000000,"x":{"a":1,"source":{"file":"other","offset":9}}}'
     logs.foreign_records[0] = tricky
     (line,) = logs.joined(0)
-    assert read_published(line).source == Place("clicks.log", 0)
+    assert read_published(line).source == RecordPlace("clicks.log", 0)
     assert compare(logs, line, 0) == []
 
 
@@ -97,7 +97,7 @@ def test_names_and_ids_that_need_escapes(logs: Logs) -> None:
     (line,) = undone_lines(Envelope(), [odd], ['why "so"'], token=None, at_ns=AT_NS)
     seen = read_published(line)
     assert (seen.event_id, seen.key) == (odd.event_id, odd.key)
-    assert (seen.source, seen.reason) == (Place('d/"odd\\ name".log', 3), 'why "so"')
+    assert (seen.source, seen.reason) == (RecordPlace('d/"odd\\ name".log', 3), 'why "so"')
 
 
 @pytest.mark.parametrize("kind", ["unmatched", "rejected"])

@@ -19,18 +19,18 @@ from photon.verifier.alarms import (
     NAME,
     OLD_NAME,
     OPEN_MAX,
+    AlarmKind,
     AlarmLog,
     AlarmsDamaged,
-    Finding,
     acknowledge,
     open_alarms,
     read_lines,
 )
-from photon.verifier.checking import pause_s
-from photon.verifier.log_memory import UNWATCHED_NS, LogMemory
-from photon.verifier.owned import TOKENS_MAX, OwnedCount, OwnedFile, too_long, updated
+from photon.verifier.check_loop import pause_s
+from photon.verifier.owned_ids import TOKENS_MAX, OwnedCount, OwnedFile, too_long, updated
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
+from photon.verifier.source_finder import UNWATCHED_NS, LogMemory
 
 DISK = RealDisk()
 S = 10**9
@@ -40,8 +40,8 @@ S = 10**9
 def test_an_alarm_is_told_once_over_restarts(tmp_path: Path) -> None:
     for _ in range(3):
         alarms = AlarmLog(DISK, tmp_path, "s0")
-        alarms.tell(Finding.TORN, "broken", 5, file="joined/s0-000001.jsonl", offset=10)
-        alarms.tell(Finding.TORN, "broken", 6, file="joined/s0-000001.jsonl", offset=20)
+        alarms.tell(AlarmKind.TORN, "broken", 5, file="joined/s0-000001.jsonl", offset=10)
+        alarms.tell(AlarmKind.TORN, "broken", 6, file="joined/s0-000001.jsonl", offset=20)
     stand = open_alarms(DISK, tmp_path)
     assert [(each.finding, each.offset, each.at_ns) for each in stand] == [("torn", 10, 5), ("torn", 20, 6)]
     assert all(each.todo for each in stand)
@@ -50,12 +50,12 @@ def test_an_alarm_is_told_once_over_restarts(tmp_path: Path) -> None:
 
 def test_what_is_over_may_be_told_again(tmp_path: Path) -> None:
     alarms = AlarmLog(DISK, tmp_path, "s0")
-    alarms.tell(Finding.OWNED, "3 ids", 1)
-    alarms.over(Finding.OWNED, 2)
-    alarms.over(Finding.OWNED, 3)
+    alarms.tell(AlarmKind.OWNED, "3 ids", 1)
+    alarms.over(AlarmKind.OWNED, 2)
+    alarms.over(AlarmKind.OWNED, 3)
     assert (alarms.open, open_alarms(DISK, tmp_path)) == (0, [])
     again = AlarmLog(DISK, tmp_path, "s0")
-    again.tell(Finding.OWNED, "4 ids", 4)
+    again.tell(AlarmKind.OWNED, "4 ids", 4)
     assert [each.what for each in open_alarms(DISK, tmp_path)] == ["4 ids"]
     assert len(read_lines(DISK, tmp_path / NAME)) == 3
 
@@ -81,66 +81,66 @@ class FullDisk(RealDisk):
 def test_what_a_full_disk_did_not_take_is_told_once_there_is_room(tmp_path: Path) -> None:
     disk = FullDisk()
     alarms = AlarmLog(disk, tmp_path, "s0", bytes_max=900)
-    alarms.tell(Finding.DAMAGED, "a file", 1)
+    alarms.tell(AlarmKind.DAMAGED, "a file", 1)
     for number in (2, 3, 4, 5):  # the log is begun anew in between
         disk.full = True
         with pytest.raises(OSError, match="No space left"):
-            alarms.tell(Finding.TORN, "x", number, file="f", offset=number)
+            alarms.tell(AlarmKind.TORN, "x", number, file="f", offset=number)
         with pytest.raises(OSError, match="No space left"):
-            alarms.over(Finding.DAMAGED, number)
+            alarms.over(AlarmKind.DAMAGED, number)
         disk.full = False
-        alarms.tell(Finding.TORN, "x", number, file="f", offset=number)
+        alarms.tell(AlarmKind.TORN, "x", number, file="f", offset=number)
         assert [each.offset for each in open_alarms(DISK, tmp_path)] == [0, *range(2, number + 1)]
     assert (tmp_path / OLD_NAME).exists()
-    alarms.over(Finding.DAMAGED, 6)
+    alarms.over(AlarmKind.DAMAGED, 6)
     assert [each.offset for each in open_alarms(DISK, tmp_path)] == [2, 3, 4, 5]
     assert AlarmLog(DISK, tmp_path, "s0").open == alarms.open == 4
 
 
 def test_the_log_of_alarms_is_bounded_and_keeps_what_stands(tmp_path: Path) -> None:
     alarms = AlarmLog(DISK, tmp_path, "s0", bytes_max=4000)
-    alarms.tell(Finding.OWNED, "long ago", 0)
+    alarms.tell(AlarmKind.OWNED, "long ago", 0)
     for n in range(200):
-        alarms.tell(Finding.TORN, "x" * 300, n, file="f", offset=n)
-        alarms.over(Finding.TORN, n, file="f", offset=n)
+        alarms.tell(AlarmKind.TORN, "x" * 300, n, file="f", offset=n)
+        alarms.over(AlarmKind.TORN, n, file="f", offset=n)
     sizes = [(tmp_path / name).stat().st_size for name in (NAME, OLD_NAME)]
     assert max(sizes) < 5000
     assert [each.what for each in open_alarms(DISK, tmp_path)] == ["long ago"]
-    assert AlarmLog(DISK, tmp_path, "s0").is_open(Finding.OWNED)
+    assert AlarmLog(DISK, tmp_path, "s0").is_open(AlarmKind.OWNED)
 
 
 def test_a_rotten_disk_does_not_flood_the_log(tmp_path: Path) -> None:
     alarms = AlarmLog(DISK, tmp_path, "s0")
     for n in range(OPEN_MAX + 10):
-        alarms.tell(Finding.TORN, "x", n, file="f", offset=n)
-    alarms.tell(Finding.OWNED, "told all the same", 0)
+        alarms.tell(AlarmKind.TORN, "x", n, file="f", offset=n)
+    alarms.tell(AlarmKind.OWNED, "told all the same", 0)
     assert len(open_alarms(DISK, tmp_path)) == OPEN_MAX + 1
     acknowledge(DISK, tmp_path, 1)
-    alarms.tell(Finding.TORN, "x", 1, file="f", offset=OPEN_MAX + 20)
-    alarms.tell(Finding.TORN, "x", 1, file="f", offset=3)  # acknowledged
+    alarms.tell(AlarmKind.TORN, "x", 1, file="f", offset=OPEN_MAX + 20)
+    alarms.tell(AlarmKind.TORN, "x", 1, file="f", offset=3)  # acknowledged
     assert [each.offset for each in open_alarms(DISK, tmp_path)] == [OPEN_MAX + 20]
 
 
 def test_acknowledged_alarms_stay_over_while_the_verifier_runs(tmp_path: Path) -> None:
     alarms = AlarmLog(DISK, tmp_path, "s0", bytes_max=2000)
-    alarms.tell(Finding.TORN, "x", 1, file="f", offset=1)
+    alarms.tell(AlarmKind.TORN, "x", 1, file="f", offset=1)
     assert acknowledge(DISK, tmp_path, 9) == 1
     assert acknowledge(DISK, tmp_path, 9) == 0
-    alarms.tell(Finding.TORN, "x", 2, file="f", offset=1)  # the same line, read once more
+    alarms.tell(AlarmKind.TORN, "x", 2, file="f", offset=1)  # the same line, read once more
     again = AlarmLog(DISK, tmp_path, "s0", bytes_max=2000)
-    again.tell(Finding.TORN, "x", 2, file="f", offset=1)
+    again.tell(AlarmKind.TORN, "x", 2, file="f", offset=1)
     assert open_alarms(DISK, tmp_path) == []
     for n in range(2, 20):  # carried on into further files
-        alarms.tell(Finding.TORN, "x" * 200, n, file="f", offset=n)
+        alarms.tell(AlarmKind.TORN, "x" * 200, n, file="f", offset=n)
     assert 1 not in [each.offset for each in open_alarms(DISK, tmp_path)]
 
 
 def test_a_torn_and_a_damaged_log_of_alarms(tmp_path: Path) -> None:
-    AlarmLog(DISK, tmp_path, "s0").tell(Finding.TORN, "x", 1, file="f", offset=1)
+    AlarmLog(DISK, tmp_path, "s0").tell(AlarmKind.TORN, "x", 1, file="f", offset=1)
     path = tmp_path / NAME
     whole = path.read_bytes()
     path.write_bytes(whole + whole[-20:-1])
-    AlarmLog(DISK, tmp_path, "s0").tell(Finding.TORN, "x", 1, file="f", offset=2)
+    AlarmLog(DISK, tmp_path, "s0").tell(AlarmKind.TORN, "x", 1, file="f", offset=2)
     assert [each.offset for each in open_alarms(DISK, tmp_path)] == [1, 2]
     path.write_bytes(b"{}\n" + whole)
     with pytest.raises(AlarmsDamaged, match="move it away"):

@@ -19,9 +19,9 @@ from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.verifier.alarms import Alarm, open_alarms
 from photon.verifier.lock import VerifierBusy
-from photon.verifier.service import Limits, Pipeline, VerifierService, World
+from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import SlotPlace, Step
-from photon.verifier.sources import Sources
+from photon.verifier.source_finder import SourceFinder
 from photon.verifier.status import acknowledged, status_of
 from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED
@@ -29,7 +29,7 @@ from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, event
 from tests.unit.verifier.logs import ADAPTER, side
 
 TOKEN = 1 << 40 | 1
-QUICK = Limits(period_s=0.01, retry_s=0.01, discover_s=0.01, owned_alarm_s=0.05, check_share=0.0)
+QUICK = ServiceLimits(period_s=0.01, retry_s=0.01, discover_s=0.01, owned_alarm_s=0.05, check_share=0.0)
 
 
 class Scans:
@@ -55,7 +55,7 @@ class Scans:
 class Setup:
     def __init__(self, path: Path) -> None:
         self.registry, self.scans = FakeRegistry(shards=1), Scans()
-        self.pipeline = Pipeline(path / "state", path / "output", ("s0",))
+        self.pipeline = VerifiedPipeline(path / "state", path / "output", ("s0",))
         for name in ("clicks", "queries", "output/joined", "state/slots"):
             (path / name).mkdir(parents=True)
         self.path = path
@@ -77,12 +77,14 @@ class Setup:
         entry = self.registry.model.shards[0].entries.get(DIGESTER.digest(event_id))
         return entry is not None and entry.state == CLEARED
 
-    def service(self, limits: Limits = QUICK, more: tuple[Callable[[SlotPlace], Step], ...] = ()) -> VerifierService:
-        world = World(RealDisk(), SystemClock(), self.registry, self.scans, DIGESTER)
+    def service(
+        self, limits: ServiceLimits = QUICK, more: tuple[Callable[[SlotPlace], Step], ...] = ()
+    ) -> VerifierService:
+        world = VerifierWorld(RealDisk(), SystemClock(), self.registry, self.scans, DIGESTER)
         return VerifierService(self.pipeline, world, limits, self.sources, more)
 
-    def sources(self, own: Path) -> Sources:
-        return Sources(
+    def sources(self, own: Path) -> SourceFinder:
+        return SourceFinder(
             RealDisk(), own, ADAPTER, side(self.path / "clicks"), side(self.path / "queries"), patience_ns=None
         )
 
@@ -225,7 +227,7 @@ async def test_further_steps_come_after_clearing(setup: Setup) -> None:
 
 async def test_lines_are_checked_against_logs_beside_clearing(setup: Setup) -> None:
     setup.write("s0", [b"a", b"b"])  # of no log at all: nobody has seen their source
-    limits = Limits(period_s=0.01, discover_s=0.01, check_share=1.0, save_s=0.01)
+    limits = ServiceLimits(period_s=0.01, discover_s=0.01, check_share=1.0, save_s=0.01)
     async with setup.running(setup.service(limits)):
         await until(lambda: setup.cleared(b"a") and status_of(RealDisk(), setup.pipeline).slots[0].behind == 0)
     (slot,) = status_of(RealDisk(), setup.pipeline).slots

@@ -13,14 +13,14 @@ import zstandard
 
 from photon.adapters.contract import Framing
 from photon.verifier.comparison import SourceRecord
-from photon.verifier.published_lines import Place
+from photon.verifier.published_lines import RecordPlace
 from photon.verifier.source_logs import SourceLogs
 from tests.unit.verifier.logs import foreign_record, log_of, offset_of, side
 
 
 def found(logs: SourceLogs, name: str, records: list[bytes], numbers: list[int]) -> list[bytes | None]:
     """What stands where these records were read from."""
-    places = [Place(name, offset_of(records, n)) for n in numbers]
+    places = [RecordPlace(name, offset_of(records, n)) for n in numbers]
     seen = logs.find(places, lambda row, source: source.record == records[numbers[row]])
     return [None if each is None else each.record for each in seen]
 
@@ -75,7 +75,11 @@ def test_places_that_are_no_record_s_begin_or_behind_the_end(tmp_path: Path) -> 
     (tmp_path / "clicks.log").write_bytes(log_of(records))
     logs = SourceLogs(side(tmp_path))
     whole = set(records)
-    places = [Place("clicks.log", 3), Place("clicks.log", 10**9), Place("clicks.log", len(log_of(records)))]
+    places = [
+        RecordPlace("clicks.log", 3),
+        RecordPlace("clicks.log", 10**9),
+        RecordPlace("clicks.log", len(log_of(records))),
+    ]
     assert logs.find(places, lambda row, source: source.record in whole) == [None, None, None]
     logs.close()
 
@@ -91,7 +95,7 @@ def test_headers_and_records_over_several_lines(tmp_path: Path) -> None:
         return True
 
     at = [len(header) + 2, len(header) + 2 + len(first) + 2]
-    logs.find([Place("clicks.csv", offset) for offset in at], fits)
+    logs.find([RecordPlace("clicks.csv", offset) for offset in at], fits)
     assert [each.file.header for each in seen] == [header, header]
     assert [each.record.count(b"c2") for each in seen] == [0, 1]
     assert seen[0].record.endswith(b'lines"')
@@ -112,7 +116,7 @@ def test_logs_of_many_hours_are_not_tried_one_after_the_other(tmp_path: Path) ->
         looked_at += 1
         return source.record == hours[row][4]
 
-    places = [Place(f"clicks.log-20261121-{hour:02}", offset_of(hours[hour], 4)) for hour in range(24)]
+    places = [RecordPlace(f"clicks.log-20261121-{hour:02}", offset_of(hours[hour], 4)) for hour in range(24)]
     seen = logs.find(places, fits)
     assert [each.record for each in seen if each is not None] == [records[4] for records in hours]
     assert looked_at == len(places)

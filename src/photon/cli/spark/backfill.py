@@ -14,7 +14,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.units import given_ns
 
 if TYPE_CHECKING:
-    from photon.spark.backfill.run import Outcome
+    from photon.spark.backfill.run import BackfillOutcome
 
 WORDS = {
     "joined": "joined, written by this backfill",
@@ -115,7 +115,7 @@ def backfill(
     return ATTENTION if any(found["events"].get(name) for name in NEED_A_PERSON) else DONE
 
 
-def _as_json(done: Outcome) -> dict[str, Any]:
+def _as_json(done: BackfillOutcome) -> dict[str, Any]:
     counts, records = done.manifest.counts, done.manifest.records()
     events = dict(records)
     for name in ("elsewhere", "without_primary", "below_boundary", "too_new", "unreadable"):

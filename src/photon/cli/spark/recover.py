@@ -16,7 +16,7 @@ from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
     from photon.embedded.recover import Recovery
-    from photon.spark.recover.journal import Progress, Replayed
+    from photon.spark.recover.journal import RepairProgress, Replayed
 
 TELL_S = 1.0
 
@@ -110,7 +110,7 @@ class _Told:
     def __init__(self) -> None:
         self._next_s = time.monotonic() + TELL_S
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RepairProgress) -> None:
         now = time.monotonic()
         if now < self._next_s:
             return

@@ -14,7 +14,7 @@ from photon.cli import deployment_file
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.spark.verify.run import Outcome
+    from photon.spark.verify.run import VerifyOutcome
 
 HOUR_NS = 3_600_000_000_000
 SLACK_S = 3600.0
@@ -129,7 +129,7 @@ def _export(settings: Settings, base: Path, directory: Path) -> None:
         write_backup(RealDisk(), directory, _sources(client), photon=__version__, made_at=made_at, members=members)
 
 
-def _show(done: Outcome, report: Path, output_format: str) -> None:
+def _show(done: VerifyOutcome, report: Path, output_format: str) -> None:
     import msgspec
 
     from photon.cli.registry.common import print_json, print_table

@@ -27,7 +27,7 @@ from photon.joiner.core import OpenRecord
 from photon.joiner.metrics import HasSlot
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs import OutputPlace
-from photon.outputs.place import EXPORTS_DIRECTORY
+from photon.outputs.output_places import EXPORTS_DIRECTORY
 
 Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]
 """(event id, event time in ns) -> what the registry has."""

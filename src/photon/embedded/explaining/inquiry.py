@@ -38,8 +38,7 @@ from photon.idregistry.tracing import Traced
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace
-from photon.outputs.kept import COPIES_NAME
-from photon.outputs.place import EXPORTS_DIRECTORY
+from photon.outputs.output_places import COPIES_NAME, EXPORTS_DIRECTORY
 
 LIST_S = 2.0
 TRACE_S = 3.0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.logs.api import Block
-from photon.adapters.logs.finding import LogFound, find_logs
-from photon.adapters.logs.framed import open_anywhere
+from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.log_finder import LogFound, find_logs
 from photon.adapters.logs.reader import Source
 from photon.config.clock import NS_PER_S
 from photon.embedded.explaining.budget import CHUNK_BYTES, Budget

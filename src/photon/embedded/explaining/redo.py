@@ -23,7 +23,7 @@ from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.slot.redo_log import RedoFrame, RedoLog
 from photon.joiner.slot.slot import REDO_NAME
 from photon.outputs import OutputPlace
-from photon.outputs.place import SLOTS_DIRECTORY
+from photon.outputs.output_places import SLOTS_DIRECTORY
 from photon.outputs.published import RETIRED_NAME
 
 

@@ -26,7 +26,7 @@ from photon.joiner.copies.api import CopyOf
 from photon.joiner.copies.kept import KeptCopy, read_copy_state
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
-from photon.outputs.kept import OUTPUT_NAME, SEALED_NAME, is_kept, kept_directory
+from photon.outputs.output_places import OUTPUT_NAME, SEALED_NAME, is_kept, kept_directory
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, RETIRED_NAME, name_of, retired_bytes
 
 BLOCK_BYTES = 4 << 20
@@ -88,7 +88,7 @@ class Copy:
     """Bytes that readers may have read and the copy does not have, by plain name."""
     cleared: int = 0
     kept: Path | None = None
-    """Where a keeper has it (``photon.outputs.kept``); None: an output directory that the operator names."""
+    """Where a keeper has it (``photon.outputs.output_places``); None: an output directory that the operator names."""
     slot: str = ""
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Framing
-from photon.adapters.logs import quoted_source
+from photon.adapters.logs import quoted_framing
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.follower import Follower
-from photon.adapters.logs.framed import open_anywhere
+from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.quoted_framing import QuotedLines
 
 QUOTED = Framing("quoted")
@@ -122,9 +122,9 @@ def test_any_text_is_cut_the_same_from_each_record_and_as_a_stream(
     path = tmp_path_factory.mktemp("q") / "a.csv"
     path.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quoted_source, "READ_BYTES", limit + 1)
-        patch.setattr(quoted_source, "MARK_SPACING_BYTES", 5)
-        patch.setattr(quoted_source, "MARKS_MAX", 3)
+        patch.setattr(quoted_framing, "READ_BYTES", limit + 1)
+        patch.setattr(quoted_framing, "MARK_SPACING_BYTES", 5)
+        patch.setattr(quoted_framing, "MARKS_MAX", 3)
         source = open_anywhere(path, QUOTED, limit)
         assert source.read(0, len(data) + 1) == marked
         for at in range(0, len(data), 7):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import ForeignHeader, Framing
-from photon.adapters.logs import framed as framed_module
+from photon.adapters.logs import framings as framed_module
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.framing import Piece

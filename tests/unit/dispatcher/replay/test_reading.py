@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.adapters.logs.finding import find_logs
 from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.reader import open_source
 from photon.dispatcher.replay import reading
 from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Chunk

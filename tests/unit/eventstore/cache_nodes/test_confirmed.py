@@ -11,9 +11,9 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.batch.records import PrimaryRecord
-from photon.eventstore.api import Found
+from photon.eventstore.api import LookUpCode
 from photon.eventstore.file_map import MapKind
-from photon.eventstore.located import Located
+from photon.eventstore.found_records import FoundRecords
 from tests.unit.eventstore.test_tiered import Store
 
 LOG = LogFile("a.log")
@@ -41,8 +41,8 @@ def hit(store: Store, offset: int, record: bytes, name: str = "a.log") -> Hit:
     return 0, log.identity, PrimaryRecord(record, log.file, offset)
 
 
-def ask(store: Store, key: bytes, hits: Sequence[Hit], as_of: int = 0) -> tuple[Found, int]:
-    begun = store.tiers.begin([key], [as_of], [Located.of(hits)])
+def ask(store: Store, key: bytes, hits: Sequence[Hit], as_of: int = 0) -> tuple[LookUpCode, int]:
+    begun = store.tiers.begin([key], [as_of], [FoundRecords.of(hits)])
     found = store.tiers.end(begun, store.reads.read(begun.wanted))
     record = found.records[0]
     return found.answers[0], -1 if record is None else record.offset
@@ -53,9 +53,9 @@ def test_a_confirmed_hit_saves_the_reading(tmp_path: Path) -> None:
     store.write("a.log", b"k1,x\nk2,y\n")
     store.read_all()
     reads = Reads(store)
-    assert ask(store, b"k2", [hit(store, 5, b"k2,y")]) == (Found.FOUND, 5)
+    assert ask(store, b"k2", [hit(store, 5, b"k2,y")]) == (LookUpCode.FOUND, 5)
     assert reads.places == 0
-    assert ask(store, b"k2", []) == (Found.FOUND, 5)
+    assert ask(store, b"k2", []) == (LookUpCode.FOUND, 5)
     assert reads.places == 1
     store.close()
 
@@ -67,10 +67,10 @@ def test_what_the_map_does_not_name_is_no_hit(tmp_path: Path, kind: MapKind) -> 
     store.write("a.log", b"10.0.0.1:7:1000000,x\n")
     store.read_all()
     ahead = [hit(store, 500, b"10.0.0.1:7:9000000,y")]
-    assert ask(store, b"10.0.0.1:7:9000000", ahead, as_of=1 << 62)[0] is Found.NOT_YET
+    assert ask(store, b"10.0.0.1:7:9000000", ahead, as_of=1 << 62)[0] is LookUpCode.NOT_YET
     elsewhere = [(0, "another log", PrimaryRecord(b"10.0.0.1:7:1000000,x", LOG, 0))]
     reads = Reads(store)
-    assert ask(store, b"10.0.0.1:7:1000000", elsewhere) == (Found.FOUND, 0)
+    assert ask(store, b"10.0.0.1:7:1000000", elsewhere) == (LookUpCode.FOUND, 0)
     assert reads.places == 1
     store.close()
 
@@ -80,7 +80,7 @@ def test_the_first_wins_though_a_node_has_only_the_second(tmp_path: Path) -> Non
     store.write("a.log", b"k,first\nk,second\n")
     store.write("b.log", b"k,third\n")
     store.read_all()
-    assert ask(store, b"k", [hit(store, 8, b"k,second"), hit(store, 0, b"k,third", "b.log")]) == (Found.FOUND, 0)
+    assert ask(store, b"k", [hit(store, 8, b"k,second"), hit(store, 0, b"k,third", "b.log")]) == (LookUpCode.FOUND, 0)
     store.close()
 
 
@@ -88,7 +88,7 @@ def test_two_copies_of_one_record_are_one(tmp_path: Path) -> None:
     store = Store(tmp_path, cache_bytes=1)
     store.write("a.log", b"k,first\n")
     store.read_all()
-    assert ask(store, b"k", [hit(store, 0, b"k,first")] * 2) == (Found.FOUND, 0)
+    assert ask(store, b"k", [hit(store, 0, b"k,first")] * 2) == (LookUpCode.FOUND, 0)
     store.close()
 
 
@@ -97,7 +97,7 @@ def test_a_hit_inside_a_sparse_span_is_confirmed(tmp_path: Path) -> None:
     store.write("a.log", b"10.0.0.1:7:1000000,x\n10.0.0.1:7:1000001,y\n")
     store.read_all()
     reads = Reads(store)
-    assert ask(store, b"10.0.0.1:7:1000001", [hit(store, 21, b"10.0.0.1:7:1000001,y")]) == (Found.FOUND, 21)
+    assert ask(store, b"10.0.0.1:7:1000001", [hit(store, 21, b"10.0.0.1:7:1000001,y")]) == (LookUpCode.FOUND, 21)
     assert reads.places == 0
     store.close()
 
@@ -113,7 +113,7 @@ def test_a_rewritten_log_is_read_not_trusted(tmp_path: Path) -> None:
     store.read_all()
     [log] = store.map.logs()
     assert log.rewritten
-    begun = store.tiers.begin([b"k"], [0], [Located.of(stale)])
+    begun = store.tiers.begin([b"k"], [0], [FoundRecords.of(stale)])
     found = store.tiers.end(begun, store.reads.read(begun.wanted))
     assert found.records[0] is not None
     assert found.records[0].record == b"k,new"
@@ -144,10 +144,10 @@ def test_no_answer_depends_on_what_nodes_have(tmp_path: Path, kind: MapKind, rou
     asked = [*keys, b"10.0.0.1:7:5", b"no id"]
     identities = {log.file.path: log.identity for log in store.map.logs()}
 
-    def answers(hits: Sequence[Hit]) -> tuple[list[Found], list[PrimaryRecord | None]]:
-        begun = store.tiers.begin(asked, [draw.choice((0, 1 << 62))] * len(asked), [Located.of(hits)])
+    def answers(hits: Sequence[Hit]) -> tuple[list[LookUpCode], list[PrimaryRecord | None]]:
+        begun = store.tiers.begin(asked, [draw.choice((0, 1 << 62))] * len(asked), [FoundRecords.of(hits)])
         found = store.tiers.end(begun, store.reads.read(begun.wanted))
-        return [each if each is Found.FOUND else Found.NOT_YET for each in found.answers], found.records
+        return [each if each is LookUpCode.FOUND else LookUpCode.NOT_YET for each in found.answers], found.records
 
     without = answers([])
     for _ in range(20):

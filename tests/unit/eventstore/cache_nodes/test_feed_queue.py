@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from photon.eventstore.cache_nodes.feed_queue import BATCH_BYTES, FeedQueue
+from photon.eventstore.cache_nodes.feeder import BATCH_BYTES, FeedQueue
 from photon.eventstore.cache_nodes.wire import Piece
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.nodes import CacheNodes
+from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
-from photon.eventstore.located import Located
 
 from ..helpers import listed
 from .served import Served, put, until
@@ -38,7 +38,7 @@ async def found(nodes: CacheNodes, keys: list[bytes] = KEYS) -> int:
     """How many of the keys nodes have."""
     asked = nodes.ask(hash_keys(keys))
     assert await asked.complete(30)
-    located = Located.concat(asked.located())
+    located = FoundRecords.concat(asked.located())
     assert all(each.record.partition(b",")[0] == keys[row] for row, _, each in listed(located))
     return len(set(located.rows.tolist()))
 

@@ -15,8 +15,8 @@ import pytest
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.eventstore import hbase_file_map
-from photon.eventstore.file_map import FileMap, FileMapUnavailable, MapKind, MapSettings, Places, RowsLost
-from photon.eventstore.hbase.verified import Verified, View, read_instances
+from photon.eventstore.file_map import FileMap, FileMapUnavailable, MapKind, MappedPlaces, MapSettings, RowsLost
+from photon.eventstore.hbase.region_check import RegionView, VerifiedRegions, read_instances
 from photon.eventstore.hbase_file_map import HBaseFileMap
 from photon.eventstore.index import U64, hash_keys
 from tests.unit.eventstore.file_map_contract import FileMapContract, event
@@ -32,7 +32,7 @@ LOGS = ("a", "b")
 class NoLookAfterMarks(HBaseFileMap):
     """A commit counts although a region was opened anew before its marks."""
 
-    def _write_marks(self, verified: Verified, closes: bool) -> tuple[bytes, int]:
+    def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hbase_file_map, "read_instances", lambda hbase, regions: verified.instances)
             return super()._write_marks(verified, closes)
@@ -41,7 +41,7 @@ class NoLookAfterMarks(HBaseFileMap):
 class NoLookAfterReading(HBaseFileMap):
     """A look-up counts although a region was opened anew."""
 
-    def places(self, keys: Sequence[bytes], hashes: U64) -> Places:
+    def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         verified = self._view.verified
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hbase_file_map, "read_instances", lambda hbase, regions: verified and verified.instances)
@@ -51,23 +51,23 @@ class NoLookAfterReading(HBaseFileMap):
 class NoMarks(HBaseFileMap):
     """Whatever a region that was opened anew holds is trusted."""
 
-    def _verify(self) -> Verified:
+    def _verify(self) -> VerifiedRegions:
         regions = self._hbase.regions(self._table)
         instances = read_instances(self._hbase, regions)
         assert instances is not None
-        verified = Verified(regions, instances)
-        self._view = View(verified, recovering=False)
+        verified = VerifiedRegions(regions, instances)
+        self._view = RegionView(verified, recovering=False)
         return verified
 
 
 class NoRecovering(HBaseFileMap):
     """Look-ups are complete as soon as positions were taken back."""
 
-    def _verify(self) -> Verified:
+    def _verify(self) -> VerifiedRegions:
         try:
             return super()._verify()
         except RowsLost:
-            self._view = View(self._view.verified, recovering=False)
+            self._view = RegionView(self._view.verified, recovering=False)
             raise
 
 

@@ -13,9 +13,9 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.eventstore.block_keys import block_keys
-from photon.eventstore.key_finding import slots as layout
-from photon.eventstore.key_finding.process import MESSAGE_BYTES_MAX, Asked, Join, Told, framed, run
-from photon.eventstore.key_finding.slots import DATA_BYTES, FOUND_BYTES, MEMORY_BYTES, Slots
+from photon.eventstore.key_finding import shared_memory as layout
+from photon.eventstore.key_finding.process import MESSAGE_BYTES_MAX, FindKeys, JoinFormats, KeysFound, framed, run
+from photon.eventstore.key_finding.shared_memory import DATA_BYTES, FOUND_BYTES, MEMORY_BYTES, SharedSlots
 from tests.unit.eventstore.helpers import same_keys
 
 PRIMARY = SideConfig(format="csv", key="k")
@@ -33,39 +33,39 @@ def shared() -> Iterator[int]:
     os.close(fd)
 
 
-def ask(fd: int, asked: list[Asked]) -> list[Told]:
+def ask(fd: int, asked: list[FindKeys]) -> list[KeysFound]:
     """What the process would answer."""
-    requests = io.BytesIO(b"".join(map(framed, (Join(PRIMARY, FOREIGN), *asked))))
+    requests = io.BytesIO(b"".join(map(framed, (JoinFormats(PRIMARY, FOREIGN), *asked))))
     replies = io.BytesIO()
     run(requests, replies, fd)
     raw, told = replies.getvalue(), []
     while raw:
         end = 4 + int.from_bytes(raw[:4], "little")
-        told.append(msgspec.msgpack.decode(raw[4:end], type=Told))
+        told.append(msgspec.msgpack.decode(raw[4:end], type=KeysFound))
         raw = raw[end:]
     return told
 
 
 def test_what_is_found_is_what_the_reader_finds(shared: int) -> None:
-    slots = Slots(shared)
+    slots = SharedSlots(shared)
     assert slots.put_data(2, DATA)
     assert slots.put_data(0, b"")
     wanted = block_keys(ADAPTER, DATA, FILE)
     assert wanted.bad == 1
-    told = ask(shared, [Asked(2, len(DATA), FILE.path, FILE.header), Asked(0, 0, FILE.path, FILE.header)])
-    assert told == [Told(3, 1), Told(0, 0)]
+    told = ask(shared, [FindKeys(2, len(DATA), FILE.path, FILE.header), FindKeys(0, 0, FILE.path, FILE.header)])
+    assert told == [KeysFound(3, 1), KeysFound(0, 0)]
     assert same_keys(slots.found(2, 3, 1), wanted)
     assert same_keys(slots.found(0, 0, 0), block_keys(ADAPTER, b"", FILE))
     slots.close()
 
 
 def test_what_does_not_fit_is_left_to_the_reader(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    slots = Slots(shared)
+    slots = SharedSlots(shared)
     assert not slots.put_data(1, bytes(DATA_BYTES + 1))
     assert slots.put_data(1, bytes(DATA_BYTES))
     assert slots.put_data(1, DATA)
     monkeypatch.setattr(layout, "FOUND_BYTES", 47)  # three keys take 48
-    assert ask(shared, [Asked(1, len(DATA), FILE.path, FILE.header)]) == [Told(-1, 0)]
+    assert ask(shared, [FindKeys(1, len(DATA), FILE.path, FILE.header)]) == [KeysFound(-1, 0)]
     assert FOUND_BYTES > 47
     slots.close()
 

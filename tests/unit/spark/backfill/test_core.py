@@ -10,8 +10,8 @@ import pytest
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, token_of
 from photon.joiner.rows import Rows
+from photon.spark.backfill.batch_names import BatchName, TooManyBatches
 from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Stage, Write
-from photon.spark.backfill.names import BatchName, TooManyBatches
 from tests.simulation.backfill.world import Event, rows_of
 
 OURS, OTHERS = token_of(7, 1), token_of(8, 1)

@@ -15,11 +15,16 @@ from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryRecord
 from photon.joiner.api import ForeignEvent
 from photon.outputs.arrow_columns import LineUnreadable
-from photon.spark.backfill.formats import encoder, to_parquet
-from photon.spark.backfill.known import known_backfills, remember
-from photon.spark.backfill.manifest import BackfillDamaged, Job, begun, read_manifest
-from photon.spark.backfill.names import HOUR_NS, BatchName, Places, hour_directory
-from photon.spark.backfill.parts import PartWriter
+from photon.spark.backfill.batch_names import HOUR_NS, BackfillPaths, BatchName, hour_directory
+from photon.spark.backfill.manifest import (
+    BackfillDamaged,
+    BackfillJob,
+    begun,
+    known_backfills,
+    read_manifest,
+    remember,
+)
+from photon.spark.backfill.parts import PartWriter, encoder, to_parquet
 from photon.spark.backfill.staging import (
     StagingDamaged,
     read_ids,
@@ -36,7 +41,7 @@ from tests.simulation.backfill.world import Event, rows_of
 
 DISK = RealDisk()
 NAME = BatchName(3, 8, 1)
-JOB = Job(version=1, slot="s", datacentre="d", join="j", from_ns=1, to_ns=2, format="jsonl", unmatched=False)
+JOB = BackfillJob(version=1, slot="s", datacentre="d", join="j", from_ns=1, to_ns=2, format="jsonl", unmatched=False)
 
 
 def events(count: int) -> list[Event]:
@@ -44,13 +49,13 @@ def events(count: int) -> list[Event]:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    places = Places(tmp_path / "out")
+def places(tmp_path: Path) -> BackfillPaths:
+    places = BackfillPaths(tmp_path / "out")
     DISK.make_dir(places.staging)
     return places
 
 
-def test_a_staged_batch_comes_back(places: Places) -> None:
+def test_a_staged_batch_comes_back(places: BackfillPaths) -> None:
     rows = rows_of(events(5), NAME.token)
     stage(DISK, places.staged(NAME), rows, NAME.token)
     again = read_staged(DISK, places.staged(NAME))
@@ -63,7 +68,7 @@ def test_a_staged_batch_comes_back(places: Places) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 8, 20, 60, -2])
-def test_damage_of_a_staged_batch_is_noticed(places: Places, at: int) -> None:
+def test_damage_of_a_staged_batch_is_noticed(places: BackfillPaths, at: int) -> None:
     path = places.staged(NAME)
     stage(DISK, path, rows_of(events(5), NAME.token), NAME.token)
     data = bytearray(path.read_bytes())
@@ -76,7 +81,7 @@ def test_damage_of_a_staged_batch_is_noticed(places: Places, at: int) -> None:
         read_ids(DISK, path)
 
 
-def test_a_result_names_its_winners_and_parts(places: Places) -> None:
+def test_a_result_names_its_winners_and_parts(places: BackfillPaths) -> None:
     rows = rows_of(events(5), NAME.token)
     writer = PartWriter(DISK, places, "attempt", encoder("jsonl"), "jsonl")
     winners = np.array([0, 1, 2, 4])
@@ -98,11 +103,11 @@ def test_a_result_names_its_winners_and_parts(places: Places) -> None:
         read_result(DISK, path)
 
 
-def test_a_directory_serves_the_job_that_it_was_begun_for(places: Places) -> None:
+def test_a_directory_serves_the_job_that_it_was_begun_for(places: BackfillPaths) -> None:
     assert begun(DISK, places.job, JOB) == JOB
-    other = Job(**{**{name: getattr(JOB, name) for name in JOB.__struct_fields__}, "slot": "t"})
+    other = BackfillJob(**{**{name: getattr(JOB, name) for name in JOB.__struct_fields__}, "slot": "t"})
     assert begun(DISK, places.job, other).slot == "s"
-    wider = Job(**{**{name: getattr(JOB, name) for name in JOB.__struct_fields__}, "to_ns": 3})
+    wider = BackfillJob(**{**{name: getattr(JOB, name) for name in JOB.__struct_fields__}, "to_ns": 3})
     with pytest.raises(UsageError, match="was begun with to_ns = 2, not 3"):
         begun(DISK, places.job, wider)
     assert read_manifest(DISK, places.manifest) is None
@@ -111,7 +116,7 @@ def test_a_directory_serves_the_job_that_it_was_begun_for(places: Places) -> Non
         read_manifest(DISK, places.manifest)
 
 
-def test_a_deployment_knows_its_backfills(places: Places, tmp_path: Path) -> None:
+def test_a_deployment_knows_its_backfills(places: BackfillPaths, tmp_path: Path) -> None:
     def known(join: str, since: int, until: int) -> list[Path]:
         return [each.path for each in known_backfills(DISK, tmp_path, join, since, until)]
 

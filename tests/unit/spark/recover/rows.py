@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from photon.spark.classes import Class
-from photon.spark.recover.planning import Finding
+from photon.spark.recover.planning import ReportedProblem
 
 HOUR_NS = 3_600_000_000_000
 DEPLOYMENT = "d" * 32
@@ -41,10 +41,12 @@ def digest(number: int) -> bytes:
     return blake2b(b"%d" % number, digest_size=16).digest()
 
 
-def lost(number: int, kind: Class = Class.LOST_CLEARED, state: str | None = "cleared", **other: object) -> Finding:
+def lost(
+    number: int, kind: Class = Class.LOST_CLEARED, state: str | None = "cleared", **other: object
+) -> ReportedProblem:
     """Event ``number`` at second ``number`` of 1970's first hours, under token 100 + number."""
     token = None if state is None else 100 + number
-    finding = Finding(
+    finding = ReportedProblem(
         kind,
         digest(number),
         b"e%d" % number,
@@ -65,7 +67,7 @@ def lost(number: int, kind: Class = Class.LOST_CLEARED, state: str | None = "cle
 
 def write_report(
     directory: Path,
-    rows: Sequence[Finding],
+    rows: Sequence[ReportedProblem],
     *,
     deployment: str = DEPLOYMENT,
     exported_ns: int = 10**18,
@@ -82,7 +84,7 @@ def write_report(
     return directory
 
 
-def _row(each: Finding) -> dict[str, object]:
+def _row(each: ReportedProblem) -> dict[str, object]:
     return {
         "event_id": each.event_id,
         "digest": each.digest,
@@ -101,7 +103,7 @@ def _row(each: Finding) -> dict[str, object]:
     }
 
 
-def _evidence(each: Finding) -> str:
+def _evidence(each: ReportedProblem) -> str:
     said: dict[str, object] = {} if each.slot is None else {"slot": each.slot}
     if each.written_token is not None:
         said["written_token"] = f"{each.written_token:016x}"

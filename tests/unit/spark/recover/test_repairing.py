@@ -12,10 +12,9 @@ import pytest
 from photon.config.disk import RealDisk
 from photon.spark.classes import Class
 from photon.spark.recover import repairing
-from photon.spark.recover.errors import RegistrySilent
-from photon.spark.recover.journal import Progress, write_journal
-from photon.spark.recover.planning import Before, Finding
-from photon.spark.recover.repairing import LOSSES, UNMATCHED, Repairing, Rules
+from photon.spark.recover.journal import RegistrySilent, RepairProgress, write_journal
+from photon.spark.recover.planning import EarlierRepairs, ReportedProblem
+from photon.spark.recover.repairing import LOSSES, UNMATCHED, Repairing, RepairRules
 from photon.spark.recover.repairs import Repairs
 from photon.spark.recover.report import open_report
 from tests.unit.idregistry.model import Row, reopen
@@ -65,7 +64,7 @@ class Site:
         )
         self.repairs = Repairs(QuickDisk(), directory / "repairs")
 
-    def _finding(self, number: int) -> Finding | None:
+    def _finding(self, number: int) -> ReportedProblem | None:
         row, shard = Row(number, OWNER, number), self.world.shard
         kind = self.draw.choice(("cleared", "owned", "unregistered", "unmatched", "fine"))
         if kind != "unregistered":
@@ -82,11 +81,12 @@ class Site:
             return None
         which, state = classes[kind]
         token = None if state is None else row.token
-        return Finding(which, digest(number), b"e%d" % number, time_of(number), token, state, 0, "east", "c.log",
+        return ReportedProblem(which, digest(number), b"e%d" % number, time_of(number), token, state, 0, "east",
+        "c.log",
                        "unmatched/a-000001.jsonl", number, "a", row.token, True)  # fmt: skip
 
-    async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> Progress:
-        rules = Rules(also_unmatched, RETENTION_NS, 1e12, apply)
+    async def run(self, *, also_unmatched: bool = True, apply: bool = True) -> RepairProgress:
+        rules = RepairRules(also_unmatched, RETENTION_NS, 1e12, apply)
         report = open_report(self.report, DEPLOYMENT)
         disk = QuickDisk()
         return await Repairing(
@@ -205,7 +205,7 @@ async def test_without_the_memory_of_what_was_asked_ids_are_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rule's ablation: some seed must show it."""
-    monkeypatch.setattr(Repairing, "_before", lambda *_: Before.NOT_ASKED)
+    monkeypatch.setattr(Repairing, "_before", lambda *_: EarlierRepairs.NOT_ASKED)
     for seed in range(60):
         site = Site(tmp_path / str(seed), seed, 120, 0.3)
         site.clock.now, site.world.may_collect = OLD_NS, True
@@ -217,7 +217,7 @@ async def test_without_the_memory_of_what_was_asked_ids_are_written_twice(
     raise AssertionError("no seed shows why the rule is needed")
 
 
-async def _until_done(site: Site) -> Progress:
+async def _until_done(site: Site) -> RepairProgress:
     while True:
         try:
             return await site.run()

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.spark.recover import replays
-from photon.spark.recover.journal import Wanted
-from photon.spark.recover.replays import HOUR_NS, REQUESTS_MAX, Hours, at_most, requests
+from photon.spark.recover.journal import WantedReplay
+from photon.spark.recover.replays import HOUR_NS, REQUESTS_MAX, ReplayHours, at_most, requests
 
 
 def test_one_log_is_named_several_are_not() -> None:
-    hours = Hours()
+    hours = ReplayHours()
     for hour, log in ((5, "a.log"), (5, "a.log"), (6, "a.log"), (9, "a.log"), (9, "b.log"), (12, "x[1].log")):
         hours.add("east", log, hour * HOUR_NS + 1)
     hours.add("west", None, -1)
@@ -28,7 +28,7 @@ def test_one_log_is_named_several_are_not() -> None:
 
 @given(st.lists(st.tuples(st.integers(-50, 200), st.integers(1, 5)), min_size=1, max_size=60), st.integers(1, 8))
 def test_few_ranges_hold_all_hours(some: list[tuple[int, int]], number: int) -> None:
-    ranges = [Wanted("east", start, start + length, "", 1) for start, length in some]
+    ranges = [WantedReplay("east", start, start + length, "", 1) for start, length in some]
     found = at_most(ranges, number)
     assert len(found) <= number
     assert all(left.to_hour < right.from_hour for left, right in pairwise(found))
@@ -40,14 +40,14 @@ def test_few_ranges_hold_all_hours(some: list[tuple[int, int]], number: int) -> 
 def test_kept_ranges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     seed = 20261121
     draw = random.Random(seed)
-    hours, all_hours = Hours(), set()
+    hours, all_hours = ReplayHours(), set()
     monkeypatch.setattr(replays, "WANTED_MAX", 100)
     for _ in range(3_000):
         hour = draw.randrange(100_000)
         all_hours.add(hour)
         hours.add(draw.choice(("east", "west")), "c.log", hour * HOUR_NS)
         assert len(hours.wanted()) <= 100
-    found = requests(Hours(hours.wanted()).wanted())
+    found = requests(ReplayHours(hours.wanted()).wanted())
     assert len(found) <= 2 * REQUESTS_MAX
     assert sum(each.events for each in found) == 3_000
     for hour in all_hours:

@@ -8,8 +8,14 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.spark.classes import REPAIRABLE, Class
-from photon.spark.recover.errors import RepairsDamaged, ReportRefused
-from photon.spark.recover.journal import Progress, journal_path, read_journal, write_journal
+from photon.spark.recover.journal import (
+    RepairProgress,
+    RepairsDamaged,
+    ReportRefused,
+    journal_path,
+    read_journal,
+    write_journal,
+)
 from photon.spark.recover.repairing import CLASSES
 from photon.spark.recover.report import findings, open_report
 from tests.unit.spark.recover.rows import DEPLOYMENT, lost, write_report
@@ -56,7 +62,7 @@ def test_another_verdict_has_another_journal(tmp_path: Path) -> None:
     one = open_report(write_report(tmp_path / "one", [lost(1)]), DEPLOYMENT)
     other = open_report(write_report(tmp_path / "other", [lost(1)], exported_ns=2 * 10**18), DEPLOYMENT)
     assert one.name != other.name
-    write_journal(disk, tmp_path, Progress(1, one.name, done={"losses": 3}))
+    write_journal(disk, tmp_path, RepairProgress(1, one.name, done={"losses": 3}))
     assert read_journal(disk, tmp_path, one.name).done == {"losses": 3}
     assert read_journal(disk, tmp_path, other.name).done == {}
     journal_path(tmp_path, one.name).write_text("{")

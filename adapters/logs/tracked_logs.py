@@ -1,0 +1,91 @@
+"""What the follower knows of files and logs between two calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from photon.adapters.contract import LogFile
+from photon.adapters.logs.api import Block, LogPosition
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.framing import LongRecord, Piece
+from photon.adapters.logs.identity import Head
+
+FINISHED = -1
+"""In place of a file's mtime in ``TrackedLog.done``: also its last line without line end was handed out."""
+
+
+@dataclass(slots=True)
+class TrackedFile:
+    """An inode, as last seen."""
+
+    path: str
+    key: tuple[int, int]
+    size: int = -1
+    mtime_ns: int = -1
+    head: Head | None = None
+    gone: bool = False
+    links: int = 1  # names of the inode
+    longer: bool = False  # compressed, and goes on behind the plain files of its log: it is no copy of one of them
+    forward: bool = False  # its stream is made from its bytes, as a compressed file's
+
+    @property
+    def packed(self) -> bool:
+        """Whether the name says that it is compressed."""
+        return self.path.endswith(COMPRESSED_SUFFIXES)
+
+    @property
+    def compressed(self) -> bool:
+        """Offsets of its stream are not those of its bytes."""
+        return self.forward or self.packed
+
+
+@dataclass(slots=True)
+class TrackedLog:
+    """A stream of bytes. ``done`` is the state of the file (key, size, mtime) in which all of it had been read."""
+
+    identity: str
+    path: str
+    next: int
+    header: bytes = b""
+    in_force: bytes | None = None  # of Zeek's logs: the header in force at next; None: not known yet
+    resumed: bytes = b""  # the one that was in force where reading begins; empty: not known
+    data_start: int = 0
+    long: LongRecord | None = None
+    proof: bytes = b""  # of the bytes before next, as they were read; empty: not known
+    file: TrackedFile | None = None
+    done: tuple[tuple[int, int], int, int] | None = None
+    rivals: Counter[str] = field(default_factory=Counter)  # path of another file with this identity -> scans
+    consumed: int = 0  # bytes on disk, of a compressed file
+    unread: int = 0  # bytes that a file had when it was overwritten; a copy of it may still turn up
+    cut_scans: int = -1  # scans since a compressed file was found cut short; -1: it is not
+    held: bool = False  # another worker reads it
+    anew: bool = False  # it is read from its start, as another log than was read before
+    queued: bool = False  # in the follower's queue of what is to be read
+    counted: int = 0  # bytes on disk that the sum of all logs holds for it
+    marks: list[tuple[int, int]] = field(default_factory=list)
+    """(size on disk, mtime in ns) at each scan that saw it grow beyond what was read, oldest first."""
+
+    def resume_at(self) -> int:
+        return self.long.offset if self.long else self.next
+
+    def position(self) -> LogPosition:
+        header = self.header if self.in_force is None else self.in_force
+        proof = b"" if self.long else self.proof
+        return LogPosition(self.identity, self.path, self.resume_at(), header, proof)
+
+    def block(self, piece: Piece, proof: bytes) -> Block:
+        """The next block to hand out."""
+        file = LogFile(self.path, self.header)
+        anew, self.anew = self.anew, False
+        return Block(
+            self.identity, file, piece.offset, piece.data, piece.end, piece.oversized, proof=proof, anew=anew
+        )
+
+    def is_done(self, *, final: bool = False) -> bool:
+        """All of its file, as last seen, was read; with ``final`` also a last line without line end."""
+        if self.file is None or self.held:
+            return True
+        if self.done is None or self.done[:2] != (self.file.key, self.file.size):
+            return False
+        return self.done[2] == FINISHED or (not final and self.done[2] == self.file.mtime_ns)

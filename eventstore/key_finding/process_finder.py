@@ -1,0 +1,215 @@
+"""Finds keys in another process, on another core: half of a reader's time goes into finding keys.
+
+Threads would take turns in one interpreter: ten million records took 10 s in one thread and 12 in two; with a process
+6.5. It pays where much has to be read before anything else is done (``photon join``). If it fails, the reader finds
+the keys itself.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import msgspec
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter
+from photon.adapters.logs.api import Block
+from photon.eventstore.block_keys import BlockKeys, block_keys
+from photon.eventstore.key_finding.process import FindKeys, JoinFormats, KeysFound, framed
+from photon.eventstore.key_finding.shared_memory import MEMORY_BYTES, SLOTS, SharedSlots
+
+AHEAD = 10
+"""So many blocks are held back: the process has work while the reader stores earlier ones, and the reader has work
+while it waits for the process."""
+PATIENCE_S = 10.0
+"""A process that has not answered for so long is given up; a block takes it some 30 ms, its start half a second."""
+HEADER_BYTES_MAX = 2 << 10
+"""Messages under way are to fit into a pipe, so that sending one never waits: SLOTS times this, and a path."""
+
+
+@dataclass(slots=True, eq=False)
+class _GivenBlock:
+    block: Block
+    slot: int = -1
+    keys: BlockKeys | None = None
+
+    def is_left(self) -> bool:
+        """Nobody has begun with it."""
+        return self.slot < 0 and self.keys is None
+
+
+def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
+    """Whether a process can find this adapter's keys: it is given a configuration; an adapter of one's own may keep
+    state, or be slow to load."""
+    if sys.platform != "linux" or type(adapter) is not ConfiguredAdapter:
+        return False
+    return adapter.primary_framing.kind == adapter.foreign_framing.kind == "lines"
+
+
+class ProcessKeyFinder:
+    """A KeyFinder that returns no keys, only hashes: for a file map that needs none (MapKind.DENSE)."""
+
+    def __init__(
+        self,
+        adapter: ConfiguredAdapter,
+        worth: Callable[[], bool],
+        report: Callable[[str], None],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """``worth``: asked when the first block is given; False: keys are found here.
+
+        ``report`` receives one-line problems.
+        """
+        self._adapter = adapter
+        self._worth = worth
+        self._report = report
+        self.patience_s = patience_s
+        """Seconds without an answer after which the process is given up."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun = False
+        self._given: deque[_GivenBlock] = deque()
+        self._asked: deque[_GivenBlock] = deque()
+        self._free = list(range(SLOTS))
+        self._received = b""
+        self._told = msgspec.msgpack.Decoder(KeysFound)
+        self._answers = select.poll()
+
+    @property
+    def pid(self) -> int | None:
+        """None while no process runs."""
+        return None if self._process is None else self._process.pid
+
+    def give(self, block: Block) -> None:
+        if not self._begun:
+            self._begun = True
+            if self._worth():
+                self._begin()
+        while self._answered():
+            self._receive()
+        given = _GivenBlock(block)
+        self._given.append(given)
+        fits = len(block.file.header) <= HEADER_BYTES_MAX
+        if self._process is not None and self._free and fits and self._slots.put_data(self._free[-1], block.data):
+            given.slot = self._free.pop()
+            self._asked.append(given)
+            self._send(framed(FindKeys(given.slot, len(block.data), block.file.path, block.file.header)))
+
+    def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
+        while self._given and (everything or len(self._given) > AHEAD or self._process is None):
+            yield self._given[0].block, self._keys_of_first()
+
+    def _keys_of_first(self) -> BlockKeys:
+        """Removes the first block. While its keys are not there yet, finds those of later blocks in this thread."""
+        first = self._given[0]
+        while first.keys is None:
+            if first.slot < 0:
+                self._find_here(first)
+            elif not self._answered() and (other := next(filter(_GivenBlock.is_left, self._given), None)):
+                self._find_here(other)
+            else:
+                self._receive()
+        self._given.popleft()
+        return first.keys
+
+    def _find_here(self, given: _GivenBlock) -> None:
+        given.keys = block_keys(self._adapter, given.block.data, given.block.file)
+
+    def close(self) -> None:
+        self._begun = True
+        self._end()
+
+    # -- the process -------------------------------------------------------------------------------------------------
+    def _begin(self) -> None:
+        try:
+            fd = os.memfd_create("photon-keys")  # /dev/shm is 64 MiB in a container, and a fault beyond them
+            with open(fd, "r+b") as shared:
+                shared.truncate(MEMORY_BYTES)
+                self._slots = SharedSlots(fd)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "photon.eventstore.key_finding.process", str(fd)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    pass_fds=(fd,),
+                    start_new_session=True,  # Ctrl-C reaches its parent; its input then ends
+                )
+        except OSError as err:
+            self._report(f"keys are found in the reader's own process, another one could not be started: {err}")
+            return
+        assert self._process.stdout is not None
+        self._answers.register(self._process.stdout, select.POLLIN)
+        self._send(framed(JoinFormats(self._adapter.primary_config, self._adapter.foreign_config)))
+
+    def _send(self, message: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(message)
+            self._process.stdin.flush()
+        except OSError as err:
+            self._give_up(f"it takes nothing: {err.strerror}")
+
+    def _answered(self) -> bool:
+        """Whether an answer can be received without waiting."""
+        return self._process is not None and bool(self._asked) and (self._whole() or self._readable(0.0))
+
+    def _whole(self) -> bool:
+        return len(self._received) >= 4 and len(self._received) >= self._answer_end()
+
+    def _answer_end(self) -> int:
+        return 4 + int.from_bytes(self._received[:4], "little")
+
+    def _readable(self, patience_s: float) -> bool:
+        return bool(self._answers.poll(1e3 * patience_s))
+
+    def _receive(self) -> None:
+        """Receives one answer, or gives the process up."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        while not self._whole():
+            if not self._readable(self.patience_s):
+                self._give_up(f"it has not answered for {self.patience_s:g} s")
+                return
+            if not (more := os.read(fd, 1 << 16)):
+                self._give_up("it has ended")
+                return
+            self._received += more
+        end = self._answer_end()
+        try:
+            told = self._told.decode(self._received[4:end])
+        except msgspec.MsgspecError as err:
+            self._give_up(f"it answers nonsense: {err}")
+            return
+        self._received = self._received[end:]
+        given = self._asked.popleft()
+        self._free.append(given.slot)
+        if told.records >= 0:
+            given.keys = self._slots.found(given.slot, told.records, told.bad)
+        given.slot = -1
+
+    def _give_up(self, why: str) -> None:
+        self._report(f"keys are found in the reader's own process from now on; the key process was given up: {why}")
+        self._end()
+
+    def _end(self) -> None:
+        """Ends the process; blocks that it has not answered are left for this thread."""
+        for given in self._asked:
+            given.slot = -1
+        self._asked.clear()
+        self._received = b""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdout is not None
+        self._answers.unregister(process.stdout)
+        process.kill()
+        process.communicate()
+        self._slots.close()

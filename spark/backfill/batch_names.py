@@ -1,0 +1,116 @@
+"""Names of what a backfill leaves on the shared file system, and the tokens that go with them.
+
+A batch is named by (incarnation, Spark's task attempt id, number within the attempt), and its token is made of the
+same three: no two attempts of a task ever share one, speculative or not (rule 2).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from photon.config.errors import PhotonError
+from photon.idregistry.api import BATCH_BITS, Kind, incarnation_of, token_of
+
+ATTEMPT_BITS = 24
+NUMBER_BITS = BATCH_BITS - ATTEMPT_BITS
+HOUR_NS = 3_600_000_000_000
+STATE_DIRECTORY = ".backfill"
+STAGED_SUFFIX = ".batch"
+RESULT_SUFFIX = ".result"
+ATTEMPT_WRITER = "attempt"
+"""Who wrote a result or a part: the attempt itself, or the incarnation that did it again."""
+DIRECTORY_OF_KIND = {
+    Kind.JOINED: "joined",
+    Kind.FILTERED: "filtered",
+    Kind.UNMATCHED: "unmatched",
+    Kind.REJECTED: "rejected",
+}
+KIND_OF_DIRECTORY = {directory: kind for kind, directory in DIRECTORY_OF_KIND.items()}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TooManyBatches(PhotonError):
+    """A run has used up its tokens."""
+
+
+class BatchName(NamedTuple):
+    """One batch of one attempt of one task."""
+
+    incarnation: int
+    attempt: int
+    number: int
+
+    @property
+    def token(self) -> int:
+        """Raises TooManyBatches."""
+        if self.attempt >> ATTEMPT_BITS or self.number >> NUMBER_BITS:
+            raise TooManyBatches(
+                f"task attempt {self.attempt}, batch {self.number}: a run has at most {1 << ATTEMPT_BITS} attempts "
+                f"of {1 << NUMBER_BITS} batches; take a shorter range"
+            )
+        return token_of(self.incarnation, self.attempt << NUMBER_BITS | self.number)
+
+    @classmethod
+    def of_token(cls, token: int) -> BatchName:
+        batch = token & ((1 << BATCH_BITS) - 1)
+        return cls(incarnation_of(token), batch >> NUMBER_BITS, batch & ((1 << NUMBER_BITS) - 1))
+
+    def __str__(self) -> str:
+        return f"{self.incarnation:06x}-{self.attempt:06x}-{self.number:04x}"
+
+    @classmethod
+    def parse(cls, text: str) -> BatchName:
+        """Raises ValueError."""
+        incarnation, attempt, number = text.split("-")
+        return cls(int(incarnation, 16), int(attempt, 16), int(number, 16))
+
+
+class BackfillPaths(NamedTuple):
+    """Where a backfill keeps what: all of it in the output directory, which driver and executors share."""
+
+    output: Path
+
+    @property
+    def state(self) -> Path:
+        """Photon's own, until the end and after it."""
+        return self.output / STATE_DIRECTORY
+
+    @property
+    def staging(self) -> Path:
+        """Would-be records and results of attempts; empty once all is published and cleared."""
+        return self.state / "staging"
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest of what is visible."""
+        return self.output / "manifest.json"
+
+    @property
+    def job(self) -> Path:
+        """The job that this directory was begun for."""
+        return self.state / "job.json"
+
+    @property
+    def runs(self) -> Path:
+        """Incarnations of all runs."""
+        return self.state / "runs.json"
+
+    @property
+    def slot(self) -> Path:
+        """The slot's identity file, as in ``joiner/slot/identity.py``."""
+        return self.state / "slot.json"
+
+    def staged(self, batch: BatchName) -> Path:
+        """A batch's redo log."""
+        return self.staging / f"{batch}{STAGED_SUFFIX}"
+
+    def result(self, batch: BatchName, writer: str) -> Path:
+        """What became of it. A name for each writer: two that are at it never touch one temporary file."""
+        return self.staging / f"{batch}.{writer}{RESULT_SUFFIX}"
+
+
+def hour_directory(hour: int) -> str:
+    """``hour=2026-11-20T09`` for whole hours since 1970, UTC."""
+    return f"hour={_EPOCH + timedelta(hours=hour):%Y-%m-%dT%H}"

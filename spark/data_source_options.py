@@ -1,0 +1,218 @@
+"""What a read of the data source asks for and where a stream stands: row filters, payload columns, stream offsets.
+
+Pure; needs no pyspark. Photon applies the filters itself, before it makes a row. The option ``columns`` gives fields
+of the payloads as typed columns::
+
+    columns = "user string from foreign.user.id, price double from primary.items[0].price"
+
+A path begins with foreign or primary; a missing value, or one of another type, is null.
+
+Offsets are a cursor of ``photon.outputs`` for each datacentre. They never move back: what a slot's directory does not
+list for a moment is not read again when it is back.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from photon.config.errors import PhotonError, UsageError
+from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.spark.outputs import RangeWork
+
+OPERATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": operator.eq,
+    "In": lambda value, wanted: value in wanted,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+}
+"""By the names of Spark's classes. A null is never what is wanted."""
+OF_FILES: Mapping[str, type] = {"datacentre": str, "slot": str, "kind": str}
+"""Columns that are the same in all rows of a file: with them whole files are left out."""
+OF_ROWS: Mapping[str, type] = {"hour": int, "event_time_ns": int}
+VERSION = 1
+Offsets = Mapping[str, Cursor]
+"""Datacentre -> how far it was read."""
+COLUMNS_MAX = 1000
+Path = tuple[str | int, ...]
+_COLUMN = re.compile(
+    r"\s*(\w+)\s+(\w+)\s+from\s+(foreign|primary)((?:\.(?:[^\s.,\[\]`]+|`[^`]+`)|\[\d{1,9}\])*)\s*(?:,|\Z)"
+)
+_STEP = re.compile(r"\.(?:`([^`]+)`|([^\s.,\[\]`]+))|\[(\d+)\]")
+_INT64 = 2**63
+
+
+class RowFilter(NamedTuple):
+    column: str
+    operation: str
+    value: Any
+
+    def holds(self, value: Any) -> bool:
+        return value is not None and OPERATIONS[self.operation](value, self.value)
+
+
+def understood(name: str, column: Sequence[str], value: Any) -> RowFilter | None:
+    """A filter of Spark as ours; None where Spark must apply it. ``name``: of its class."""
+    if name not in OPERATIONS or len(column) != 1:
+        return None
+    kind = {**OF_FILES, **OF_ROWS}.get(column[0])
+    values = value if name == "In" else (value,)
+    if kind is None or not all(type(each) is kind for each in values):
+        return None
+    return RowFilter(column[0], name, frozenset(value) if name == "In" else value)
+
+
+def keeps_file(filters: Sequence[RowFilter], values: Mapping[str, str]) -> bool:
+    """Whether some of a file's rows may be wanted."""
+    return all(each.holds(values[each.column]) for each in filters if each.column in OF_FILES)
+
+
+def kept_rows(filters: Sequence[RowFilter], columns: Mapping[str, Sequence[Any]], count: int) -> list[int]:
+    """Rows that are wanted, by conditions on the columns of OF_ROWS."""
+    rows = list(range(count))
+    for each in filters:
+        if each.column in OF_ROWS:
+            values = columns[each.column]
+            rows = [row for row in rows if each.holds(values[row])]
+    return rows
+
+
+class OffsetUnreadable(PhotonError):
+    """A checkpoint holds an offset that is none of ours. One line."""
+
+
+def encoded(offsets: Offsets) -> dict[str, Any]:
+    """The offset as Spark keeps it in the checkpoint."""
+    return {"version": VERSION, "cursors": {name: each.encode().decode() for name, each in sorted(offsets.items())}}
+
+
+def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
+    """The inverse. Raises OffsetUnreadable, CursorUnreadable."""
+    if offset.get("version") != VERSION or not isinstance(offset.get("cursors"), dict):
+        raise OffsetUnreadable(f"checkpoint: {offset!r:.100} is no offset of version {VERSION}; begin with a new one")
+    return {name: Cursor.decode(text.encode(), f"checkpoint, {name}") for name, text in offset["cursors"].items()}
+
+
+def furthest(one: Cursor, other: Cursor) -> Cursor:
+    """For each log the later position."""
+    positions = dict(one.positions)
+    for place, at in other.positions.items():
+        positions[place] = max(at, positions.get(place, at))
+    return Cursor(positions)
+
+
+def bounded(start: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor:
+    """The cursor after about ``bytes_max`` of the ranges that follow ``start``, the same share of each log."""
+    by_log: dict[OutputLog, list[RangeWork]] = {}
+    for work in works:
+        kind, _, _ = work.name.partition("/")
+        by_log.setdefault(OutputLog(work.slot, kind), []).append(work)
+    share = max(bytes_max // max(len(by_log), 1), 1)
+    positions = dict(start.positions)
+    for place, parts in by_log.items():
+        left = share
+        for work in parts:
+            taken = min(left, work.end - work.start)
+            if taken:
+                positions[place] = Position(number_of(work), work.start + taken)
+            left -= taken
+    return Cursor(positions)
+
+
+def number_of(work: RangeWork) -> int:
+    """The number of the file."""
+    return work.part().file.number
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadColumn:
+    """One column. ``kind``: its type in Spark's DDL."""
+
+    name: str
+    kind: str
+    side: str
+    path: Path
+
+    def value(self, payload: Any) -> Any:
+        """The column's value in a parsed payload."""
+        for step in self.path:
+            if isinstance(payload, dict) and isinstance(step, str):
+                payload = payload.get(step)
+            elif isinstance(payload, list) and isinstance(step, int):
+                payload = payload[step] if step < len(payload) else None
+            else:
+                return None
+        return _KINDS[self.kind](payload)
+
+
+def parse_columns(text: str, taken: Mapping[str, str]) -> list[PayloadColumn]:
+    """``taken``: names that are columns already. Raises UsageError."""
+    found: list[PayloadColumn] = []
+    at = 0
+    text = text.strip()
+    while at < len(text):
+        match = _COLUMN.match(text, at)
+        if match is None:
+            raise _wrong(text[at : at + 60], 'write "NAME TYPE from foreign.path.to[0].field", separated by commas')
+        name, kind, side, path = match.groups()
+        if kind.lower() not in _KINDS:
+            raise _wrong(f"{name} {kind}", f"a type is one of {', '.join(_KINDS)}")
+        if name in taken or name in {each.name for each in found}:
+            raise _wrong(name, "there is such a column already; choose another name")
+        steps = [int(index) if index else quoted or plain for quoted, plain, index in _STEP.findall(path)]
+        found.append(PayloadColumn(name, kind.lower(), side, tuple(steps)))
+        at = match.end()
+    if len(found) > COLUMNS_MAX:
+        raise _wrong(f"{len(found)} columns", f"at most {COLUMNS_MAX}")
+    return found
+
+
+def parsed(payload: bytes | None) -> Any:
+    """A payload's value; None where it is none."""
+    if payload is None:
+        return None
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _wrong(what: str, todo: str) -> UsageError:
+    return UsageError(f"columns: {what!r} is not possible; {todo}")
+
+
+def _string(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return orjson.dumps(value).decode()
+
+
+def _bigint(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and -_INT64 <= value < _INT64 else None
+
+
+def _double(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    "string": _string,
+    "bigint": _bigint,
+    "double": _double,
+    "boolean": _boolean,
+}

@@ -1,0 +1,196 @@
+"""Compares the dispatchers' own counts with what a verification has counted in logs and outputs. Pure but for
+``counted``.
+
+They are counted at different moments by different code, so a difference is no finding as long as something explains
+it; the explanation says at most how much it may explain. What is left is a finding: somebody miscounts, or something
+was done that nobody noted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from photon.spark.classes import Class
+from photon.spark.verify.figures import ClassCount, LedgerLine
+from photon.spark.verify.narrow_rows import LINE, RECORD
+
+LOST = (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.LOST_UNREADABLE)
+MORE = (Class.DUPLICATED, Class.DUPLICATED_ACROSS, Class.INVENTED)
+VERDICTS = ("joined", "unmatched", "filtered", "late", "rejected")
+Cell = tuple[int | None, str]
+"""Hour since 1970, None: of records without a time; datacentre."""
+
+
+@dataclass(slots=True)
+class CountedHour:
+    """What a verification counted of one hour in one datacentre."""
+
+    lines: int = 0
+    """Of raw foreign logs."""
+    unread: int = 0
+    """Of them, those that the dispatcher had not read when the ledger was."""
+    records: dict[str, int] = field(default_factory=dict)
+    """Of each output log."""
+    backfilled: int = 0
+    """Of them, those that a backfill wrote: no dispatcher counts them."""
+    fresh: int = 0
+    """Records written after the ledger was read."""
+
+
+class Explanations(NamedTuple):
+    """What may explain differences of an hour, in all datacentres together."""
+
+    lost: int
+    more: int
+    reread: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDifference:
+    """The difference of one count of the ledger. ``explained``: possible explanations, each with its largest
+    share."""
+
+    hour: int | None
+    datacentre: str
+    name: str
+    ledger: int
+    counted: int
+    explained: Mapping[str, int]
+    unexplained: int
+
+
+def compare(
+    ledger: Iterable[LedgerLine], counted: Mapping[Cell, CountedHour], findings: Iterable[ClassCount]
+) -> list[LedgerDifference]:
+    """Every count that differs, of the hours that were counted in datacentres that have a ledger."""
+    lines = {(each.hour, each.datacentre): each.counts for each in ledger}
+    known = {datacentre for _, datacentre in lines}
+    lost, more = _by_hour(findings)
+    # Given back and dispatched again, an event may have got its verdict from another datacentre than the first time,
+    # and before that one read it again.
+    reread: Counter[int | None] = Counter()
+    for (hour, _), counts in lines.items():
+        reread[hour] += counts.get("reread", 0)
+    found: list[LedgerDifference] = []
+    for cell, own in sorted(counted.items(), key=lambda each: (each[0][0] is None, each[0][0] or 0, each[0][1])):
+        hour, datacentre = cell
+        if datacentre not in known:
+            continue
+        said = lines.get(cell, {})
+        found += _balance(hour, datacentre, said)
+        found += _read(hour, datacentre, said, own)
+        why = Explanations(lost.get(hour, 0), more.get(hour, 0), reread[hour])
+        found += _written(hour, datacentre, said, own, why)
+    return found
+
+
+def unexplained(differences: Iterable[LedgerDifference]) -> list[LedgerDifference]:
+    """The differences that are findings."""
+    return [each for each in differences if each.unexplained]
+
+
+def _by_hour(findings: Iterable[ClassCount]) -> tuple[dict[int | None, int], dict[int | None, int]]:
+    """Findings that leave outputs with less, and with more. Of an hour, for whose record it is nobody knows."""
+    lost: dict[int | None, int] = {}
+    more: dict[int | None, int] = {}
+    for each in findings:
+        into = lost if each.kind in LOST or each.kind is Class.PENDING else more if each.kind in MORE else None
+        if into is not None:
+            into[each.hour] = into.get(each.hour, 0) + each.count
+    return lost, more
+
+
+def _balance(hour: int | None, datacentre: str, said: Mapping[str, int]) -> list[LedgerDifference]:
+    """The ledger's own sum."""
+    parts = sum(said.get(name, 0) for name in (*VERDICTS, "elsewhere", "duplicate", "pending"))
+    read = said.get("read", 0)
+    return (
+        [] if read == parts else [LedgerDifference(hour, datacentre, "balance", read, parts, {}, abs(read - parts))]
+    )
+
+
+def _read(hour: int | None, datacentre: str, said: Mapping[str, int], own: CountedHour) -> list[LedgerDifference]:
+    """Compares lines of logs with lines read."""
+    read = said.get("read", 0)
+    if read > own.lines:  # logs are deleted when their time is over: what was read of them stays in the ledger
+        return []
+    explained = {"not read yet": own.unread, "read again": said.get("reread", 0)}
+    return _difference(hour, datacentre, "read", read, own.lines, explained)
+
+
+def _written(
+    hour: int | None, datacentre: str, said: Mapping[str, int], own: CountedHour, why: Explanations
+) -> list[LedgerDifference]:
+    found = []
+    for name in VERDICTS:
+        told, there = said.get(name, 0), own.records.get(name, 0)
+        if there < told:
+            if name == "filtered":  # by the foreign side alone: counted, and no line
+                continue
+            explained = {"lost or pending": why.lost, "read again": why.reread}
+        else:
+            explained = {
+                "written since": own.fresh,
+                "backfilled": own.backfilled,
+                "pending": said.get("pending", 0),
+                "not read yet": own.unread,
+                "read again": why.reread,
+                "duplicated or invented": why.more,
+            }
+        found += _difference(hour, datacentre, name, told, there, explained)
+    return found
+
+
+def _difference(
+    hour: int | None, datacentre: str, name: str, told: int, there: int, explained: Mapping[str, int]
+) -> list[LedgerDifference]:
+    if told == there:
+        return []
+    some = {why: count for why, count in explained.items() if count}
+    left = max(abs(told - there) - sum(some.values()), 0)
+    return [LedgerDifference(hour, datacentre, name, told, there, some, left)]
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class CountedGroup(NamedTuple):
+    """Rows of NARROW that agree in all of this. ``hour`` None: of records without a time."""
+
+    hour: int | None
+    datacentre: str | None
+    role: int
+    kind: str | None
+    unread: bool | None
+    fresh: bool | None
+    backfilled: bool | None
+    rows: int
+
+
+def counted(rows: DataFrame) -> dict[Cell, CountedHour]:
+    """``rows``: NARROW of everything (``verify.job.Verification.rows``), which Spark keeps."""
+    names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
+    judged = rows.where("judged AND hour IS NOT NULL").selectExpr("*", "file LIKE '%/hour=%' AS backfilled")
+    groups = judged.groupBy(*names).count().select(*names, "count")
+    return folded(CountedGroup(*row) for row in groups.collect())
+
+
+def folded(groups: Iterable[CountedGroup]) -> dict[Cell, CountedHour]:
+    """Adds groups up by hour and datacentre."""
+    found: dict[Cell, CountedHour] = {}
+    for group in groups:
+        if group.datacentre is None or group.role not in (LINE, RECORD):
+            continue
+        own = found.setdefault((group.hour, group.datacentre), CountedHour())
+        if group.role == LINE:
+            own.lines += group.rows
+            own.unread += group.rows if group.unread else 0
+        elif group.kind is not None:
+            own.records[group.kind] = own.records.get(group.kind, 0) + group.rows
+            own.fresh += group.rows if group.fresh else 0
+            own.backfilled += group.rows if group.backfilled else 0
+    return found

@@ -1,0 +1,83 @@
+"""Directories of a pipeline's output, of all that publishes in it (slots of joiners, dispatchers), and of copies.
+
+A datacentre keeps copies of other datacentres' output below its state: ``copies/DATACENTRE/SLOT/``, in the form of a
+slot's state directory (``photon.outputs.published``), with the files themselves in ``output/`` in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.config.errors import UsageError
+from photon.config.output_kinds import KINDS as KINDS
+from photon.outputs.published import RETIRED_NAME, SlotListing, SlotOutput, slot_states
+
+COPIES_NAME = "copies"
+COPY_NAME = "copy.json"
+OUTPUT_NAME = "output"
+SEALED_NAME = "sealed.json"
+"""Written when its slot is retired, before anything is cleared or read by it: the copy changes no more."""
+SLOTS_DIRECTORY = "slots"
+EXPORTS_DIRECTORY = "exports"
+"""Dispatchers publish here what they write themselves, in the same form as slots."""
+EMBEDDED_STATE = ".photon"
+BACKFILL_MANIFEST = "manifest.json"
+
+
+def kept_directory(state: Path, datacentre: str, slot: str) -> Path:
+    """The directory of one copy. ``state``: of the datacentre that keeps it."""
+    return state / COPIES_NAME / datacentre / slot
+
+
+def is_kept(disk: Disk, directory: Path) -> bool:
+    """Whether the directory holds a copy."""
+    return disk.exists(directory / COPY_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlace:
+    """Directories of one pipeline's output."""
+
+    output: Path
+    """Holds joined/, unmatched/, filtered/, rejected/ and late/."""
+    state: Path
+    """Holds slots/ and exports/."""
+    copies: tuple[Path, ...] = ()
+    """Where other datacentres keep the copies of its slots: sealed ones are read where the slot's own is gone."""
+
+    @classmethod
+    def of_join(cls, output: Path) -> OutputPlace:
+        """The output of ``photon join`` in this directory. Raises UsageError if there is none."""
+        state = output / EMBEDDED_STATE
+        if state.is_dir():
+            return cls(output, state)
+        if not output.is_dir():
+            raise UsageError(f"{output}: {'not a directory' if output.exists() else 'no such directory'}")
+        if (output / BACKFILL_MANIFEST).is_file():
+            raise UsageError(
+                f"{output}: a backfill's output: what {BACKFILL_MANIFEST} names there is complete as it is"
+            )
+        if any((output / kind).is_dir() for kind in KINDS):
+            raise UsageError(f"{output}: a deployment's output: name it with --config FILE --datacentre NAME")
+        raise UsageError(f"{output}: no output of photon join; a deployment's is named with --config FILE")
+
+    def states(self, disk: Disk) -> list[Path]:
+        """State directories of all that publish, slots first."""
+        own = slot_states(disk, self.state / SLOTS_DIRECTORY)
+        names = {state.name for state in own}
+        for directory in self.copies:
+            sealed = [name for name in disk.names(directory) if disk.exists(directory / name / RETIRED_NAME)]
+            own += [directory / name for name in sealed if name not in names]
+            names.update(sealed)
+        return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
+
+    def is_slot(self, state: Path) -> bool:
+        """Whether ``state`` is a joiner's. Dispatchers register nothing, so nothing of theirs is cleared."""
+        return state.parent == self.state / SLOTS_DIRECTORY
+
+    def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
+        """What all of them have published. Raises PublishedDamaged, OSError."""
+        return tuple(SlotListing(disk, state, kinds).look() for state in self.states(disk))

@@ -1,0 +1,178 @@
+"""The raw logs of both sides: the records that a line names, or why they cannot be found.
+
+A line names its source by file name and offset. When no log of that name holds its record, either the record is wrong
+or its log was deleted by a retention, as all logs are in the end. ``LogMemory``, which watches the logs, tells which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.adapters.contract import Adapter
+from photon.adapters.logs.identity import log_name
+from photon.config.disk import Disk
+from photon.verifier.comparison import SourceRecord, is_foreign, is_primary
+from photon.verifier.published_lines import PublishedLine, RecordPlace
+from photon.verifier.source_logs import SourceLogs, SourceSide
+from photon.verifier.verifier import read_versioned
+
+VERSION = 1
+NAMES_MAX = 65_536
+"""Log names that are remembered, and logs of one name."""
+UNWATCHED_NS = 600 * 10**9
+"""A log that comes and goes within so long an absence of the verifier is not reckoned with."""
+NAME = "logs.json"
+PRIMARY_BEFORE_NS = 86_400 * 10**9
+"""A primary record is read at most so long before its line is made: it may have waited in the cache."""
+
+SAVE_NS = 60 * 10**9
+"""An unchanged state is saved so often: its time shows how long nobody watched."""
+
+
+class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
+    """What one side's logs looked like; ``logs.json`` holds one for each side."""
+
+    since_ns: int = 0
+    """From here on it was watched."""
+    looked_ns: int = 0
+    """The last look."""
+    present: dict[str, list[str]] = {}
+    """Log name -> identities."""
+    gone_ns: dict[str, int] = {}
+    """Log name -> when a log of this name was missed last."""
+
+    def looked(self, named: Mapping[str, Sequence[str]], now_ns: int) -> bool:
+        """Notes the logs that are there now. True: what must be remembered has changed."""
+        changed = False
+        if not self.since_ns or now_ns - self.looked_ns > UNWATCHED_NS:
+            self.since_ns, changed = now_ns, True
+        for name, identities in self.present.items():
+            if not set(identities) <= set(named.get(name, ())):
+                self.gone_ns[name] = now_ns
+        present = {name: sorted(each)[:NAMES_MAX] for name, each in sorted(named.items())[:NAMES_MAX]}
+        changed = changed or present != self.present
+        self.present, self.looked_ns = present, now_ns
+        while len(self.gone_ns) > NAMES_MAX:
+            oldest = min(self.gone_ns, key=lambda name: self.gone_ns[name])
+            del self.gone_ns[oldest]
+        return changed
+
+    def may_be_gone(self, name: str, written_ns: int | None, before_ns: int | None) -> bool:
+        """Whether the log that a line was made from may have been deleted.
+
+        ``name``: of the log. ``written_ns``: when the line was made, if it says so; its record was read at most
+        ``before_ns`` earlier (None: unknown).
+        """
+        if name not in self.present:
+            return True
+        gone = self.gone_ns.get(name)
+        if written_ns is None:
+            return gone is not None
+        if written_ns < self.since_ns:
+            return True
+        return gone is not None and (before_ns is None or gone > written_ns - before_ns)
+
+
+class _LogsFile(msgspec.Struct, forbid_unknown_fields=True):
+    """``logs.json``."""
+
+    version: int
+    foreign: LogMemory
+    primary: LogMemory
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGone:
+    """No log holds the record, and the one that did may have been deleted. ``file``: as the line calls it."""
+
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMissing:
+    """No log holds the record, and none of that name has been deleted."""
+
+    place: RecordPlace
+    side: str
+
+
+FoundSource = SourceRecord | SourceGone | SourceMissing
+
+
+class SourceFinder:
+    """Finds the source records of one pipeline's lines. For one thread at a time; blocks."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        adapter: Adapter,
+        foreign: SourceSide,
+        primary: SourceSide,
+        *,
+        patience_ns: int | None,
+    ) -> None:
+        """``directory`` is there already; ``logs.json`` lies in it. ``patience_ns``: how long after its first read
+        an event's line is made at most; None: any time.
+
+        Raises VerifierDamaged.
+        """
+        self._disk = disk
+        self._path = directory / NAME
+        self.adapter = adapter
+        self._logs = (SourceLogs(foreign), SourceLogs(primary))
+        self._before_ns = (patience_ns, PRIMARY_BEFORE_NS)
+        self._saved_ns = 0
+        self._memory = self._load()
+
+    def close(self) -> None:
+        for each in self._logs:
+            each.close()
+
+    def look(self, now_ns: int) -> None:
+        """Notes which logs are there. Call it regularly, even when nothing is checked. Raises OSError."""
+        for logs in self._logs:
+            logs.look()
+        self._remember(now_ns)
+
+    def find(self, lines: Sequence[PublishedLine], now_ns: int) -> list[tuple[FoundSource, FoundSource | None]]:
+        """(foreign, primary) for each line; the latter None where the line names none. Raises OSError."""
+        adapter = self.adapter
+        foreign = self._logs[0].find(
+            [line.source for line in lines], lambda row, found: is_foreign(adapter, found, lines[row])
+        )
+        with_primary = [(row, line.primary) for row, line in enumerate(lines) if line.primary is not None]
+        primary = self._logs[1].find(
+            [place for _, place in with_primary],
+            lambda at, found: is_primary(adapter, found, lines[with_primary[at][0]]),
+        )
+        if None in foreign or None in primary:
+            self._remember(now_ns)
+        primaries: list[FoundSource | None] = [None] * len(lines)
+        for (row, place), found in zip(with_primary, primary, strict=True):
+            primaries[row] = found or self._why(1, lines[row], place)
+        return [
+            (found or self._why(0, line, line.source), primaries[row])
+            for row, (line, found) in enumerate(zip(lines, foreign, strict=True))
+        ]
+
+    def _why(self, side: int, line: PublishedLine, place: RecordPlace) -> SourceGone | SourceMissing:
+        memory = (self._memory.foreign, self._memory.primary)[side]
+        if memory.may_be_gone(log_name(place.file), line.written_ns, self._before_ns[side]):
+            return SourceGone(place.file)
+        return SourceMissing(place, ("foreign", "primary")[side])
+
+    def _remember(self, now_ns: int) -> None:
+        memories = (self._memory.foreign, self._memory.primary)
+        changed = [memory.looked(logs.names(), now_ns) for memory, logs in zip(memories, self._logs, strict=True)]
+        if any(changed) or now_ns - self._saved_ns > SAVE_NS:
+            self._disk.replace(self._path, msgspec.json.encode(self._memory))
+            self._saved_ns = now_ns
+
+    def _load(self) -> _LogsFile:
+        known = read_versioned(self._disk, self._path, _LogsFile, VERSION)
+        return known or _LogsFile(VERSION, LogMemory(), LogMemory())
