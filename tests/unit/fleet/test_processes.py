@@ -10,7 +10,7 @@ from photon.config.loader import load
 from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.embedded.deployment import Deployment
-from photon.fleet.processes import KINDS, Kind, Process, asked_of, identities, listening, processes, stages
+from photon.fleet.processes import KINDS, PIPELINE, Kind, Process, asked_of, identities, listening, processes, stages
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 
@@ -40,14 +40,28 @@ def test_every_process_that_listens_is_named() -> None:
     flags += ['datacentre.east.status="127.0.0.1:8080"', 'datacentre.east.caches.c1.address="127.0.0.1:9810"']
     settings = load(EXAMPLE, environment={}, flags=flags)
     everywhere = listening(settings)
-    assert {each.kind for each in everywhere.values()} == KINDS.keys()
-    assert KINDS.keys() <= {str(role) for role in Role}
+    apart = KINDS.keys() - {PIPELINE}
+    assert {each.kind for each in everywhere.values()} == apart
+    assert apart <= {str(role) for role in Role}
     assert len(everywhere) == len(processes(settings)) == 18
     started = [each for stage in stages(settings) for each in stage]
     assert sorted(each.label for each in started) == sorted(each.label for each in everywhere.values())
     assert [stage[0].kind for stage in stages(settings)] == [
         "wan", "registry", "cache", "eventstore", "joiner", "dispatcher", "status",
     ]  # fmt: skip
+
+
+def test_one_process_starts_in_place_of_those_of_a_pipeline_that_is_together_and_they_are_asked_as_before() -> None:
+    apart, together = (
+        load(EXAMPLE, environment={}, flags=flags) for flags in ([], ["datacentre.east.together=true"])
+    )
+    assert listening(together).keys() == listening(apart).keys()
+    assert [each.label for each in asked_of(together, "east")] == [each.label for each in asked_of(apart, "east")]
+    assert identities(together) == identities(apart)
+    started = {each.label for stage in stages(together) for each in stage}
+    gone = {each.label for stage in stages(apart) for each in stage} - started
+    assert gone == {"eventstore east", "joiner east-1", "joiner east-2", "verifier east", "dispatcher east"}
+    assert "pipeline east" in started
 
 
 def test_a_keeper_that_nothing_needs_is_not_started() -> None:
