@@ -17,13 +17,11 @@ import time
 from bench import catch_up, growth, live, report, restart, sustained
 from bench.catch_up import LIMIT_S, QUICK, SYSTEMS, scratch
 from bench.goals import SIZES
-from bench.live import LATE, LATENCY, Load
+from bench.live import LATENCY, LIVE
 from bench.results import Results
 from bench.workload import cache_root
 
 ROUNDS = 3
-LIVE_S = 60.0
-LIVE = (Load(2_000.0, LIVE_S), Load(2_000.0, LIVE_S, round_trip_s=0.1), LATE)
 GROUPS = ("catch-up", "live", "sustained", "restart", "growth")
 
 

@@ -73,6 +73,14 @@ class Load:
 
 LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
 """What late primaries are measured with."""
+LIVE = (
+    Load(2_000.0, 60.0),
+    Load(2_000.0, 60.0, together=True),
+    Load(100.0, 60.0),
+    Load(100.0, 60.0, together=True),
+    Load(2_000.0, 60.0, round_trip_s=0.1),
+    LATE,
+)
 
 
 def run(load: Load) -> Figures:
@@ -228,7 +236,8 @@ def row_name(load: Load) -> str:
     name = f"{load.rate:,.0f} clicks/s, {load.seconds:g} s"
     name += f", replicas {round(load.round_trip_s * 1000)} ms apart" if load.round_trip_s else ""
     name += f", {load.early:.0%} early" if load.early else ""
-    return name + (f", {load.hopeless:,} hopeless" if load.hopeless else "")
+    name += f", {load.hopeless:,} hopeless" if load.hopeless else ""
+    return name + (", together" if load.together else "")
 
 
 def _row(results: Results, group: str, load: Load) -> Row:
@@ -238,6 +247,7 @@ def _row(results: Results, group: str, load: Load) -> Row:
     command += f" --round-trip {trip}" if trip else ""
     command += f" --early {100 * load.early:g}" if load.early else ""
     command += f" --hopeless {load.hopeless}" if load.hopeless else ""
+    command += " --together" if load.together else ""
     row = results.row(
         group, name, command, {"rate": f"{load.rate:g}", "seconds": f"{load.seconds:g}", "round_trip_ms": str(trip)}
     )

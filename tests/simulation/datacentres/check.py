@@ -107,7 +107,9 @@ def owners(world: World) -> dict[bytes, Owner | None]:
             entry = machine._table.get(digest)
             if entry is not None:
                 seen = machine.look_up(digest, np.array([event.time_ns], np.int64))
-                found[event_id] = Owner(entry, seen.names[int(seen.datacentres[0])], int(seen.times[0]))
+                found[event_id] = Owner(
+                    entry, seen.datacentres[int(seen.owner_datacentres[0])], int(seen.owner_times[0])
+                )
     world.owners = moment, found
     return found
 
