@@ -7,8 +7,8 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from photon.config.tls import WAN, towards
@@ -38,12 +38,16 @@ def drawn_seed() -> int:
 class Rig:
     """Real processes, a feed, and what may happen to them. Make it on the event loop it is used on."""
 
-    def __init__(self, directory: Path, seed: int, *, seconds: float, shape: Shape, prompt: bool = False) -> None:
-        """``prompt``: event times are those of the arrival, not earlier by the time that the start took."""
+    def __init__(
+        self, directory: Path, seed: int, *, seconds: float, shape: Shape, prompt: bool = False, copies: bool = True
+    ) -> None:
+        """``prompt``: event times are those of the arrival, not earlier by the time that the start took; ``copies``:
+        see ``supervised``."""
         self.random = random.Random(seed)
         self.seconds = seconds
         self._seed = seed
         self._prompt = prompt
+        self._copies = copies
         self._forgotten: set[Path] = set()
         self.demo = DemoDeployment(directory, shape)
         self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
@@ -64,12 +68,7 @@ class Rig:
 
     async def run(self, drill: Callable[[Rig], Awaitable[None]]) -> None:
         """Starts all, feeds, runs the drill, heals, waits until all is settled, stops, and verifies."""
-        async with AsyncExitStack() as ending:
-            ending.push_async_callback(self.wan.close)
-            ending.push_async_callback(lambda: self.observer.close())
-            self.supervisor = await ending.enter_async_context(supervised(self.demo.deployment))
-            await self.supervisor.start(self.demo.deployment.services())
-            await self.supervisor.ready(READY_S)
+        async with self.started():
             if self._prompt:
                 await self.observer.close()
                 self._draw()
@@ -80,6 +79,17 @@ class Rig:
             await feeding
             await self.settled()
         self.verify()
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        """All processes are up, and end afterwards."""
+        async with AsyncExitStack() as ending:
+            ending.push_async_callback(self.wan.close)
+            ending.push_async_callback(lambda: self.observer.close())
+            self.supervisor = await ending.enter_async_context(supervised(self.demo.deployment, copies=self._copies))
+            await self.supervisor.start(self.demo.deployment.services())
+            await self.supervisor.ready(READY_S)
+            yield
 
     async def _heal(self) -> None:
         """The proxy may be one of those that were killed and are coming back."""

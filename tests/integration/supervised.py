@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from photon.embedded.deployment import Deployment
 from photon.embedded.supervisor import Supervisor, Watching
@@ -11,9 +11,11 @@ from photon.embedded.zygote import ALL, zygote
 
 
 @asynccontextmanager
-async def supervised(deployment: Deployment, watching: Watching | None = None) -> AsyncIterator[Supervisor]:
-    """Copies of a zygote; at the end each stage ends before those that it needs."""
-    with zygote(ALL) as made:
+async def supervised(
+    deployment: Deployment, watching: Watching | None = None, *, copies: bool = True
+) -> AsyncIterator[Supervisor]:
+    """Copies of a zygote, unless ``copies`` is false; at the end each stage ends before those that it needs."""
+    with zygote(ALL) if copies else nullcontext() as made:
         supervisor = Supervisor(watching=watching, zygote=made)
         try:
             yield supervisor

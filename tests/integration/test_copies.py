@@ -17,7 +17,7 @@ from photon.demo.deployment import Shape
 from photon.embedded.deployment import Deployment
 from photon.embedded.ports import free_ports
 from photon.outputs import Cursor, OutputPlace, Reader, read_slot
-from tests.integration.rig import READY_S, SETTLE_S, Rig, drawn_seed
+from tests.integration.rig import SETTLE_S, Rig, drawn_seed
 
 SECONDS = 4.0
 KINDS = ("joined", "unmatched")
@@ -66,16 +66,6 @@ class CopyRig(Rig):
         state = self.demo.places[keeper].state / "copies" / name / f"{name}-1"
         return sum(file.length for file in read_slot(RealDisk(), state).files if file.kind in KINDS)
 
-    async def started(self) -> asyncio.Task[None]:
-        await self.supervisor.start(self.demo.deployment.services())
-        await self.supervisor.ready(READY_S)
-        return asyncio.create_task(self.feed.run())
-
-    async def ended(self) -> None:
-        await self.observer.close()
-        await self.wan.close()
-        await self.supervisor.stop()
-
     async def everything_read(self) -> None:
         """The reader has every event that has a verdict, and each of them once."""
         expected = self.generator.truth.joined.keys() | self.generator.truth.unmatched
@@ -108,8 +98,8 @@ async def until(what: str, true: object) -> None:
 
 async def test_a_datacentre_is_deleted_for_ever(tmp_path: Path) -> None:
     rig = CopyRig(tmp_path, drawn_seed(), wait="2s")
-    try:
-        feeding = await rig.started()
+    async with rig.started():
+        feeding = asyncio.create_task(rig.feed.run())
 
         def some_read() -> bool:
             rig.read()
@@ -133,15 +123,11 @@ async def test_a_datacentre_is_deleted_for_ever(tmp_path: Path) -> None:
         await feeding
         await rig.everything_read()  # west's own copy has no keeper any more: it goes on without
         await rig.retire("east-1")  # done is done
-    finally:
-        await rig.ended()
 
 
 async def test_the_published_length_falls_back_and_recovers(tmp_path: Path) -> None:
     rig = CopyRig(tmp_path, drawn_seed(), wait="3s")
-    try:
-        await rig.supervisor.start(rig.demo.deployment.services())
-        await rig.supervisor.ready(READY_S)
+    async with rig.started():
         rig.supervisor.kill("copies west", hold=True)  # it keeps east's
         await rig._gone(["copies west"])
         await rig.feed.run()
@@ -151,5 +137,3 @@ async def test_the_published_length_falls_back_and_recovers(tmp_path: Path) -> N
         rig.supervisor.release("copies west")
         await until("the copy did not catch up", lambda: rig.kept("east", "west") == rig.published("east") > before)
         await rig.everything_read()
-    finally:
-        await rig.ended()

@@ -197,7 +197,7 @@ async def everything(stub: Any) -> tuple[Any, ...]:
     )
     described = await stub.Describe(pb.DescribeRequest(), timeout=CALL_S)
     seen = await stub.LookUp(pb.LookUpRequest(shard=1, digests=DIGEST, times=TIME), timeout=CALL_S)
-    return slots, owned.digests, owned.tokens, owned.fenced, described.config, described.ranges, seen.outcomes
+    return slots, owned.digests, owned.tokens, owned.fenced, described.config, described.ranges, seen.answers
 
 
 async def test_what_a_role_may_not_do_changes_nothing_and_what_it_needs_passes(

@@ -50,7 +50,7 @@ class Documents:
         self._extend()
         (self.base / "key").write_bytes(os.urandom(32))
         self.words: dict[str, str] = {}
-        self._held = ""
+        self._held: tuple[str, ...] = ()
         self.own_logs, self.joined = write_logs(directory / "own"), directory / "own" / "out"
         """The logs of somebody who begins, and what ``photon join`` made of them."""
         self.certified = directory / "certified"
@@ -136,20 +136,29 @@ class Documents:
         """Joiner east-1 is down for ever, with the disk that its slot and its output lay on."""
         self.site.lose("joiner east-1")
         east = self.site.settings.datacentre["east"]
-        shutil.rmtree(self.base / east.state / "slots" / "east-1")
+        slot = self.base / east.state / "slots" / "east-1"
+        while slot.exists():  # the verifier may be writing there
+            shutil.rmtree(slot, ignore_errors=True)
         for path in (self.base / east.output).rglob("east-1-*"):
             path.unlink()
 
     def stop_dispatcher(self) -> None:
         """Where its workers are to be named by themselves, it is not the one that photon up runs."""
-        self._held = "dispatcher east"
-        self.site.lose(self._held)
+        self._hold("dispatcher east")
+
+    def stop_pipeline(self) -> None:
+        """Its services are to be one process, in place of those that photon up runs."""
+        self._hold("dispatcher east", *(f"joiner east-{n}" for n in (1, 2)), "verifier east", "eventstore east")
+
+    def _hold(self, *names: str) -> None:
+        self._held = names
+        self.site.lose(*names)
 
     def go_on(self) -> None:
         """After a document: all that it had stopped for a while runs again."""
         if self._held:
-            self.site.ask(Request(do="release", names=(self._held,)))
-            self._held = ""
+            self.site.ask(Request(do="release", names=self._held))
+            self._held = ()
 
     def close(self) -> None:
         self.site.close()

@@ -40,6 +40,7 @@ BEFORE: dict[tuple[str, ...], Callable[[Documents], None]] = {
     ("eventstore", "forget", "--dry-run"): Documents.lose_primary_log,
     ("slot", "retire"): Documents.lose_slot,
     ("dispatcher", "serve"): Documents.stop_dispatcher,
+    ("pipeline", "serve"): Documents.stop_pipeline,
 }
 CODES: dict[tuple[str, ...], Sequence[int]] = {
     ("doctor",): (0, ATTENTION),
