@@ -17,10 +17,10 @@ from pathlib import Path
 from bench.feeder import Feed
 from bench.measure import cpu_s, kill_tree, resident, tail, tree
 from bench.results import BenchmarkFailed
-from photon.demo.deployment import DemoDeployment, Place, Shape
-from photon.embedded.ledger import read_ledger
-from photon.embedded.supervisor import healthy
-from photon.embedded.zygote import adopt_orphans
+from photon.fleet.ledger import read_ledger
+from photon.lab.demo.deployment import DemoDeployment, Place, Shape
+from photon.supervision.supervisor import healthy
+from photon.supervision.zygote import adopt_orphans
 
 DATACENTRE = "east"
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}

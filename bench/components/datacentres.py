@@ -26,17 +26,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.demo.feed import Feed, Logs
-from photon.demo.generator import Disorder, Generator, Line
-from photon.demo.write_logs import write
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger_reader import read_ledger
-from photon.embedded.deployment import Deployment, routes_needed, routes_of
-from photon.embedded.ledger import EMPTY, ledger_file
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service, Supervisor, healthy
+from photon.fleet.ledger import EMPTY, ledger_file
 from photon.fleet.processes import KINDS
-from photon.wan.routes import write_routes
+from photon.lab.demo.feed import Feed, Logs
+from photon.lab.demo.generator import Disorder, Generator, Line
+from photon.lab.demo.write_logs import write
+from photon.lab.wan.routes import write_routes
+from photon.supervision.deployment import Deployment, routes_needed, routes_of
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Service, Supervisor, healthy
 
 NAMES = ("east", "west")
 REPLICAS = {"r1": "east", "r2": "west", "r3": "third"}

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.workload import CONFIG
-from photon.demo.check import check
-from photon.demo.generator import Disorder, Generator, Truth
-from photon.demo.write_logs import Written, write
-from photon.embedded.stages import shares
+from photon.config.sampling import shares
+from photon.lab.demo.check import check
+from photon.lab.demo.generator import Disorder, Generator, Truth
+from photon.lab.demo.write_logs import Written, write
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import pytest
 
 from photon.adapters.contract import Filtered, Joined, LogFile, Skipped
 from photon.adapters.loader import load_adapter
+from photon.adapters.testkit.trial import matches, try_file
+from photon.assembly.id_rules import adapter_of
 from photon.config.loader import convert
-from photon.embedded.adapter import adapter_of
-from photon.embedded.adapter_trial import matches, try_file
 
 TEXT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
 FILE = LogFile("a.log")

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from photon.batch.ids import Ids
-from photon.embedded.ports import free_ports
 from photon.idregistry.api import Answer
 from photon.idregistry.client import RegistryClient
-from photon.wan.api import Route
-from photon.wan.client import WanClient, WanError
-from photon.wan.routes import write_routes
+from photon.lab.wan.api import Route
+from photon.lab.wan.client import WanClient, WanError
+from photon.lab.wan.routes import write_routes
+from photon.supervision.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS = 2

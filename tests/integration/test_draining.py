@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from photon.demo.check import records
-from photon.embedded.ledger import read_ledger
-from photon.embedded.ports import free_ports
-from photon.embedded.status import balances
+from photon.fleet.ledger import read_ledger
+from photon.lab.demo.check import records
+from photon.local_join.status import balances
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon, until
 from tests.integration.verified_site import Site, site_in
 

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.status import balances
+from photon.fleet.ledger import read_ledger
+from photon.local_join.status import balances
+from photon.supervision.deployment import Deployment
 from tests.integration.commands import Result, photon
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import FAILED, USAGE, T, configuration, joined, until, write

@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.components.registry.etcd import Cluster, EtcdMissing, Program, build
-from photon.demo.latency import percentiles
-from photon.embedded.ports import free_ports
-from photon.wan.api import Route
-from photon.wan.routes import write_routes
+from photon.lab.demo.latency import percentiles
+from photon.lab.wan.api import Route
+from photon.lab.wan.routes import write_routes
+from photon.supervision.ports import free_ports
 
 SHARDS = 1
 ETCD_SINGLE = {"clients": 1000, "batch": 1}

@@ -44,10 +44,10 @@ def _ask(
 ) -> T:
     import os
 
+    from photon.assembly.services import pipeline_named, tls_of
     from photon.config.loader import load
     from photon.config.roles import Role, identity
     from photon.config.tls import OPERATOR, towards
-    from photon.embedded.services import pipeline_named, tls_of
     from photon.eventstore.operating import EventStoreOperator
 
     settings = load(config, environment=os.environ, flags=overrides)

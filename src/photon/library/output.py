@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from photon.config.disk import Disk, RealDisk
-from photon.embedded.output_place import output_place
+from photon.library.output_place import output_place
 from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
 
 POLL_S = 0.2

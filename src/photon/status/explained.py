@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 import orjson
 
 from photon.config.errors import PhotonError, UsageError
-from photon.embedded.explaining.question import ID_BYTES_MAX, Question, question_of
-from photon.embedded.explaining.story import Story
+from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
+from photon.fleet.explain.story import Story
 from photon.status.http import Answer
 
 PATH = "/explain.json"

@@ -18,9 +18,9 @@ from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
-from photon.embedded.explaining.inquiry import Asking, explain
 from photon.fleet.access import logged, pipeline_named, tls_of
 from photon.fleet.asking import Asker, Heard
+from photon.fleet.explain.inquiry import Asking, explain
 from photon.fleet.numbers import merged
 from photon.fleet.processes import asked_of
 from photon.status.assets import read_assets

@@ -10,11 +10,11 @@ from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
-from photon.embedded.doctor.gathering import processes
-from photon.embedded.ports import free_ports
 from photon.fleet.asking import Asker
+from photon.fleet.doctor.gathering import processes
 from photon.fleet.numbers import counts_of
 from photon.fleet.onlooker import Onlooker, lag_bytes
+from photon.supervision.ports import free_ports
 
 FILE = """
 key_file = "key"

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from photon.config.errors import PhotonError
-from photon.embedded.explaining.evidence import Evidence
-from photon.embedded.explaining.question import Place, Question
-from photon.embedded.explaining.story import Heard, Story, tell
+from photon.fleet.explain.evidence import Evidence
+from photon.fleet.explain.question import Place, Question
+from photon.fleet.explain.story import Heard, Story, tell
 from photon.status.explained import PATH, QUERY_BYTES_MAX, Explained
 from photon.status.http import HttpServer
 from tests.unit.status.test_http import _said
