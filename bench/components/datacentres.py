@@ -33,9 +33,9 @@ from photon.fleet.processes import KINDS
 from photon.lab.demo.feed import Feed, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line
 from photon.lab.demo.write_logs import write
-from photon.lab.wan.routes import write_routes
-from photon.supervision.deployment import Deployment, routes_needed, routes_of
+from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
+from photon.supervision.routes import routes_needed, routes_of, write_routes
 from photon.supervision.supervisor import Service, Supervisor, healthy
 
 NAMES = ("east", "west")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.workload import CONFIG
-from photon.config.sampling import shares
+from photon.config.runtime import shares
 from photon.lab.demo.check import check
 from photon.lab.demo.generator import Disorder, Generator, Truth
 from photon.lab.demo.write_logs import Written, write

@@ -18,10 +18,9 @@ from pathlib import Path
 import psutil
 import uvloop
 
-from photon.lab.wan.api import Route
 from photon.lab.wan.client import WanClient
-from photon.lab.wan.routes import write_routes
 from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
 from photon.supervision.supervisor import Service, Supervisor
 
 STREAM = 512 << 20  # bytes

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from photon.adapters.contract import Filtered, Joined, LogFile, Skipped
+from photon.adapters.join_adapters import adapter_of
 from photon.adapters.loader import load_adapter
 from photon.adapters.testkit.trial import matches, try_file
-from photon.assembly.id_rules import adapter_of
 from photon.config.loader import convert
 
 TEXT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()

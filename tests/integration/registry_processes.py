@@ -20,10 +20,9 @@ import numpy as np
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer
 from photon.idregistry.client import RegistryClient
-from photon.lab.wan.api import Route
 from photon.lab.wan.client import WanClient, WanError
-from photon.lab.wan.routes import write_routes
 from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS = 2

@@ -18,8 +18,8 @@ from photon.lab.demo.deployment import REPLICAS, DemoDeployment, Shape
 from photon.lab.demo.feed import Feed, Logs
 from photon.lab.demo.generator import Disorder, Generator
 from photon.lab.demo.observe import Observer
-from photon.lab.wan.api import Fault
 from photon.lab.wan.client import WanClient, WanError
+from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
 CLICKS_A_SECOND = 200

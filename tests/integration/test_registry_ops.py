@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from photon.assembly.services import tls_in
 from photon.batch.ids import Ids
 from photon.config.disk import RealDisk
+from photon.fleet.access import tls_in
 from photon.idregistry.api import Answer, Digester, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.operations.client import Mark, OperatorClient, RegistryUnreachable

@@ -22,9 +22,8 @@ from rich.table import Table
 
 from bench.components.registry.etcd import Cluster, EtcdMissing, Program, build
 from photon.lab.demo.latency import percentiles
-from photon.lab.wan.api import Route
-from photon.lab.wan.routes import write_routes
 from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
 
 SHARDS = 1
 ETCD_SINGLE = {"clients": 1000, "batch": 1}

@@ -9,15 +9,15 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from photon.adapters.join_adapters import adapter_of
 from photon.assembly.copies import copying_of
-from photon.assembly.id_rules import adapter_of
 from photon.assembly.parts import joiner_engine, joiner_limits
-from photon.assembly.services import registry_client
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.eventstore.api import EventStore
+from photon.fleet.access import registry_client
 from photon.idregistry.api import Slot
 from photon.joiner.adopter import Adopted, Adopter
 from photon.joiner.shell import Die

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from photon.assembly.services import logged, pipeline_named, tls_of
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
+from photon.fleet.access import logged, pipeline_named, tls_of
 from photon.joiner.copies.api import keeper_of
 from photon.joiner.copies.client import KeeperClient
 from photon.joiner.copies.shipping import Copying

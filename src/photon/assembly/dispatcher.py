@@ -11,22 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
 from photon.assembly.dispatcher_metrics import dispatcher_metrics
-from photon.assembly.id_rules import adapter_of
 from photon.assembly.joiner_place import listening_place
-from photon.assembly.services import (
-    LIST_S,
-    agree,
-    deployment_key,
-    event_store,
-    logged,
-    pipeline_named,
-    registry_client,
-    rule_of,
-    tls_of,
-)
+from photon.assembly.services import LIST_S, agree, event_store, rule_of
 from photon.assembly.together import Nearby, Up, unheard
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -37,8 +27,10 @@ from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
 from photon.dispatcher.worker_names import AUTO, note_address, under_free_name
+from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
+from photon.idregistry.deployment_key import deployment_key
 
 if TYPE_CHECKING:
     from photon.assembly.parts import DispatcherPlan
@@ -297,7 +289,7 @@ def _explainer(
     settings: Settings, base: Path, plan: DispatcherPlan, lives: Lives, own: _Own, registry: RegistryClient
 ) -> Explainer:
     from photon.fleet.explain.dispatchers import foreign_logs
-    from photon.fleet.explain.explainers import of_dispatcher
+    from photon.fleet.explain.service import of_dispatcher
 
     logs = foreign_logs(settings, base, plan.join, plan.foreign, plan.state)
     digester = Digester(deployment_key(settings, base), plan.join)

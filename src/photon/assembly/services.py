@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.watching import Watch
-from photon.assembly.id_rules import adapter_of, join_named, rule_hash
+from photon.assembly.id_rules import rule_hash
 from photon.assembly.together import Nearby, Up, unheard
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -255,8 +256,7 @@ async def serve_joiner(
     from photon.assembly.copies import copying_of
     from photon.assembly.joiner_place import file_slots, joiner_place
     from photon.assembly.parts import joiner_engine, joiner_limits
-    from photon.fleet.explain.explainers import of_joiner
-    from photon.fleet.explain.service import EXPLAIN, ExplainService
+    from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
     from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
     from photon.joiner.engine import JoinerEngine
     from photon.joiner.process import Served, serve

@@ -84,8 +84,9 @@ async def serve_pipeline(
     ``again``: as for ``serve_store``.
     """
     from photon.assembly.dispatcher import serve_dispatcher
-    from photon.assembly.services import pipeline_named, serve_joiner, serve_store, store_place
+    from photon.assembly.services import serve_joiner, serve_store, store_place
     from photon.assembly.verifier import serve_verifier
+    from photon.fleet.access import pipeline_named
 
     name, pipeline = pipeline_named(settings, datacentre)
     if pipeline.dispatchers or not pipeline.joiners:

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from photon.adapters.contract import Adapter
-from photon.assembly.id_rules import adapter_of
-from photon.assembly.services import agree, deployment_key, logged, pipeline_named, registry_client, rule_of, tls_of
+from photon.adapters.join_adapters import adapter_of
+from photon.assembly.services import agree, rule_of
 from photon.assembly.together import Up, unheard
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -17,7 +17,9 @@ from photon.config.roles import Role, identity
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
+from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.api import Digester
+from photon.idregistry.deployment_key import deployment_key
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step

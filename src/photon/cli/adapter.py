@@ -64,8 +64,8 @@ def test(
     Exit codes: 0 every record was read, 3 some were rejected, 1 not one record of a file could be read, or the
     adapter breaks the contract.
     """
+    from photon.adapters.join_adapters import adapter_of, join_named
     from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file
-    from photon.assembly.id_rules import adapter_of, join_named
     from photon.config.loader import load
     from photon.eventstore.shared_keys import DOES
 

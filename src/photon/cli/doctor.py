@@ -84,8 +84,7 @@ def _facts(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...
 def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str, ...]) -> Facts:
     from photon.fleet.doctor import gathering
     from photon.fleet.doctor.facts import Facts, Registry
-    from photon.fleet.placement import survives
-    from photon.fleet.processes import listening
+    from photon.fleet.processes import listening, survives
 
     base, now = config.parent, gathering.now_utc()
     here = list(named) or gathering.datacentres_here(settings, base)

@@ -82,9 +82,9 @@ def explain(
 def _of_deployment(
     config: Path, overrides: tuple[str, ...], question: Question, seconds: float, progress: Progress
 ) -> Story:
-    from photon.assembly.services import tls_of
     from photon.cli.registry.common import loaded
     from photon.config.tls import OPERATOR
+    from photon.fleet.access import tls_of
     from photon.fleet.explain.inquiry import Asking
     from photon.fleet.explain.inquiry import explain as ask
 
@@ -94,8 +94,8 @@ def _of_deployment(
 
 
 def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
-    from photon.fleet.explain.budget import Budget
-    from photon.fleet.explain.explainers import look
+    from photon.fleet.explain.question import Budget
+    from photon.fleet.explain.service import look
     from photon.fleet.explain.story import Heard, tell
     from photon.outputs import OutputPlace
 

@@ -112,7 +112,7 @@ def join(
 
 def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
     from photon.config import runtime
-    from photon.config.sampling import sampled
+    from photon.config.runtime import sampled
     from photon.config.stopping import stop_event
     from photon.local_join.join import run
 

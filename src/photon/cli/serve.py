@@ -166,7 +166,7 @@ def eventstore_serve(
     """
     from photon.assembly.services import StorePlace, serve_store, store_place
     from photon.config.errors import UsageError
-    from photon.config.sampling import sampled
+    from photon.config.runtime import sampled
 
     again = _again(config, overrides)
     settings, base = _load(config, overrides)

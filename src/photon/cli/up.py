@@ -106,10 +106,10 @@ def _attached(
     follow: bool,
     dated: bool,
 ) -> None:
-    from photon.assembly.services import logged, tls_of
     from photon.cli.config import checked
     from photon.config import runtime
     from photon.config.tls import OPERATOR
+    from photon.fleet.access import logged, tls_of
     from photon.supervision.deployment import Deployment
     from photon.supervision.up import Up, check_runnable
 

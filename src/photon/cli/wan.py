@@ -55,7 +55,7 @@ def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], 
 def _control(control: str | None, config: Path | None) -> str:
     from photon.config.errors import UsageError
     from photon.config.loader import load
-    from photon.lab.wan.routes import host_and_port
+    from photon.supervision.ports import host_and_port
 
     if (control is None) == (config is None):
         raise UsageError("name the proxy by --control HOST:PORT or by --config FILE, one of them")
@@ -73,9 +73,9 @@ def _control(control: str | None, config: Path | None) -> str:
 
 def _operator(config: Path | None) -> Towards | None:
     """How the proxy of a deployment file is called; None: in plain text."""
-    from photon.assembly.services import tls_of
     from photon.config.loader import load
     from photon.config.tls import OPERATOR, WAN, towards
+    from photon.fleet.access import tls_of
 
     if config is None:
         return None
@@ -114,14 +114,14 @@ def wan_serve(
     Example:
       photon wan serve --routes routes.json --control 127.0.0.1:7100 --round-trip 100ms
     """
-    from photon.assembly.services import logged, tls_in
     from photon.config import log, runtime
     from photon.config.errors import UsageError
     from photon.config.stopping import stop_event
     from photon.config.tls import WAN
-    from photon.lab.wan.api import DELAY_S_MAX
-    from photon.lab.wan.process import serve
-    from photon.lab.wan.routes import read_routes
+    from photon.fleet.access import logged, tls_in
+    from photon.lab.wan.links import DELAY_S_MAX
+    from photon.lab.wan.service import serve
+    from photon.supervision.routes import read_routes
 
     _control(control, None)
     if round_trip > 2 * DELAY_S_MAX:
@@ -224,7 +224,7 @@ def wan_cut(
       photon wan cut east --from-all --fault reset --config photon.toml
     """
     from photon.config.errors import UsageError
-    from photon.lab.wan.api import Fault
+    from photon.lab.wan.links import Fault
 
     kind = Fault[fault.upper()]
     if from_all and b is None:

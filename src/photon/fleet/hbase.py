@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from photon.assembly.services import pipeline_named
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.eventstore.file_map_backends import HBaseTable
+from photon.fleet.access import pipeline_named
 
 if TYPE_CHECKING:
     from photon.eventstore.hbase.admin import TableMade

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from photon.adapters.contract import Adapter
-from photon.assembly.id_rules import adapter_of, join_named, rule_hash
+from photon.adapters.join_adapters import adapter_of, join_named
+from photon.assembly.id_rules import rule_hash
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError, UsageError

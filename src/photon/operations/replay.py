@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import Framing
-from photon.assembly.id_rules import adapter_of
-from photon.assembly.services import pipeline_named
+from photon.adapters.join_adapters import adapter_of
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay import control
 from photon.dispatcher.replay.control import Preview
 from photon.dispatcher.replay.requests import Progress
+from photon.fleet.access import pipeline_named
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.assembly.id_rules import adapter_of
-from photon.assembly.services import key_path, pipeline_named, read_key, tls_of
+from photon.adapters.join_adapters import adapter_of
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.process import Places
 from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
+from photon.fleet.access import pipeline_named, tls_of
 from photon.fleet.workers import dispatcher_serves
 from photon.idregistry.api import Digester
+from photon.idregistry.deployment_key import key_path, read_key
 
 ASK_S = 5.0
 

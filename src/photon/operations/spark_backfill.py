@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from photon.assembly.services import pipeline_named, registry_client, rule_of, tls_of
+from photon.assembly.services import rule_of
 from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
+from photon.fleet.access import pipeline_named, registry_client, tls_of
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import JOB_VERSION, BackfillJob, begun, known_backfills, remember
 from photon.spark.backfill.registry_boundary import boundary_in

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from photon.assembly.services import deployment_key, registry_client, tls_of
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
 from photon.dispatcher.replay.requests import Step
+from photon.fleet.access import registry_client, tls_of
 from photon.fleet.ledger import ledger_file
+from photon.idregistry.deployment_key import deployment_key
 from photon.operations import replay
 from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
 from photon.spark.recover.planning import ATTENTION

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from photon.adapters.join_adapters import join_named
-from photon.assembly.services import deployment_key
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.dispatcher.ledger_reader import read_standing
 from photon.fleet.ledger import accounts, ledger_file
+from photon.idregistry.deployment_key import deployment_key
 from photon.idregistry.operations.backup import check_backup, read_manifest
 from photon.spark.backfill.manifest import known_backfills
 from photon.spark.recover.repairs import DIRECTORY, Repairs

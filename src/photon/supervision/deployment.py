@@ -1,15 +1,15 @@
-"""From a deployment file to the processes that it means, for one machine. Pure, but for the ports it is given."""
+"""From a deployment file to the processes that it means, for one machine. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
-from photon.fleet.processes import KINDS, PIPELINE, Process, processes, stages
-from photon.lab.wan.api import Route
+from photon.fleet.processes import KINDS, PIPELINE, Process, stages
+from photon.supervision.routes import Route, called_across
 from photon.supervision.supervisor import Service
 
 
@@ -56,49 +56,9 @@ class Deployment:
             return
         yield from ("--config", str(self.file), *(process.arguments or ()))
         by_target = {route.target: route for route in self.routes if route.source == process.region}
-        for each in _across(self.settings):
+        for each in called_across(self.settings):
             route = by_target.get(each.address or "")
             if route is not None and each.kind == "registry":
                 yield from ("--set", f'registry.replicas.{each.name}.address="{route.listen}"')
             elif route is not None and process.kind in ("joiner", PIPELINE):
                 yield from ("--set", f'datacentre.{each.datacentre}.copies="{route.listen}"')
-
-
-def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1") -> tuple[Route, ...]:
-    """A port of the proxy for each pair of a region and a replica or keeper of copies elsewhere; none without
-    ``[wan]``.
-
-    ``ports``: at least ``routes_needed`` free ones.
-    """
-    pairs = _pairs(settings)
-    return tuple(
-        Route(f"{host}:{port}", source, destination, target)
-        for (source, destination, target), port in zip(pairs, ports, strict=False)
-    )
-
-
-def routes_needed(settings: Settings) -> int:
-    """How many ports the proxy listens on."""
-    return len(_pairs(settings))
-
-
-def regions(settings: Settings) -> list[str]:
-    """All regions that something is in."""
-    return sorted({each.region for each in processes(settings) if each.kind != "wan"})
-
-
-def _across(settings: Settings) -> list[Process]:
-    """Those that are called from other regions: replicas and keepers of copies."""
-    called = [each for each in processes(settings) if each.arguments is not None]
-    return [
-        *sorted((each for each in called if each.kind == "registry"), key=lambda each: each.name),
-        *sorted((each for each in called if each.kind == "copies"), key=lambda each: each.name),
-    ]
-
-
-def _pairs(settings: Settings) -> list[tuple[str, str, str]]:
-    """(region, region elsewhere, address there)."""
-    if settings.wan is None:
-        return []
-    called = [(each.region, each.address or "") for each in _across(settings)]
-    return [(source, at, target) for source in regions(settings) for at, target in called if at != source]

@@ -6,22 +6,14 @@ Nothing of it must survive: state lies where the deployment file says.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
-import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from photon.config.errors import PhotonError, UsageError
-from photon.config.settings import Settings
-from photon.fleet.processes import listening
 from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS, file_system_of
-from photon.lab.wan.api import Route
-from photon.lab.wan.routes import RoutesError, host_and_port, read_routes
-from photon.supervision.deployment import routes_needed, routes_of
-from photon.supervision.ports import free_ports
 
 DEFAULT_NAME = ".photon-run"
 LOG_NAME = "up.log"
@@ -108,43 +100,3 @@ def _taken(descriptor: int, kind: int, wait_s: float) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(POLL_S)
-
-
-def kept_routes(
-    settings: Settings,
-    file: Path,
-    *,
-    draw: Callable[[int], list[int]] = free_ports,
-    is_free: Callable[[str], bool] | None = None,
-) -> tuple[Route, ...]:
-    """The proxy's routes: on the ports of ``file`` as far as they are there and still free, the others newly drawn.
-
-    ``draw(n)``: n ports that are free now; ``is_free(host:port)``. A file that cannot be read counts as none.
-    """
-    is_free = is_free or can_listen
-    old: list[Route] = []
-    with contextlib.suppress(RoutesError):
-        old = read_routes(file)
-    named = (address.rpartition(":")[2] for address in listening(settings))  # of a page it may be anything
-    taken = {int(port) for port in named if port.isdecimal()}
-    kept = {_ends(r): r.listen for r in old if is_free(r.listen) and host_and_port(r.listen)[1] not in taken}
-    taken |= {host_and_port(listen)[1] for listen in kept.values()}
-    count = routes_needed(settings)
-    fresh = iter([port for port in draw(count + len(taken)) if port not in taken] if count else [])
-    routes = routes_of(settings, [next(fresh) for _ in range(count)])
-    return tuple(dataclasses.replace(r, listen=kept.get(_ends(r), r.listen)) for r in routes)
-
-
-def can_listen(address: str) -> bool:
-    """Whether nobody listens at host:port now."""
-    with socket.socket() as each:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the run before may linger
-        try:
-            each.bind(host_and_port(address))
-        except OSError:
-            return False
-        return True
-
-
-def _ends(route: Route) -> tuple[str, str, str]:
-    return route.source, route.destination, route.target

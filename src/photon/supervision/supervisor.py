@@ -19,12 +19,11 @@ from typing import Any, BinaryIO
 
 from photon.config.errors import PhotonError
 from photon.config.tls import Towards
-from photon.supervision.child import Child, begin
 from photon.supervision.health import Answers, Health, ask_health, listens, turns_of, used_s
 from photon.supervision.process_log import cut_log, is_above, last_said, open_log
 from photon.supervision.restarts import EMBEDDED, RestartPolicy, Restarts
 from photon.supervision.states import Condition, ServiceState
-from photon.supervision.zygote import Zygote, ZygoteGone
+from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
 STOP_S = 10.0
 """Between SIGTERM and SIGKILL, not counting the time in which a process is kept from running;"""

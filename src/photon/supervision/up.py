@@ -13,13 +13,14 @@ from pathlib import Path
 
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.lab.wan.routes import write_routes
 from photon.supervision.control import Changes, ControlServer
 from photon.supervision.deployment import Deployment
 from photon.supervision.leftovers import end_leftovers, forget, remember
+from photon.supervision.ports import can_listen
 from photon.supervision.process_log import LOG_BYTES, LogFollower, cut_log, is_above, plain
 from photon.supervision.restarts import LONG_RUN
-from photon.supervision.run_directory import LOG_NAME, can_listen, kept_routes, locked
+from photon.supervision.routes import kept_routes, write_routes
+from photon.supervision.run_directory import LOG_NAME, locked
 from photon.supervision.supervisor import Service, Supervisor, Watching
 from photon.supervision.zygote import Zygote
 

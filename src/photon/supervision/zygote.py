@@ -16,12 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO, Protocol
 
 import msgspec
-
-from photon.supervision.child import Child
 
 REPLY_S = 30.0
 """One that imports for longer is given up."""
@@ -58,6 +56,46 @@ ALL = (
     "photon.joiner.process",
 )
 """Modules that services of each kind import."""
+
+
+class Child(Protocol):
+    """What a supervisor does with one; ``asyncio.subprocess.Process`` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Process id; nobody else's while ``returncode`` is None."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code, minus the signal's number; None while it lives."""
+        ...
+
+    async def wait(self) -> int:
+        """Until it has ended: its ``returncode``."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL; nothing once it has ended."""
+        ...
+
+
+async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
+    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: beside our own.
+
+    Raises OSError.
+    """
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "photon",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **environment} if environment else None,
+        start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops them in order
+    )
 
 
 class ZygoteGone(OSError):

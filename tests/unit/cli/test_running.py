@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from photon.cli.main import main
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.lab.wan.routes import write_routes
 from photon.supervision.control import NobodyListens, Request, ask
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
+from photon.supervision.routes import write_routes
 from photon.supervision.states import ServiceState
 from photon.supervision.supervisor import Service
 from photon.supervision.up import Up

@@ -14,7 +14,7 @@ from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
-from photon.lab.wan.routes import read_routes
+from photon.supervision.routes import read_routes
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()

@@ -13,7 +13,7 @@ from photon.config.settings import Settings
 from photon.fleet.asking import Asker
 from photon.fleet.doctor.gathering import processes
 from photon.fleet.numbers import counts_of
-from photon.fleet.onlooker import Onlooker, lag_bytes
+from photon.lab.onlooker import Onlooker, lag_bytes
 from photon.supervision.ports import free_ports
 
 FILE = """

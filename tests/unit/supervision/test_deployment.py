@@ -9,7 +9,8 @@ import pytest
 
 from photon.config.loader import ConfigError, load
 from photon.fleet.processes import identities
-from photon.supervision.deployment import Deployment, regions, routes_needed, routes_of
+from photon.supervision.deployment import Deployment
+from photon.supervision.routes import regions, routes_needed, routes_of
 from tests.unit.supervision.deployments import EXAMPLE, example_settings
 
 RUN = Path("/run")

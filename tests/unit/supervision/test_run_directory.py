@@ -11,18 +11,9 @@ import pytest
 
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.lab.wan.api import Route
-from photon.lab.wan.routes import host_and_port, write_routes
-from photon.supervision.ports import free_ports
-from photon.supervision.run_directory import (
-    RunBusy,
-    can_listen,
-    is_locked,
-    kept_routes,
-    locked,
-    run_directory,
-    wait_unlocked,
-)
+from photon.supervision.ports import can_listen, free_ports, host_and_port
+from photon.supervision.routes import Route, kept_routes, write_routes
+from photon.supervision.run_directory import RunBusy, is_locked, locked, run_directory, wait_unlocked
 from tests.unit.supervision.deployments import EXAMPLE, example_settings
 
 HOLD = """

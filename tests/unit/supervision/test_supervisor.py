@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from photon.lab.wan.routes import write_routes
 from photon.supervision.ports import free_ports
 from photon.supervision.restarts import LONG_RUN
+from photon.supervision.routes import write_routes
 from photon.supervision.supervisor import Service, ServiceFailed, Supervisor, Watching
 from photon.supervision.zygote import zygote
 

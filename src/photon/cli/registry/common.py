@@ -49,8 +49,8 @@ def loaded(config: Path, overrides: tuple[str, ...]) -> Settings:
 @contextmanager
 def connected(settings: Settings, base: Path) -> Iterator[OperatorClient]:
     """All replicas of a deployment; over TLS with the certificate of ``operator``."""
-    from photon.assembly.services import tls_of
     from photon.config.tls import OPERATOR
+    from photon.fleet.access import tls_of
     from photon.idregistry.operations.client import OperatorClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}

@@ -94,8 +94,8 @@ def _dry_run(client: OperatorClient, settings: Settings, base: Path, names: Sequ
 
 
 def _of(client: OperatorClient, settings: Settings, base: Path, name: str) -> dict[str, Any]:
-    from photon.assembly.services import key_path, read_key
     from photon.idregistry.api import Digester
+    from photon.idregistry.deployment_key import key_path, read_key
     from photon.operations.register import Registered, cleared_lengths, output_files, register_file
 
     pipeline = settings.datacentre[name]

@@ -236,10 +236,10 @@ def verify(config: Path, overrides: tuple[str, ...], output_format: str, timeout
 
 def _at(config: Path, overrides: tuple[str, ...], what: Callable[[RegistryClient, Settings], Awaitable[T]]) -> T:
     """Connects to the registry of a deployment file as its operator, and does one thing."""
-    from photon.assembly.services import tls_of
     from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.config.tls import OPERATOR
+    from photon.fleet.access import tls_of
     from photon.idregistry.client import RegistryClient
 
     settings = load(config, environment=os.environ, flags=overrides)

@@ -20,11 +20,10 @@ from importlib import metadata
 from pathlib import Path
 
 from photon import __version__
+from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.mounts import is_network, read_type
 from photon.adapters.logs.problems import ProblemReporter
-from photon.assembly.id_rules import adapter_of
-from photon.assembly.services import key_path, read_key
 from photon.config.certificate_files import load as load_pair
 from photon.config.certificates import CertificateError, facts, read_certificate
 from photon.config.clock import NS_PER_S
@@ -53,6 +52,7 @@ from photon.fleet.doctor.facts import (
 )
 from photon.fleet.numbers import Numbers
 from photon.fleet.processes import identities, listening
+from photon.idregistry.deployment_key import key_path, read_key
 from photon.idregistry.operations.client import OperatorClient
 from photon.idregistry.operations.findings import Expected, findings
 from photon.idregistry.operations.inspection import Inspection

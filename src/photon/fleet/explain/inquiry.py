@@ -12,7 +12,6 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from photon.assembly.services import deployment_key
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
@@ -20,19 +19,16 @@ from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.fleet.access import registry_client
 from photon.fleet.explain import explain_pb2 as pb
-from photon.fleet.explain.budget import Budget
-from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store
+from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, search_logs
 from photon.fleet.explain.evidence import Evidence, decode
-from photon.fleet.explain.explainers import exported
-from photon.fleet.explain.logs import search_logs
-from photon.fleet.explain.outputs import search_place
-from photon.fleet.explain.question import Question
-from photon.fleet.explain.redo import search_redo_logs, slots_of
-from photon.fleet.explain.service import EXPLAIN
+from photon.fleet.explain.outputs import search_place, search_redo_logs, slots_of
+from photon.fleet.explain.question import Budget, Question
+from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
 from photon.fleet.processes import Process, asked_of, of_datacentre
 from photon.idregistry.api import Digester
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.deployment_key import deployment_key
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.tracing import Traced
 from photon.idregistry.witness import KnownSlot

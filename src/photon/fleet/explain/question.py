@@ -1,9 +1,10 @@
-"""Which event a person asks about: by its id, or by where it stands in its log. Pure."""
+"""Which event a person asks about, by its id or its place in a log, and how long the search may take. Pure."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -17,6 +18,8 @@ ID_BYTES_MAX = 4096
 _PLACE = re.compile(r"(?s)(.+):(\d{1,18})")
 _OWN_ID = re.compile(r"([0-9a-f]{16,64}):(\d{1,18})")
 """Of an event that carries none: identity of its log, and offset."""
+CHUNK_BYTES = 4 << 20
+"""Read and searched at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +97,39 @@ def own_place(event_id: bytes) -> tuple[str, int] | None:
 def shown(value: bytes) -> str:
     """Bytes as text; what is not UTF-8 as escapes."""
     return value.decode("utf-8", "backslashreplace")
+
+
+class Budget:
+    """Shared by the searches of one question."""
+
+    def __init__(
+        self,
+        seconds: float,
+        monotonic: Callable[[], float],
+        progress: Callable[[str, int], None] = lambda what, total: None,
+    ) -> None:
+        """``progress(file, bytes searched so far)`` is called before each chunk."""
+        self._until = monotonic() + seconds
+        self._monotonic = monotonic
+        self._progress = progress
+        self._seconds = seconds
+        self._total = 0
+
+    @property
+    def over(self) -> bool:
+        return self._monotonic() >= self._until
+
+    @property
+    def left_s(self) -> float:
+        """Seconds; not below 0."""
+        return max(self._until - self._monotonic(), 0.0)
+
+    @property
+    def why(self) -> str:
+        """What is said where it was over."""
+        return f"not to its end: the search was given {self._seconds:g} s"
+
+    def spend(self, what: str, count: int) -> None:
+        """So many bytes more were searched."""
+        self._total += count
+        self._progress(what, self._total)

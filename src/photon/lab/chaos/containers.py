@@ -15,8 +15,7 @@ from photon.dispatcher.database import STATE_NAME
 from photon.fleet.processes import COMMON, KINDS
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
 from photon.lab.chaos.topology import Topology
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Change, DirectionNow
+from photon.lab.wan.links import Change, DirectionNow, Fault
 
 PROJECT = "com.docker.compose.project"
 SERVICE = "com.docker.compose.service"

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from photon.lab.chaos.api import LEADER, ChaosFailed, Do, Step, Target
 from photon.lab.chaos.topology import Topology
-from photon.lab.wan.api import DELAY_S_MAX, Fault
-from photon.lab.wan.links import Change
+from photon.lab.wan.links import DELAY_S_MAX, Change, Fault
 
 LOSS_EVERY_S = 0.7
 """Between two resets of all connections of a link."""

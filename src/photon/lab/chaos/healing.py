@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from photon.lab.chaos.api import Target
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Change
+from photon.lab.wan.links import Change, Fault
 
 SAME_S = 1e-6
 """Delays that differ by less are the same."""

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from photon.assembly.services import tls_of
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, WAN, towards
 from photon.dispatcher.database import STATE_NAME
+from photon.fleet.access import tls_of
 from photon.lab.chaos import disks
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
 from photon.lab.chaos.topology import REGISTRY, Topology

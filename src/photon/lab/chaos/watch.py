@@ -11,12 +11,12 @@ from photon.config.tls import OPERATOR
 from photon.fleet.access import tls_of
 from photon.fleet.ledger import read_ledger
 from photon.fleet.numbers import counts_of
-from photon.fleet.onlooker import Onlooker, lag_bytes
 from photon.lab.chaos.api import ChaosFailed, Target
 from photon.lab.chaos.figures import Seen
 from photon.lab.chaos.follow import Follower
 from photon.lab.chaos.resources import Sample, read_process
 from photon.lab.chaos.site import Site
+from photon.lab.onlooker import Onlooker, lag_bytes
 
 ASK_S = 1.0
 FOLLOW_S = 0.1

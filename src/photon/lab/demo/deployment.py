@@ -13,9 +13,9 @@ from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
 from photon.fleet.processes import identities
 from photon.lab.demo.feed import Logs
-from photon.lab.wan.routes import write_routes
-from photon.supervision.deployment import Deployment, routes_of
+from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
+from photon.supervision.routes import routes_of, write_routes
 
 DATACENTRES = ("east", "west")
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from photon.fleet.ledger import read_ledger
 from photon.fleet.numbers import counts_of
-from photon.fleet.onlooker import SHARD, Onlooker, lag_bytes
 from photon.lab.demo.check import records
 from photon.lab.demo.deployment import DemoDeployment, Place
 from photon.lab.demo.feed import Feed
 from photon.lab.demo.latency import Latencies
+from photon.lab.onlooker import SHARD, Onlooker, lag_bytes
 
 ASK_S = 0.5
 

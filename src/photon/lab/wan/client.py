@@ -11,8 +11,7 @@ from photon.config.rpc import WireError
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.lab.wan import wan_pb2 as pb
 from photon.lab.wan import wire
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Change, DirectionNow
+from photon.lab.wan.links import Change, DirectionNow, Fault
 
 TIMEOUT_S = 5.0
 """For one request; the control is near, whatever the delays are."""

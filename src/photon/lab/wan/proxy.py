@@ -12,10 +12,10 @@ from functools import partial
 from photon.config.clock import Clock, SystemClock
 from photon.config.serving import CannotListen
 from photon.config.structured import get_logger
-from photon.lab.wan.api import Route
 from photon.lab.wan.links import Change, DirectionNow, LinkTable
-from photon.lab.wan.routes import host_and_port
 from photon.lab.wan.tunnel import Abort, Close, Connect, Finish, Side, Tunnel, Write
+from photon.supervision.ports import host_and_port
+from photon.supervision.routes import Route
 
 CONNECTIONS_MAX = 4096
 """Open at once through one proxy; more are reset."""

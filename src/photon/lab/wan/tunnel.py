@@ -11,9 +11,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from photon.lab.wan.api import Fault
 from photon.lab.wan.delay_line import SLACK_S, DelayLine, End
-from photon.lab.wan.links import Link
+from photon.lab.wan.links import Fault, Link
 
 IN_FLIGHT_MAX = 32 << 20
 """Bytes of memory on their way in one direction of one connection; above it its sender is not read from. Allows

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from photon.config.clock import NS_PER_S
 from photon.config.rpc import Service, WireError
 from photon.lab.wan import wan_pb2 as pb
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Change, DirectionNow
+from photon.lab.wan.links import Change, DirectionNow, Fault
 
 _FAULTS = {
     Fault.NONE: pb.FAULT_NONE,

@@ -8,17 +8,18 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.assembly.services import deployment_key, registry_client, tls_of
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import OPERATOR, towards
+from photon.fleet.access import registry_client, tls_of
 from photon.fleet.processes import KINDS
 from photon.fleet.workers import dispatcher_serves
 from photon.idregistry.api import I64, U8, U64, Digester
 from photon.idregistry.client import RegistryClient
+from photon.idregistry.deployment_key import deployment_key
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import KnownSlot

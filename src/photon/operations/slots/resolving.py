@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from photon.adapters.contract import Adapter
-from photon.assembly.id_rules import adapter_of
+from photon.adapters.join_adapters import adapter_of
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME

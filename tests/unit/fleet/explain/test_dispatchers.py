@@ -11,10 +11,9 @@ from photon.adapters.logs.api import LogPosition
 from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.state import Changes, State
-from photon.fleet.explain.budget import Budget
 from photon.fleet.explain.dispatchers import in_memory, in_retry_store, read_places
 from photon.fleet.explain.evidence import Waiting
-from photon.fleet.explain.question import question_of
+from photon.fleet.explain.question import Budget, question_of
 from photon.joiner.api import ForeignEvent, Outcome
 from tests.unit.dispatcher import world
 from tests.unit.dispatcher.world import StoredRow

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from photon.assembly.id_rules import adapter_of
+from photon.adapters.join_adapters import adapter_of
 from photon.config.loader import load
-from photon.fleet.explain import logs as searching
-from photon.fleet.explain.budget import Budget
+from photon.fleet.explain import dispatchers as searching
+from photon.fleet.explain.dispatchers import ForeignLogs, search_logs
 from photon.fleet.explain.evidence import Evidence
-from photon.fleet.explain.logs import ForeignLogs, search_logs
-from photon.fleet.explain.question import question_of
+from photon.fleet.explain.question import Budget, question_of
 
 CONFIG = """
 [join.clicks.primary]

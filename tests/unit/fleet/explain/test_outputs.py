@@ -11,10 +11,9 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.fleet.explain import outputs
-from photon.fleet.explain.budget import Budget
 from photon.fleet.explain.evidence import Evidence, Record
 from photon.fleet.explain.outputs import SLACK_NS, search_place
-from photon.fleet.explain.question import Question, question_of
+from photon.fleet.explain.question import Budget, Question, question_of
 from photon.outputs import OutputPlace
 from photon.outputs.published import durable_bytes, name_of
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.fleet.explain.budget import Budget
 from photon.fleet.explain.evidence import Evidence
-from photon.fleet.explain.explainers import look
-from photon.fleet.explain.question import question_of
-from photon.fleet.explain.redo import search_redo_logs
+from photon.fleet.explain.outputs import search_redo_logs
+from photon.fleet.explain.question import Budget, question_of
+from photon.fleet.explain.service import look
 from photon.idregistry.api import Kind, token_of
 from photon.joiner.slot.redo_log import RedoFrame, RedoLog
 from photon.outputs import OutputPlace

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from photon.fleet.explain.explainers import registering
 from photon.fleet.explain.question import question_of
+from photon.fleet.explain.service import registering
 from photon.idregistry.api import Kind, token_of
 from photon.joiner.core import OpenRecord, SlotCore
 from photon.joiner.rows import Rows

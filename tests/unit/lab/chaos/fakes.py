@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Change, DirectionNow
+from photon.lab.wan.links import Change, DirectionNow, Fault
 from tests.unit.lab.chaos.places import TOPOLOGY
 
 

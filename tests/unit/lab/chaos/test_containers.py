@@ -12,8 +12,7 @@ from photon.config.loader import convert
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
 from photon.lab.chaos.around import Containers
 from photon.lab.chaos.containers import ContainersTarget, Done, run_command
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Change, DirectionNow
+from photon.lab.wan.links import Change, DirectionNow, Fault
 
 FILE = Path(__file__).parents[4] / "deploy" / "compose" / "photon.toml"
 COMPOSE = "docker-compose -f x.yml -p demo run --rm --no-deps -T"

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from photon.lab.wan.api import Route
 from photon.lab.wan.proxy import Proxy
+from photon.supervision.routes import Route
 
 WAIT_S = 20.0
 """For what must happen; the machine may be busy."""

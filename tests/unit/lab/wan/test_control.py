@@ -9,14 +9,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.serving import CannotListen
 from photon.lab.wan import wan_pb2 as pb
-from photon.lab.wan.api import Fault, Route
 from photon.lab.wan.client import WanClient, WanError
-from photon.lab.wan.links import Change
-from photon.lab.wan.process import connections_max, serve
+from photon.lab.wan.links import Change, Fault
 from photon.lab.wan.proxy import CONNECTIONS_MAX, Proxy
-from photon.lab.wan.service import start_server
+from photon.lab.wan.service import connections_max, serve, start_server
 from photon.lab.wan.wire import CONTROL
 from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route
 from tests.unit.lab.wan.peers import within
 
 PAIRS = [("east", "west"), ("east", "north"), ("west", "north")]

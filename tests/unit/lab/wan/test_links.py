@@ -2,8 +2,8 @@
 
 import pytest
 
-from photon.lab.wan.api import DELAY_S_MAX, Direction, Fault, Route
-from photon.lab.wan.links import Change, DirectionNow, LinkTable
+from photon.lab.wan.links import DELAY_S_MAX, Change, Direction, DirectionNow, Fault, LinkTable
+from photon.supervision.routes import Route
 
 ROUTES = [
     Route("127.0.0.1:1", "east", "west", "127.0.0.1:2"),

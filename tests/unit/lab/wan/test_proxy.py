@@ -9,10 +9,10 @@ import time
 import pytest
 
 from photon.config.serving import CannotListen
-from photon.lab.wan.api import Fault, Route
-from photon.lab.wan.links import Change
+from photon.lab.wan.links import Change, Fault
 from photon.lab.wan.proxy import Proxy
 from photon.lab.wan.tunnel import HELD_MAX, IN_FLIGHT_MAX
+from photon.supervision.routes import Route
 from tests.unit.lab.wan.peers import Server, connected, echo, on_uvloop, proxied, silent, until, within
 
 ONE_READ = 1 << 20

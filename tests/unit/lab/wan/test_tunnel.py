@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Link
+from photon.lab.wan.links import Fault, Link
 from photon.lab.wan.tunnel import (
     HELD_MAX,
     IN_FLIGHT_MAX,

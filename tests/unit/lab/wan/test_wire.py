@@ -4,8 +4,7 @@ import pytest
 
 from photon.lab.wan import wan_pb2 as pb
 from photon.lab.wan import wire
-from photon.lab.wan.api import Fault
-from photon.lab.wan.links import Change, DirectionNow
+from photon.lab.wan.links import Change, DirectionNow, Fault
 
 
 def test_changes_go_over_the_wire_with_what_they_leave_out() -> None:

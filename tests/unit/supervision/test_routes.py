@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from photon.lab.wan.api import Route
-from photon.lab.wan.routes import ROUTES_MAX, RoutesError, host_and_port, read_routes, write_routes
+from photon.supervision.ports import host_and_port
+from photon.supervision.routes import ROUTES_MAX, Route, RoutesError, read_routes, write_routes
 
 GOOD: dict[str, Any] = {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "r2.west:7001"}
 
