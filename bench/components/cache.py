@@ -43,8 +43,8 @@ from photon.eventstore.file_map import MappedBlock, MapTotals
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
+from photon.lab.demo.feed import write
 from photon.lab.demo.generator import Disorder, Generator, Line
-from photon.lab.demo.write_logs import write
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
 

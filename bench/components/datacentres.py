@@ -30,9 +30,8 @@ from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.fleet.ledger import EMPTY, ledger_file
 from photon.fleet.processes import KINDS
-from photon.lab.demo.feed import Feed, Logs
+from photon.lab.demo.feed import Feed, Logs, write
 from photon.lab.demo.generator import Disorder, Generator, Line
-from photon.lab.demo.write_logs import write
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
 from photon.supervision.routes import routes_needed, routes_of, write_routes

@@ -21,8 +21,8 @@ from pathlib import Path
 from bench.workload import CONFIG
 from photon.config.runtime import shares
 from photon.lab.demo.check import check
+from photon.lab.demo.feed import Written, write
 from photon.lab.demo.generator import Disorder, Generator, Truth
-from photon.lab.demo.write_logs import Written, write
 
 
 @dataclass(frozen=True, slots=True)

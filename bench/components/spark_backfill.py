@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.components import join as join_bench
 from bench.workload import CONFIG
-from photon.lab.demo.write_logs import Written
+from photon.lab.demo.feed import Written
 from photon.supervision.ports import free_ports
 
 DEPLOYMENT = """\

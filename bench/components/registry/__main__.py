@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.components.registry.etcd import Cluster, EtcdMissing, Program, build
-from photon.lab.demo.latency import percentiles
+from photon.lab.latency import percentiles
 from photon.supervision.ports import free_ports
 from photon.supervision.routes import Route, write_routes
 

@@ -9,32 +9,35 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
-from photon.assembly.dispatcher_metrics import dispatcher_metrics
-from photon.assembly.joiner_place import listening_place
-from photon.assembly.services import LIST_S, agree, event_store, rule_of
+from photon.assembly.eventstore import event_store
+from photon.assembly.joiner import LIST_S, listening_place
+from photon.assembly.registry import agree, rule_of
 from photon.assembly.together import Nearby, Up, unheard
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role, identity
 from photon.config.serving import listen
 from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
-from photon.dispatcher.worker_names import AUTO, note_address, under_free_name
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.metrics import details_of, reads
+from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 from photon.idregistry.deployment_key import deployment_key
 
 if TYPE_CHECKING:
-    from photon.assembly.parts import DispatcherPlan
-    from photon.config.metrics.readings import ProcessMetrics
+    from photon.assembly.engines import DispatcherPlan
     from photon.dispatcher.engine import DispatcherEngine
     from photon.fleet.explain.service import Explainer
     from photon.idregistry.client import RegistryClient
@@ -103,7 +106,7 @@ async def serve_dispatcher(
 ) -> None:
     """Until ``stop``. ``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status
     is answered, and how others get there, if not as the file says; ``near``: what it finds in this process."""
-    from photon.assembly.parts import DispatcherPlan, open_dispatcher
+    from photon.assembly.engines import DispatcherPlan, open_dispatcher
     from photon.dispatcher.database import STATE_NAME
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
@@ -168,7 +171,7 @@ async def serve_dispatcher(
             _begin(settings, base, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
-                metrics = dispatcher_metrics(settings, plan, lives, lambda: own.name)
+                metrics = _metrics(settings, plan, lives, own)
                 explainer = _explainer(settings, base, plan, lives, own, registry)
                 await _serve(lives, metrics, explainer, place.listen, tls, stop, up)
 
@@ -326,3 +329,24 @@ async def _serve(
     finally:
         await server.stop()
     return None
+
+
+def _metrics(settings: Settings, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
+    """Of whichever engine is the present one when it is asked."""
+    clock = SystemClock()
+
+    def details() -> dict[str, Any]:
+        said = details_of(plan.join, lives.engine, clock)
+        if own.name:  # so that one address that leads to any of them is enough to find them all
+            living = living_workers(plan.state / STATE_NAME)
+            said["worker"] = own.name
+            said["workers"] = [{"worker": each.name, "address": each.address} for each in living]
+        return said
+
+    return ProcessMetrics(
+        [
+            reads(plan.join, lambda: lives.engine, clock, retry_limit=settings.limits.retry_store),
+            free_space({"state": plan.state, "output": plan.output}),
+        ],
+        details,
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
-from photon.assembly.services import agree, rule_of
+from photon.assembly.registry import agree, rule_of
 from photon.assembly.together import Up, unheard
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk

@@ -16,8 +16,7 @@ from photon.cli.registry.common import print_table
 
 if TYPE_CHECKING:
     from photon.lab.chaos.api import Step
-    from photon.lab.chaos.figures import Spread
-    from photon.lab.chaos.report import Report
+    from photon.lab.chaos.report import Report, Spread
     from photon.lab.chaos.scenario import Scenario
 
 MIB = 1 << 20

@@ -15,7 +15,8 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
-    from photon.local_join.join import JoinOptions, JoinResult
+    from photon.local_join.children import JoinOptions
+    from photon.local_join.join import JoinResult
     from photon.supervision.zygote import Zygote
 
 NAMED = 3
@@ -82,7 +83,7 @@ def join(
 
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
-    from photon.local_join.join import JoinOptions
+    from photon.local_join.children import JoinOptions
 
     log.configure(json=False, level=logging.WARNING)
     options = JoinOptions(

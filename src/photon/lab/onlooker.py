@@ -1,14 +1,18 @@
-"""A deployment seen from outside while something happens to it: its dispatchers, and who leads the registry."""
+"""A deployment seen from outside while something happens to it: dispatchers, who leads the registry, verifiers' alarms."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+from photon.assembly.verifier import pipeline_of
+from photon.config.disk import RealDisk
 from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.fleet.asking import Gatherer, Heard
 from photon.fleet.numbers import Numbers
 from photon.fleet.processes import Process, processes
+from photon.verifier.status import status_of
 
 SHARD = "1"
 """The group whose leader counts as the registry's."""
@@ -47,3 +51,13 @@ class Onlooker:
 def lag_bytes(heard: Heard) -> int:
     """Of all logs of a dispatcher."""
     return int(Numbers([heard]).max("photon_dispatcher_lag_bytes"))
+
+
+def alarms_in(settings: Settings, base: Path) -> list[str]:
+    """One line for each alarm that stands in any slot. ``base``: directory of the deployment file."""
+    found = []
+    for name in settings.datacentre:
+        for slot in status_of(RealDisk(), pipeline_of(settings, base, name)[1]).slots:
+            found += [f"verifier of {name}, slot {slot.slot}: {alarm.finding}: {alarm.what}" for alarm in slot.alarms]
+            found += [f"verifier of {name}, slot {slot.slot}: {slot.problem}"] if slot.problem else []
+    return found

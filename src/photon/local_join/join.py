@@ -4,78 +4,41 @@ The same components as the services run; between them are direct calls in place 
 lies in ``OUTPUT/.photon`` (see site.py), so that a kill at any instruction is repaired by running the command again.
 
 The child processes are started as soon as it is known that they are wanted; what works with them here, in
-``join_parts``, is imported while they start, or before, while the zygote that they are copies of gets ready.
+``parts``, is imported while they start, or before, while the zygote that they are copies of gets ready.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from photon.adapters.contract import Adapter
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import LINES, Adapter, Framing, LogFile
+from photon.adapters.inference import SAMPLE_RECORDS, Unclear, infer
 from photon.adapters.join_adapters import adapter_of, join_named
-from photon.assembly.id_rules import rule_hash
+from photon.adapters.logs.follower import Follower
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.config.stopping import Stopped
 from photon.fleet.ledger import ledger_file, read_ledger
-from photon.idregistry.api import Digester
 from photon.joiner.slot.identity import OutOfStep
-from photon.local_join.preview import check_readable, inferred_toml
-from photon.local_join.registry import RegistryPlan, start_replicas
+from photon.local_join.children import JoinOptions, children_of, refused, store_log
 from photon.local_join.site import Site
-from photon.local_join.sockets import socket_address
-from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
     from photon.local_join.status import Status
 
-
-@dataclass(frozen=True, slots=True)
-class JoinOptions:
-    """What the command was told."""
-
-    primary: Path
-    foreign: Path
-    output: Path
-    config: Path | None = None
-    """None: look at the logs and infer it."""
-    overrides: tuple[str, ...] = ()
-    join: str | None = None
-    once: bool = False
-    keep_pending: bool = False
-    replicas: int = 1
-    stages: Path | None = None
-    """The event store's process writes its stages beside this file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Children:
-    """The processes of a run beside its own."""
-
-    options: JoinOptions
-    join: str
-    digester: Digester
-    supervisor: Supervisor
-    store: str
-    """The event store's address."""
-    plan: RegistryPlan
-    replicas: dict[str, str]
-    """The registry's, name -> address; none: it is in this process."""
-
-
-class JoinFailed(PhotonError):
-    """A part of the pipeline failed; what was done until then is durable."""
+SAMPLE_BYTES = 16 << 20
+MANY = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +90,7 @@ async def run(
         before = read_ledger(site.state)["rejected"]
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
-        async with _children(options, config, settings, name, adapter, site, disk, zygote) as children:
+        async with children_of(options, config, settings, name, adapter, site, disk, zygote) as children:
             from photon.local_join.parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
@@ -141,7 +104,7 @@ async def run(
                 if bad := primary.bad_records:
                     say(
                         f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
-                        f"(the first are named in {_store_log(site)})"
+                        f"(the first are named in {store_log(site)})"
                     )
                 verified = parts.verifier.total
         ledger = read_ledger(site.state)
@@ -151,15 +114,6 @@ async def run(
         return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
     finally:
         lock.release()
-
-
-def refused(site: Site, other: OutOfStep) -> UsageError:
-    """State and output are not of one age, said to who runs a join: one line."""
-    return UsageError(
-        f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output beside it back, both of "
-        "one moment; where there is none, name another --output: everything is joined again there, and the records "
-        f"in {site.output} must not be counted beside it"
-    )
 
 
 def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:
@@ -180,41 +134,59 @@ def _inferred(options: JoinOptions, site: Site, disk: Disk, say: Callable[[str],
     return path
 
 
-@contextlib.asynccontextmanager
-async def _children(
-    options: JoinOptions,
-    config: Path,
-    settings: Settings,
-    name: str,
-    adapter: Adapter,
-    site: Site,
-    disk: Disk,
-    zygote: Zygote | None,
-) -> AsyncIterator[Children]:
-    """Begins to start the child processes, and ends them."""
-    digester = Digester(site.key(disk), name)
-    async with contextlib.AsyncExitStack() as stack:
-        address = stack.enter_context(socket_address(site.state, "eventstore"))
-        supervisor = Supervisor(zygote=zygote)
-        stack.push_async_callback(supervisor.stop)
-        await supervisor.start([_store_service(options, config, name, site, address)])
-        plan = RegistryPlan(options.replicas, {name: rule_hash(adapter, digester)})
-        replicas = await start_replicas(site, settings, plan, supervisor, disk)
-        yield Children(options, name, digester, supervisor, address, plan, replicas)
+def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
+    """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
+    guess = infer(_named(primary), _named(foreign))
+    if isinstance(guess, Unclear):
+        error = UsageError(f"{guess.problem}; {guess.todo}")
+        error.example = guess.example
+        raise error
+    return guess.toml, guess.explanation
 
 
-def _store_log(site: Site) -> Path:
-    return site.state / "logs" / "eventstore.log"
+def _named(directory: Path) -> dict[str, list[bytes]]:
+    return {file.path: records for file, records in _sample(directory).items()}
 
 
-def _store_service(options: JoinOptions, config: Path, name: str, site: Site, address: str) -> Service:
-    """The event store reads primary logs in a process of its own: it has a core to itself that way."""
-    arguments = ["eventstore", "serve", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
-    arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
-    arguments += ["--address", address, *(["--once"] if options.once else [])]
-    arguments += ["--may-be-empty"] if options.keep_pending else []
-    if options.stages is not None:
-        arguments += ["--stages", str(options.stages.absolute().with_suffix(".eventstore.json"))]
-    for override in options.overrides:
-        arguments += ["--set", override]
-    return Service("event store", tuple(arguments), _store_log(site), address)
+def check_readable(adapter: Adapter, primary: Path, foreign: Path) -> None:
+    """Refuses a configuration under which not one of the first records of a side can be read.
+
+    A few malformed records are the logs' affair and are rejected one by one; when all of MANY are, it is the
+    configuration that is wrong, and verdicts would be final. Raises UsageError.
+    """
+    sides = (
+        ("primary", primary, adapter.primary_has_header, adapter.primary_framing),
+        ("foreign", foreign, adapter.foreign_has_header, adapter.foreign_framing),
+    )
+    for side, directory, has_header, framing in sides:
+        sample = _sample(directory, has_header=has_header, framing=framing)
+        faults = [_fault(adapter, side, record, file) for file, each in sample.items() for record in each]
+        if len(faults) >= MANY and all(faults):
+            raise UsageError(
+                f"not one of the first {len(faults)} {side} records can be read with this configuration; "
+                f"the first of {directory / next(iter(sample)).path}: {faults[0]}; photon adapter test shows them"
+            )
+
+
+def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
+    """Why a record cannot be read; empty when it can."""
+    ask = adapter.primary_key if side == "primary" else adapter.foreign_header
+    (answer,) = Guard(adapter).each([record], lambda given: ask(given, file))
+    return (answer.reason or "bad record") if isinstance(answer, Fault) else ""
+
+
+def _sample(directory: Path, *, has_header: bool = False, framing: Framing = LINES) -> dict[LogFile, list[bytes]]:
+    """The first records of each of the first logs."""
+    follower = Follower(directory, has_header=has_header, framing=framing)
+    try:
+        follower.scan()
+        blocks = follower.poll(SAMPLE_BYTES, final=True)
+    finally:
+        follower.close()
+    sample: dict[LogFile, list[bytes]] = {}
+    each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
+    for block in blocks:
+        records = sample.setdefault(block.file, [])
+        if len(records) < each:
+            records += [line.removesuffix(b"\r") for line in block.data.split(b"\n", each)[:-1][:each]]
+    return sample

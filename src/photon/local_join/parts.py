@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from photon.adapters.contract import Adapter
-from photon.assembly.parts import DispatcherPlan, joiner_engine, open_dispatcher
+from photon.assembly.engines import DispatcherPlan, joiner_engine, open_dispatcher
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
@@ -28,8 +28,7 @@ from photon.idregistry.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.slot import Ages
-from photon.local_join.join import Children, JoinFailed, refused
-from photon.local_join.registry import open_registry
+from photon.local_join.children import Children, JoinFailed, open_registry, refused
 from photon.local_join.site import DATACENTRE, SLOT, Site
 from photon.local_join.status import VERDICTS, Status
 from photon.supervision.supervisor import Supervisor

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from photon.assembly.services import rule_of
+from photon.assembly.registry import rule_of
 from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError

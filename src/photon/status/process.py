@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,22 @@ from photon.fleet.asking import Asker, Heard
 from photon.fleet.explain.inquiry import Asking, explain
 from photon.fleet.numbers import merged
 from photon.fleet.processes import asked_of
-from photon.status.assets import read_assets
 from photon.status.explained import ASK_S, PATH, Explained
 from photon.status.http import Answer, HttpServer, plain
 from photon.status.view import View
 
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+"""Of the files that are served; others in the directory are not."""
+INDEX = "index.html"
 PERIOD_S = 2.0
 """From the beginning of one gathering to that of the next."""
 LEAST_S = 0.5
@@ -40,6 +52,19 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 
 log = get_logger(__name__)
+
+
+def read_assets() -> Mapping[str, Answer]:
+    """Path -> answer: the page at ``/``, its other files below ``/page/``."""
+    headers = (("Content-Security-Policy", CONTENT_POLICY),)
+    found = {}
+    for file in files("photon.status").joinpath("page").iterdir():
+        name, dot, ending = file.name.rpartition(".")
+        media_type = MEDIA_TYPES.get(dot + ending)
+        if name and media_type is not None:
+            path = "/" if file.name == INDEX else f"/page/{file.name}"
+            found[path] = Answer(file.read_bytes(), media_type, headers=headers)
+    return found
 
 
 class StatusService:

@@ -34,7 +34,7 @@ COMMON = (
     "photon.config.loader",
     "photon.config.log",
     "photon.config.runtime",
-    "photon.assembly.services",
+    "photon.assembly.registry",
     "grpc.experimental",  # which grpc itself imports at its first call
 )
 REGISTRY = (
@@ -50,9 +50,8 @@ ALL = (
     *STORE,
     "photon.cli.verifier",
     "photon.dispatcher.process",
-    "photon.assembly.dispatcher",
-    "photon.assembly.parts",
-    "photon.assembly.verifier",
+    "photon.assembly.engines",
+    "photon.assembly.pipeline",
     "photon.joiner.process",
 )
 """Modules that services of each kind import."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 
-from photon.assembly import services
+from photon.assembly import registry as assembly
 from photon.config.errors import UsageError
 from photon.idregistry.outcomes import Description
 from photon.idregistry.sharding import single_range
@@ -33,11 +33,11 @@ class Told:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "DESCRIBE_S", 0.001)
+    monkeypatch.setattr(assembly, "DESCRIBE_S", 0.001)
 
 
 async def agree(registry: Told, stop: asyncio.Event | None = None) -> bool:
-    return await services.agree(registry, "clicks", RULE, stop or asyncio.Event())  # type: ignore[arg-type]
+    return await assembly.agree(registry, "clicks", RULE, stop or asyncio.Event())  # type: ignore[arg-type]
 
 
 async def test_other_joins_are_no_concern_of_it() -> None:
@@ -66,7 +66,7 @@ async def test_it_ends_when_it_is_told_to(rules: dict[str, bytes] | None) -> Non
 
 
 def test_rules_are_given_by_join() -> None:
-    assert services._given("clicks=00ff") == ("clicks", b"\x00\xff")
+    assert assembly._given("clicks=00ff") == ("clicks", b"\x00\xff")
     for wrong in ("00ff", "=00ff", "clicks=", "clicks=0", "clicks=zz"):
         with pytest.raises(UsageError, match="--id-rule"):
-            services._given(wrong)
+            assembly._given(wrong)

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from photon.assembly.together import Serve, Up, serve_stages
+from photon.assembly.pipeline import serve_stages
+from photon.assembly.together import Serve, Up
 
 
 class Story:

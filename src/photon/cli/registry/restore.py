@@ -119,7 +119,7 @@ def _restore(
 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
     """Raises UsageError when the replicas would refuse to serve what they were given."""
-    from photon.assembly.services import rules_of
+    from photon.assembly.registry import rules_of
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
     from photon.idregistry import commands as c

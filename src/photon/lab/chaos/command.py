@@ -20,17 +20,15 @@ from photon.config.loader import load as load_settings
 from photon.config.settings import Settings
 from photon.lab.chaos import disks, site
 from photon.lab.chaos.api import INSTANT, ChaosFailed, Do, Step, Target, WrongScenario
-from photon.lab.chaos.around import Containers, ContainersWatch, Processes
 from photon.lab.chaos.containers import ContainersTarget
-from photon.lab.chaos.faults import Faults
-from photon.lab.chaos.healing import heal
+from photon.lab.chaos.faults import Faults, heal
 from photon.lab.chaos.processes import ProcessesTarget, libfaketime
 from photon.lab.chaos.report import Report
 from photon.lab.chaos.run import REPORT_NAME, Options, Run, plan
 from photon.lab.chaos.scenario import Scenario, by_hand, load
 from photon.lab.chaos.site import Site, Wanted
 from photon.lab.chaos.topology import Topology, topology_of
-from photon.lab.chaos.watch import Watch, Watching
+from photon.lab.chaos.watch import Containers, ContainersWatch, Processes, Watch, Watching
 from photon.lab.demo.deployment import DemoDeployment, Shape
 from photon.supervision.run_directory import run_directory
 

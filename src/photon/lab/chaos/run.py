@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Protocol
 
 from photon.config.errors import PhotonError
-from photon.lab.chaos import resources, verify
+from photon.lab.chaos import verify
 from photon.lab.chaos.api import ChaosFailed, Do, Step, Target
 from photon.lab.chaos.faults import Faults
-from photon.lab.chaos.figures import back, latency
-from photon.lab.chaos.follow import Follower
 from photon.lab.chaos.history import History
 from photon.lab.chaos.plan import random_plan
-from photon.lab.chaos.report import Report
+from photon.lab.chaos.report import Report, back, latency, uses
 from photon.lab.chaos.scenario import Scenario
 from photon.lab.chaos.topology import Topology
 from photon.lab.chaos.traffic import Traffic
 from photon.lab.chaos.watch import Watching
 from photon.lab.demo.deployment import Place
 from photon.lab.demo.generator import Disorder, Generator
+from photon.lab.latency import Follower
 
 SETTLE_S = 300.0
 """After the last line and the heal: until each event must have its verdict."""
@@ -293,5 +292,5 @@ class Run:
             back(name, left, came, watch.seen[name], near) for name, left, came in self._returns if name in watch.seen
         ]
         report.wasted = sum(ledger["wasted"] for ledger in watch.ledgers().values())
-        report.uses = resources.uses(watch.lives)
+        report.uses = uses(watch.lives)
         report.load_after = os.getloadavg()[0]

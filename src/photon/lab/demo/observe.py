@@ -12,7 +12,7 @@ from photon.fleet.numbers import counts_of
 from photon.lab.demo.check import records
 from photon.lab.demo.deployment import DemoDeployment, Place
 from photon.lab.demo.feed import Feed
-from photon.lab.demo.latency import Latencies
+from photon.lab.latency import Latencies
 from photon.lab.onlooker import SHARD, Onlooker, lag_bytes
 
 ASK_S = 0.5

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.errors import PhotonError
-from photon.lab.demo.alarms import alarms_in
 from photon.lab.demo.check import check, ledger_problems
 from photon.lab.demo.deployment import DATACENTRES, REPLICAS, DemoDeployment, Shape
 from photon.lab.demo.feed import Feed
 from photon.lab.demo.generator import Disorder, Generator
-from photon.lab.demo.latency import percentiles
 from photon.lab.demo.observe import Observation, Observer
-from photon.lab.demo.phases import Phase, Phases
+from photon.lab.latency import percentiles
+from photon.lab.onlooker import alarms_in
 from photon.supervision.supervisor import Supervisor
 from photon.supervision.zygote import Zygote
 
+Ledgers = Mapping[str, Mapping[str, int]]
+"""Datacentre -> its totals."""
 READY_S = 60.0
 SETTLE_S = 120.0
 """After the last line: until each click must have its verdict."""
@@ -29,6 +30,54 @@ KILL_AT, RETURN_AT = 0.35, 0.5
 OBSERVE_S = 0.25
 BACK_BYTES = 64 << 10
 """A datacentre is at the head of its logs again with less than this unread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Verdicts made in one stretch of the demo."""
+
+    name: str
+    seconds: float
+    made: Mapping[str, int]
+    """Datacentre -> clicks joined or called unmatched by it."""
+    wasted: int
+    """Joins that another datacentre had made meanwhile."""
+
+    @property
+    def total(self) -> int:
+        """Verdicts made by all."""
+        return sum(self.made.values())
+
+    def share(self, datacentre: str) -> float:
+        """Of all verdicts made, from 0 to 1."""
+        return self.made[datacentre] / self.total if self.total else 0.0
+
+    @property
+    def wasted_share(self) -> float:
+        """Of all verdicts made: how many more joins were done for nothing."""
+        return self.wasted / self.total if self.total else 0.0
+
+
+class Phases:
+    """Cuts the totals of ledgers into phases."""
+
+    def __init__(self, begun: Ledgers, at_s: float) -> None:
+        self._before = begun
+        self._at_s = at_s
+        self.done: list[Phase] = []
+
+    def end(self, name: str, now: Ledgers, at_s: float) -> None:
+        """The phase that began with the last one's end is over."""
+        before = self._before
+        made = {dc: _made(ledger) - _made(before[dc]) for dc, ledger in now.items()}
+        # What a killed dispatcher had counted and not committed is missing afterwards.
+        wasted = sum(max(0, ledger["wasted"] - before[dc]["wasted"]) for dc, ledger in now.items())
+        self.done.append(Phase(name, at_s - self._at_s, made, wasted))
+        self._before, self._at_s = now, at_s
+
+
+def _made(ledger: Mapping[str, int]) -> int:
+    return ledger["joined"] + ledger["unmatched"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import pytest
 
 from photon.config.loader import convert
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
-from photon.lab.chaos.around import Containers
 from photon.lab.chaos.containers import ContainersTarget, Done, run_command
+from photon.lab.chaos.watch import Containers
 from photon.lab.wan.links import Change, DirectionNow, Fault
 
 FILE = Path(__file__).parents[4] / "deploy" / "compose" / "photon.toml"

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from photon.lab.chaos.api import ChaosFailed
-from photon.lab.chaos.figures import Back, Seen, Spread, back, latency, spread
-from photon.lab.chaos.follow import Verdict
 from photon.lab.chaos.history import History, read
-from photon.lab.chaos.resources import Sample, read_process, uses
+from photon.lab.chaos.report import Back, Sample, Seen, Spread, back, latency, read_process, spread, uses
+from photon.lab.latency import Verdict
 
 MS = 1_000_000
 MIB = 1 << 20

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from photon.lab.chaos.api import ProcessNow
-from photon.lab.chaos.healing import heal
+from photon.lab.chaos.faults import heal
 from photon.lab.wan.links import Change, Fault
 from tests.unit.lab.chaos.fakes import FakeTarget
 from tests.unit.lab.chaos.places import TOPOLOGY

@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 from photon.lab.chaos.api import ChaosFailed
-from photon.lab.chaos.follow import Follower, Verdict
 from photon.lab.chaos.traffic import AHEAD_S, InOrder, Traffic
 from photon.lab.demo.feed import Logs
 from photon.lab.demo.generator import Disorder, Generator
+from photon.lab.latency import Follower, Verdict
 
 SECONDS = 100.0
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import orjson
 
-from photon.lab.demo.latency import Latencies, percentiles
+from photon.lab.latency import Latencies, percentiles
 
 
 def _line(click: str, at: str) -> bytes:

@@ -1,4 +1,4 @@
-from photon.lab.demo.phases import Phases
+from photon.lab.demo.run import Phases
 
 
 def _ledgers(east: int, west: int, wasted: int) -> dict[str, dict[str, int]]:

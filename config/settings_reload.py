@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 
 
-class SettingsAgain:
+class SettingsReload:
     """Looks at the file whenever it is asked, and reads it only when it is another one than before."""
 
     def __init__(self, file: Path, load: Callable[[], Settings], report: Callable[[str], None]) -> None:
@@ -38,27 +38,6 @@ class SettingsAgain:
             return None
         self._said = ""
         return settings
-
-
-def cache_nodes(
-    settings: Settings, datacentre: str, again: SettingsAgain | None = None
-) -> Callable[[], Mapping[str, str]]:
-    """Says which cache nodes a pipeline has now: name -> host:port."""
-    known = _addresses(settings, datacentre)
-
-    def now() -> Mapping[str, str]:
-        nonlocal known
-        changed = None if again is None else again.changed()
-        if changed is not None:
-            known = _addresses(changed, datacentre)
-        return known
-
-    return now
-
-
-def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
-    pipeline = settings.datacentre.get(datacentre)
-    return {} if pipeline is None else {name: node.address for name, node in pipeline.caches.items()}
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:

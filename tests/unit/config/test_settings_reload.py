@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from photon.assembly.eventstore import cache_nodes
 from photon.config.loader import load
-from photon.config.settings_again import SettingsAgain, cache_nodes
+from photon.config.settings_reload import SettingsReload
 from tests.unit.supervision.deployments import write_deployment
 
 CACHE = '\n[datacentre.east.caches.{0}]\naddress = "127.0.0.1:{1}"\n'
@@ -21,7 +22,7 @@ def test_nodes_are_those_of_the_file_as_it_is_now(tmp_path: Path) -> None:
         loads += 1
         return load(file, environment={})
 
-    again = SettingsAgain(file, read, said.append)  # type: ignore[arg-type]
+    again = SettingsReload(file, read, said.append)  # type: ignore[arg-type]
     now = cache_nodes(load(file, environment={}), "east", again)
     assert now() == {}
     good = file.read_text()
