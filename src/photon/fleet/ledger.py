@@ -88,8 +88,8 @@ def _here(state: Path, name: str) -> Account | None:
 
 async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, Account]:
     from photon.fleet.access import tls_of
-    from photon.fleet.asking import ask_dispatchers
     from photon.fleet.numbers import counts_of
+    from photon.fleet.polling import ask_dispatchers
 
     async def ask(name: str) -> Account:
         heard = await ask_dispatchers(settings, base, name, tls_of(settings, base, OPERATOR), ASK_S)

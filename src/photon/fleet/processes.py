@@ -142,7 +142,7 @@ COMMON = ("registry", "wan")
 
 
 def processes(settings: Settings) -> list[Process]:
-    """All of them. Joiners and dispatchers may run that the file does not name: see ``asking``."""
+    """All of them. Joiners and dispatchers may run that the file does not name: see ``polling``."""
     return [each for kind in KINDS.values() for each in kind.listed(settings)]
 
 

@@ -1,4 +1,4 @@
-"""A deployment seen from outside while something happens to it: dispatchers, who leads the registry, verifiers' alarms."""
+"""A deployment seen from outside while something happens to it: dispatchers, the leader, the verifiers' alarms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from photon.assembly.verifier import pipeline_of
 from photon.config.disk import RealDisk
 from photon.config.settings import Settings
 from photon.config.tls import Tls
-from photon.fleet.asking import Gatherer, Heard
 from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Gatherer, Heard
 from photon.fleet.processes import Process, processes
 from photon.verifier.status import status_of
 

@@ -14,7 +14,7 @@ from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.process import Places
 from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
 from photon.fleet.access import pipeline_named, tls_of
-from photon.fleet.workers import dispatcher_serves
+from photon.fleet.polling import dispatcher_serves
 from photon.idregistry.api import Digester
 from photon.idregistry.deployment_key import key_path, read_key
 

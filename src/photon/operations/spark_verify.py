@@ -28,7 +28,8 @@ from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session
 from photon.spark.sources import RegistrySource, pipeline_sources
 from photon.spark.verify.figures import LedgerLine
-from photon.spark.verify.run import VerifyOutcome, VerifyTask, run
+from photon.spark.verify.reading import VerifyTask
+from photon.spark.verify.run import VerifyOutcome, run
 from photon.spark.verify.verdict import fingerprint
 
 HOUR_NS = 3_600_000_000_000

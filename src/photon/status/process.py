@@ -20,9 +20,9 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
 from photon.fleet.access import logged, pipeline_named, tls_of
-from photon.fleet.asking import Asker, Heard
 from photon.fleet.explain.inquiry import Asking, explain
 from photon.fleet.numbers import merged
+from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import asked_of
 from photon.status.explained import ASK_S, PATH, Explained
 from photon.status.http import Answer, HttpServer, plain

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from photon.fleet.asking import Heard
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
+from photon.fleet.polling import Heard
 from photon.local_join.status import VERDICTS
 from photon.status.history import History, Point
 from photon.status.shards import alarms_of, copies_of, registry_of, slots_of

@@ -112,11 +112,6 @@ class _Running:
         return self.alive() or (self.spawn is not None and not self.spawn.done())
 
 
-async def healthy(address: str, name: str, timeout: float, to: Towards | None = None) -> bool:
-    """Asks a process's gRPC health service once. ``to`` None: plain text."""
-    return await ask_health(address, name, timeout, to) is Health.SERVING
-
-
 def _by(code: int) -> str:
     return f"ended by signal {-code} ({signal.strsignal(-code) or 'unknown'})"
 
@@ -378,8 +373,8 @@ class Supervisor:
         process = running.process
         if process is None or process.returncode is not None or running.told:
             return False
-        answers = await healthy(service.address, service.health, CHECK_TIMEOUT_S, service.to)
-        return answers and listens(process.pid, service.address)
+        health = await ask_health(service.address, service.health, CHECK_TIMEOUT_S, service.to)
+        return health is Health.SERVING and listens(process.pid, service.address)
 
     async def _watch(self, watching: Watching) -> None:
         while True:

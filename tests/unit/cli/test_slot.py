@@ -14,7 +14,7 @@ from photon.cli.main import main
 from photon.idregistry.witness import KnownSlot, WitnessLog
 from photon.operations.slots import operating, sealing
 from photon.operations.slots.id_list import Listed
-from photon.operations.slots.known import OnDisk, SlotRow
+from photon.operations.slots.inventory import OnDisk, SlotRow
 from photon.operations.slots.operating import Checked
 from photon.operations.slots.retiring import Report, RetiringRefused, ShardCount
 
@@ -134,7 +134,7 @@ def test_a_list_says_where_each_slot_stands(file: Path, deployment: Deployment) 
 def test_a_slot_is_shown_with_what_it_owns(
     file: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("photon.operations.slots.known.witness_rows", lambda disk, row: [])
+    monkeypatch.setattr("photon.operations.slots.inventory.witness_rows", lambda disk, row: [])
     done = photon("slot", "show", "east-1", "--config", file)
     assert done.exit_code == 0
     assert "slot east-1 of datacentre east: orphaned" in done.output

@@ -11,7 +11,7 @@ import orjson
 from photon.config.clock import SystemClock
 from photon.status.process import PERIOD_S, StatusService
 from photon.supervision.ports import free_ports
-from tests.unit.fleet.test_asking import settings_of
+from tests.unit.fleet.test_polling import settings_of
 
 
 class _Still(SystemClock):

@@ -12,7 +12,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import deployment, formatted, loaded, moment, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.operations.slots.known import OnDisk, SlotRow, WitnessRow
+    from photon.operations.slots.inventory import OnDisk, SlotRow, WitnessRow
     from photon.operations.slots.retiring import ShardCount
 
 WAIT_S = 30.0
@@ -59,7 +59,7 @@ def show(name: str, config: Path, overrides: tuple[str, ...], output_format: str
     """
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.operations.slots.known import witness_rows
+    from photon.operations.slots.inventory import witness_rows
     from photon.operations.slots.operating import Here, all_slots, owned_by
 
     here = Here(loaded(config, overrides), config.parent)

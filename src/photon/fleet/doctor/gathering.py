@@ -36,7 +36,6 @@ from photon.dispatcher.database import BUSY_S, STATE_NAME, check_marks
 from photon.fleet import hbase
 from photon.fleet import processes as fleet
 from photon.fleet.access import tls_of
-from photon.fleet.asking import Asker, Heard
 from photon.fleet.doctor.facts import (
     Boundary,
     Directory,
@@ -51,6 +50,7 @@ from photon.fleet.doctor.facts import (
     State,
 )
 from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import identities, listening
 from photon.idregistry.deployment_key import key_path, read_key
 from photon.idregistry.operations.client import OperatorClient

@@ -11,12 +11,11 @@ from pathlib import Path
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings
-from photon.config.tls import OPERATOR, towards
+from photon.config.tls import OPERATOR
 from photon.fleet.access import registry_client, tls_of
-from photon.fleet.processes import KINDS
-from photon.fleet.workers import dispatcher_serves
+from photon.fleet.polling import dispatcher_serves, healthy
+from photon.fleet.processes import of_datacentre
 from photon.idregistry.api import I64, U8, U64, Digester
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.deployment_key import deployment_key
@@ -25,9 +24,9 @@ from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.whereabouts import reached_at
-from photon.operations.slots import resolving, sealing
+from photon.operations.slots import event_ids, sealing
 from photon.operations.slots.id_list import IdList, Listed, listed
-from photon.operations.slots.known import SlotRow, has_slot, rows_of, state_of
+from photon.operations.slots.inventory import SlotRow, has_slot, rows_of, state_of
 from photon.operations.slots.retiring import (
     Asking,
     NotAnswered,
@@ -38,7 +37,6 @@ from photon.operations.slots.retiring import (
     Tell,
     count,
 )
-from photon.supervision.supervisor import healthy
 
 ASK_S = 10.0
 HEALTH_S = 2.0
@@ -154,8 +152,8 @@ async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient
     joiner = None if pipeline is None else pipeline.joiners.get(slot.name)
     address = reached_at(slot.address) if joiner is None else joiner.address
     if address:
-        to = towards(tls_of(here.settings, here.base, OPERATOR), identity(Role.JOINER, slot.datacentre))
-        lives = await healthy(address, KINDS["joiner"].health, HEALTH_S, to)
+        process = of_datacentre("joiner", slot.datacentre, slot.name, address)
+        lives = await healthy(process, tls_of(here.settings, here.base, OPERATOR), HEALTH_S)
         if lives and not await _opened_another(client, slot, address):
             raise RetiringRefused(f"slot {slot.name} is alive: its joiner answers at {address}; stop it first")
     await asyncio.sleep(watch_s)
@@ -280,13 +278,13 @@ async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> R
 
 
 @contextmanager
-def _resolver(here: Here, slot: KnownSlot) -> Iterator[resolving.Resolver | None]:
+def _resolver(here: Here, slot: KnownSlot) -> Iterator[event_ids.Resolver | None]:
     """None: the deployment file does not say of which join the slot's ids are."""
     pipeline, digester = here.pipeline(slot.datacentre), _digester(here, slot)
     if pipeline is None or digester is None:
         yield None
         return
-    with resolving.opened(here.settings, here.base, pipeline.join, digester) as resolver:
+    with event_ids.opened(here.settings, here.base, pipeline.join, digester) as resolver:
         yield resolver
 
 

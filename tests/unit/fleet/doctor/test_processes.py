@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from photon.fleet.asking import Heard
 from photon.fleet.doctor.gathering import process_of
+from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 
 TARGET = Process("east", "joiner", "east-1", "127.0.0.1:7101")

@@ -21,12 +21,13 @@ import orjson
 
 from photon.config.metrics import metrics_pb2 as pb
 from photon.config.metrics.service import METRICS_SERVICE
+from photon.config.rpc import serves
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.worker_names import living_workers
 from photon.fleet.access import registry_client
-from photon.fleet.processes import COMMON, Process, asked_of, of_datacentre
+from photon.fleet.processes import COMMON, KINDS, Process, asked_of, of_datacentre
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
@@ -236,6 +237,18 @@ def dispatchers_of(settings: Settings, base: Path, datacentre: str) -> list[Proc
     found = Discovered("dispatcher", datacentre, pipeline.dispatcher_addresses())
     found.heard_workers((), _workers_at(base / pipeline.state / STATE_NAME))
     return [*named, *found.candidates()]
+
+
+async def healthy(process: Process, tls: Tls | None, timeout: float) -> bool:
+    """Whether its gRPC health service says so within ``timeout`` seconds."""
+    async with open_channel(process.address or "", to=towards(tls, process.identity)) as channel:
+        return await serves(channel, KINDS[process.kind].health, timeout) is True
+
+
+async def dispatcher_serves(settings: Settings, base: Path, datacentre: str, tls: Tls | None, timeout: float) -> bool:
+    """Whether any dispatcher of the datacentre that is known here is healthy."""
+    known = dispatchers_of(settings, base, datacentre)
+    return any(await asyncio.gather(*(healthy(each, tls, timeout) for each in known)))
 
 
 async def ask_dispatchers(

@@ -10,9 +10,9 @@ from photon.config.loader import load
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
-from photon.fleet.asking import Asker
 from photon.fleet.doctor.gathering import processes
 from photon.fleet.numbers import counts_of
+from photon.fleet.polling import Asker
 from photon.lab.onlooker import Onlooker, lag_bytes
 from photon.supervision.ports import free_ports
 

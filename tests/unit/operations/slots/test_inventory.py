@@ -14,7 +14,7 @@ from photon.config.settings import JoinerSlot, Pipeline, Settings
 from photon.idregistry.witness import KnownSlot, WitnessLog
 from photon.joiner.slot.lock import SlotLock
 from photon.operations.slots import sealing
-from photon.operations.slots.known import has_slot, rows_of, witness_rows
+from photon.operations.slots.inventory import has_slot, rows_of, witness_rows
 
 DISK = RealDisk()
 LINES = b'{"a":1}\n{"b":2}\n'
