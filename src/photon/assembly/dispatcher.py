@@ -178,8 +178,6 @@ async def serve_dispatcher(
 
 @dataclass(slots=True)
 class _Own:
-    """The name that a worker has now."""
-
     name: str = ""
 
 
@@ -269,11 +267,9 @@ class Lives:
 
     @property
     def engine(self) -> DispatcherEngine:
-        """The present one."""
         return self._engine
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``."""
         from photon.dispatcher.errors import WorkerFenced
         from photon.dispatcher.process import serve
 

@@ -48,7 +48,6 @@ log = get_logger(__name__)
 
 
 def joiner_limits(settings: Settings) -> JoinerLimits:
-    """A joiner's bounds."""
     limits, output = settings.limits, settings.output
     return JoinerLimits(
         bounds=Bounds(ids=limits.registrations_in_flight, redo_bytes=limits.redo_log),

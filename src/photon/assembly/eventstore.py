@@ -47,7 +47,6 @@ class StorePlace:
 
 
 def store_place(settings: Settings, base: Path, datacentre: str | None) -> StorePlace:
-    """Of a pipeline of the deployment file."""
     name, pipeline = pipeline_named(settings, datacentre)
     state = base / pipeline.state / "eventstore"
     tls = logged(tls_of(settings, base, identity(Role.EVENTSTORE, name)))
@@ -116,7 +115,6 @@ def eventstore_config(
     watch: Watch = Watch.AUTO,
     hbase: HBaseTable | None = None,
 ) -> EventStoreConfig:
-    """What the event store of a join is told."""
     from photon.eventstore.engine import EventStoreConfig
     from photon.eventstore.file_map import MapKind
 
@@ -180,7 +178,6 @@ def event_store(
 async def serve_cache(
     settings: Settings, base: Path, datacentre: str | None, node: str | None, stop: asyncio.Event
 ) -> None:
-    """One cache node of a pipeline."""
     from photon.eventstore.cache_nodes.process import serve
 
     name, pipeline = pipeline_named(settings, datacentre)

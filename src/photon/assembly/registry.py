@@ -71,7 +71,6 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
 async def serve_replica(
     settings: Settings, base: Path, name: str, id_rules: Sequence[str], stop: asyncio.Event
 ) -> None:
-    """One registry replica."""
     from photon.idregistry.process import ReplicaSettings, serve_registry
 
     replicas = settings.registry.replicas

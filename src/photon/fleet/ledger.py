@@ -113,7 +113,6 @@ class Together:
 
 
 def together(found: Sequence[Account]) -> Together:
-    """Added up."""
     wholes = [each.whole for each in found if each.whole is not None]
     hours = sorted({hour for whole in wholes for hour in whole.hours})
     by_hour = {hour: made(whole.hours[hour] for whole in wholes if hour in whole.hours) for hour in hours}
@@ -121,7 +120,6 @@ def together(found: Sequence[Account]) -> Together:
 
 
 def named(counts: Mapping[Verdict, int]) -> dict[str, int]:
-    """By the names of the ledger's columns."""
     return {verdict.name.lower(): count for verdict, count in counts.items()}
 
 

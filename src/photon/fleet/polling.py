@@ -75,11 +75,9 @@ class Gatherer:
         return list(await asyncio.gather(*map(self.ask, wanted)))
 
     async def close(self) -> None:
-        """Of all channels."""
         await self.gather(())
 
     async def ask(self, process: Process) -> Heard:
-        """One of them."""
         channel = self._channels.get(process)
         if channel is None:
             to = towards(self._tls, process.identity)
@@ -118,7 +116,6 @@ class Discovered:
             self._hear({name: address for name, address in found.items() if address not in self._named})
 
     def candidates(self) -> Sequence[Process]:
-        """Those to ask."""
         return list(self._processes.values())
 
     def shows(self, name: str, *, up: bool, now_s: float) -> bool:
@@ -148,8 +145,6 @@ def once(heard: Iterable[Heard]) -> list[Heard]:
 
 
 class _Finder:
-    """Of one datacentre. On one event loop."""
-
     def __init__(self, settings: Settings, datacentre: str, tls: Tls | None, base: Path | None) -> None:
         pipeline = settings.datacentre[datacentre]
         self._named = asked_of(settings, datacentre)
@@ -208,11 +203,9 @@ class Asker:
         return list(shown.values())
 
     async def ask(self, process: Process) -> Heard:
-        """One of them again."""
         return await self._gatherer.ask(process)
 
     async def close(self) -> None:
-        """Of all channels."""
         await self._gatherer.close()
         for finder in self._finders:
             await finder.close()

@@ -17,8 +17,6 @@ from photon.config.tls import OPERATOR, WAN
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of a deployment."""
-
     datacentre: str
     """It is lost with; empty: with none."""
     kind: str
@@ -36,12 +34,10 @@ class Process:
 
     @property
     def title(self) -> str:
-        """As those who ask it name it."""
         return f"{self.kind} {self.name}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its samples get."""
         return {"datacentre": self.datacentre, "service": self.kind, "process": self.name}
 
 

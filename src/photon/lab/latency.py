@@ -60,7 +60,6 @@ class Latencies:
         self.all_ms: list[float] = []
 
     def follow(self) -> None:
-        """Takes up what was written since."""
         for line in (line for directory in self._outputs for lines in self._new.of(directory) for line in lines):
             record = orjson.loads(line)
             joined_ns = datetime.fromisoformat(record["joined_at"]).timestamp() * 1e9
@@ -116,11 +115,9 @@ class Follower:
 
     @property
     def events(self) -> int:
-        """How many have a line."""
         return len(self._seen)
 
     def follow(self) -> None:
-        """Takes up what was written since."""
         for datacentre, output in self._outputs.items():
             for kind in self.lines[datacentre]:
                 for lines in self._new.of(output / kind):

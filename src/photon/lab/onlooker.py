@@ -44,12 +44,10 @@ class Onlooker:
         return None
 
     async def close(self) -> None:
-        """Ends the connections."""
         await self._gatherer.close()
 
 
 def lag_bytes(heard: Heard) -> int:
-    """Of all logs of a dispatcher."""
     return int(Numbers([heard]).max("photon_dispatcher_lag_bytes"))
 
 

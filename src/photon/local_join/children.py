@@ -44,8 +44,6 @@ def refused(site: Site, other: OutOfStep) -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """What the command was told."""
-
     primary: Path
     foreign: Path
     output: Path
@@ -117,8 +115,6 @@ def _store_service(options: JoinOptions, config: Path, name: str, site: Site, ad
 
 @dataclass(frozen=True, slots=True)
 class RegistryPlan:
-    """How many replicas, of what."""
-
     replicas: int
     id_rules: Mapping[str, bytes]
     """By join."""

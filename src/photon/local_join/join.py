@@ -43,8 +43,6 @@ MANY = 20
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """How a run ended."""
-
     ledger: dict[str, int]
     rejected: int
     """In this run."""

@@ -41,8 +41,6 @@ SETTLE_S = 60.0
 
 @dataclass(slots=True)
 class Parts:
-    """Of a running join."""
-
     supervisor: Supervisor
     registry: Registry
     store: EventStoreClient

@@ -29,8 +29,6 @@ class SiteBusy(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Paths of one embedded deployment."""
-
     output: Path
 
     @property
@@ -40,16 +38,13 @@ class Site:
 
     @property
     def slot(self) -> SlotPaths:
-        """The joiner's slot."""
         return SlotPaths(self.state / "slots" / SLOT, self.output)
 
     @property
     def file_map(self) -> Path:
-        """The event store's file map."""
         return self.state / "eventstore"
 
     def registry(self, replica: str) -> Path:
-        """A registry replica's directory."""
         return self.state / "registry" / replica
 
     def check_logs(self, side: str, logs: Path) -> None:

@@ -13,8 +13,6 @@ VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One moment of a run."""
-
     at_s: float
     """Seconds since the run began."""
     ledger: Mapping[str, int]
@@ -37,8 +35,6 @@ def balances(ledger: Mapping[str, int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """From two moments."""
-
     events: float
     """Verdicts a second."""
     left_s: float | None
@@ -46,7 +42,6 @@ class Rates:
 
 
 def rates(before: Status, now: Status) -> Rates:
-    """Speeds between two moments."""
     span = max(now.at_s - before.at_s, 1e-9)
     done = sum(now.ledger[name] - before.ledger[name] for name in VERDICTS)
     backlog = (now.foreign_known - now.foreign_read) + (now.primary_known - now.primary_read)

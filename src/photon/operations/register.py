@@ -37,8 +37,6 @@ class OutputUnreadable(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One output file of a slot."""
-
     path: Path
     name: str
     """Relative to the output's root, as plain file: what the verifier calls it."""
@@ -50,8 +48,6 @@ class OutputFile:
 
 @dataclass(slots=True)
 class Registered:
-    """What became of the lines."""
-
     lines: int = 0
     registered: int = 0
     """Owned or cleared by their line's token now."""

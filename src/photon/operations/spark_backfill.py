@@ -36,8 +36,6 @@ SLOT_BYTES = 6
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the operator said."""
-
     datacentre: str | None
     from_ns: int
     to_ns: int
@@ -128,7 +126,6 @@ async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule:
 
 
 def _divided(plan: BackfillPlan, wish: Wish, boundary: int) -> BackfillPlan:
-    """What is below the boundary apart."""
     assert plan.foreign is not None, "a plan begins with the whole range"
     below = TimeRange(begin_ns=wish.from_ns, end_ns=boundary)
     above = TimeRange(begin_ns=boundary, end_ns=wish.to_ns)

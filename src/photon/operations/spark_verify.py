@@ -41,8 +41,6 @@ Export = Callable[[Path], None]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the operator said."""
-
     from_ns: int
     to_ns: int
     report: Path

@@ -24,8 +24,6 @@ FIELDS_MAX = 4
 
 
 class Explained:
-    """Answers for the page's search box."""
-
     def __init__(self, ask: Callable[[Question], Awaitable[Story]], limit_s: float = LIMIT_S) -> None:
         self._ask = ask
         self._limit_s = limit_s

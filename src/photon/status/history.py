@@ -37,8 +37,6 @@ WORST = frozenset({"p99_s", "age_p99_s", "lag_s", "pending"})
 
 
 class History:
-    """The newest points."""
-
     def __init__(self) -> None:
         self._fine: deque[Point] = deque(maxlen=POINTS)
         self._coarse: deque[Point] = deque(maxlen=POINTS)
@@ -46,11 +44,9 @@ class History:
         """Points of which the next coarse one is made."""
 
     def due(self, now_s: float) -> bool:
-        """Whether the next point may be added."""
         return not self._fine or now_s - self._fine[-1].at_s >= EVERY_S or now_s < self._fine[-1].at_s
 
     def add(self, point: Point) -> None:
-        """As the newest."""
         self._fine.append(point)
         self._since.append(point)
         if (

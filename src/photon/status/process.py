@@ -97,7 +97,6 @@ class StatusService:
         return self._said
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Gathers until ``stop``."""
         first = True
         while not stop.is_set():
             self._next_at = self._clock.monotonic() + (SECOND_S if first else PERIOD_S)
@@ -109,11 +108,9 @@ class StatusService:
             await until(stop, max(self._next_at - self._clock.monotonic(), LEAST_S))
 
     async def close(self) -> None:
-        """Of the channels."""
         await self._asker.close()
 
     def answer(self, path: str) -> Answer | None:
-        """Of the HTTP server."""
         if path == "/status.json":
             return self._status_json()
         if path == "/metrics":
@@ -134,7 +131,6 @@ class StatusService:
         return Answer(orjson.dumps({**self._said, **ages}), JSON)
 
     def metrics(self) -> str:
-        """Of all processes, this one included."""
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}
         texts = [(each.process.labels, each.text) for each in self._heard]
         up = Readings()

@@ -29,8 +29,6 @@ _RATES = {
 
 
 class Top:
-    """Keeps the last moment."""
-
     def __init__(self) -> None:
         self._at_s = 0.0
         self._before: Numbers | None = None

@@ -127,7 +127,6 @@ def _line(connection: socket.socket, deadline: float) -> bytes:
 
 
 def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> Reply:
-    """Does what was asked."""
     known = supervisor.names()
     chosen = list(request.names)
     if unknown := [name for name in chosen if name not in known]:

@@ -27,7 +27,6 @@ class Deployment:
 
     @property
     def routes_file(self) -> Path:
-        """What the proxy is told to serve."""
         return self.run / "routes.json"
 
     def services(self) -> list[Service]:

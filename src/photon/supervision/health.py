@@ -33,8 +33,6 @@ _LISTEN = "0A"
 
 
 class Health(enum.Enum):
-    """What a process says of itself."""
-
     SERVING = "serving"
     NOT_SERVING = "not serving"
     """It answers, so it does not hang: a registry replica without a majority says so for as long as that lasts."""
@@ -172,7 +170,6 @@ class Answers:
 
     @property
     def words(self) -> str:
-        """What is known of its silence, for a person."""
         if not self._known:
             return f"has not answered for {self.silent_s:.0f} s"
         return (

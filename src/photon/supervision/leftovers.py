@@ -41,7 +41,6 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def remember(run: Path, pids: Mapping[str, int]) -> None:
-    """Writes which processes run now."""
     processes = [_Process(name, pid, started) for name, pid in pids.items() if (started := _started(pid)) is not None]
     data = msgspec.json.encode(_File(MAGIC, VERSION, _boot(), processes))
     temporary = run / (FILE_NAME + ".tmp")
@@ -50,7 +49,6 @@ def remember(run: Path, pids: Mapping[str, int]) -> None:
 
 
 def forget(run: Path) -> None:
-    """Nothing runs any more."""
     (run / FILE_NAME).unlink(missing_ok=True)
 
 

@@ -15,8 +15,6 @@ SHORT_LIVES_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How long the waits are."""
-
     waits_s: tuple[float, ...]
     """Wait before the n-th restart in a row; the last one from then on."""
     usage_wait_s: float = 0.0
@@ -34,8 +32,6 @@ LONG_RUN = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0), usage_wait
 
 
 class Restarts:
-    """The restarts of one service."""
-
     def __init__(self, policy: RestartPolicy) -> None:
         self._policy = policy
         self._in_a_row = 0

@@ -122,12 +122,10 @@ def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1")
 
 
 def routes_needed(settings: Settings) -> int:
-    """How many ports the proxy listens on."""
     return len(_pairs(settings))
 
 
 def regions(settings: Settings) -> list[str]:
-    """All regions that something is in."""
     return sorted({each.region for each in processes(settings) if each.kind != "wan"})
 
 

@@ -14,8 +14,6 @@ again by itself, is tried again · ended: for good, the supervisor stops."""
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One process at one moment."""
-
     name: str
     datacentre: str
     pid: int | None
@@ -33,7 +31,6 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def words(self) -> str:
-        """The state for a person."""
         again = "" if self.restart_in_s is None else f" in {self.restart_in_s:.0f} s"
         if self.state == "failing" and again:
             return f"failing, again{again}"

@@ -117,8 +117,6 @@ def _by(code: int) -> str:
 
 
 class Supervisor:
-    """Keeps a set of services running."""
-
     def __init__(
         self,
         *,
@@ -216,7 +214,6 @@ class Supervisor:
         return None
 
     def starts(self, name: str) -> int:
-        """How often a service was started."""
         return self._running[name].starts
 
     def states(self) -> list[ServiceState]:
@@ -238,7 +235,6 @@ class Supervisor:
         return self._end_soon(running, patience_s)
 
     def release(self, name: str) -> None:
-        """Lets a held service start again."""
         self._running[name].free.set()
 
     def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:

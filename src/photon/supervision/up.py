@@ -56,8 +56,6 @@ def make_directories(settings: Settings, base: Path) -> None:
 
 
 class Up:
-    """One run of a deployment."""
-
     def __init__(
         self,
         deployment: Deployment,

@@ -70,13 +70,9 @@ class Child(Protocol):
         """Exit code, minus the signal's number; None while it lives."""
         ...
 
-    async def wait(self) -> int:
-        """Until it has ended: its ``returncode``."""
-        ...
+    async def wait(self) -> int: ...
 
-    def kill(self) -> None:
-        """SIGKILL; nothing once it has ended."""
-        ...
+    def kill(self) -> None: ...
 
 
 async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
@@ -141,7 +137,6 @@ class ForkedChild:
         return self.returncode
 
     def kill(self) -> None:
-        """SIGKILL; nothing once it has ended."""
         if self.returncode is None:
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 

@@ -30,8 +30,6 @@ NAMED_MAX = 5
 
 
 class Level(enum.StrEnum):
-    """How much it matters."""
-
     OK = "ok"
     WARNING = "warning"
     """It works today."""
@@ -43,8 +41,6 @@ AREAS = ("configuration", "versions", "clocks", "disks", "logs", "descriptors", 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line."""
-
     area: str
     level: Level
     what: str
@@ -170,7 +166,6 @@ def _clock(each: Process, middle: float, allowed: float) -> Finding | None:
 
 
 def _between(told: list[Process], allowed: float) -> Iterator[Finding]:
-    """Datacentres among each other."""
     by_place: dict[str, list[Process]] = {}
     for each in told:
         by_place.setdefault(each.datacentre, []).append(each)
@@ -341,7 +336,6 @@ def _registry(facts: Facts) -> Iterator[Finding]:
 
 
 def worst(said: Iterable[Finding]) -> Level:
-    """Of all findings."""
     order = list(Level)
     return max((each.level for each in said), key=order.index, default=Level.OK)
 

@@ -9,8 +9,6 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Where something is written."""
-
     datacentre: str
     what: str
     """state, output, or registry REPLICA."""
@@ -91,8 +89,6 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The deployment's key."""
-
     path: str
     problem: str = ""
     mode: int = 0
@@ -110,8 +106,6 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the command runs."""
-
     python: str
     python_fits: bool
     version: str
@@ -183,5 +177,4 @@ class Facts:
 
     @property
     def running(self) -> bool:
-        """Whether any process answers."""
         return any(not each.problem for each in self.processes)

@@ -70,7 +70,6 @@ LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
 
 def machine() -> Machine:
-    """Of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     kernel = kernel_time()
     return Machine(
@@ -200,7 +199,6 @@ def _sync(directory: Path) -> float:
 
 
 def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
-    """Both sides of each pipeline here."""
     found = []
     for name in here:
         pipeline = settings.datacentre[name]
@@ -366,7 +364,6 @@ def _slots(place: OutputPlace) -> Iterator[tuple[str, str]]:
 
 
 def now_utc() -> datetime:
-    """Of this machine."""
     return datetime.now(UTC)
 
 

@@ -127,7 +127,6 @@ def _candidates(
 def _holding(
     source: Source, at: int, name: str, wanted: bytes, budget: Budget, max_record: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Lines that hold these bytes."""
     rest = b""
     while not budget.over:
         data = source.read(at + len(rest), CHUNK_BYTES)

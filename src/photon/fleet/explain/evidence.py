@@ -87,8 +87,6 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """All of it, of one process or one directory."""
-
     records: list[Record] = []
     registering: list[Record] = []
     """Would-be records of a joiner that stand in no output yet; ``durable``: in its redo log."""

@@ -71,8 +71,6 @@ async def explain(asking: Asking, question: Question) -> Story:
 
 
 class _Inquiry:
-    """Into one event."""
-
     def __init__(self, asking: Asking, question: Question, registry: RegistryClient) -> None:
         self._asking = asking
         self._question = question
@@ -137,8 +135,6 @@ class _Inquiry:
 
 
 class _Datacentre:
-    """Of one question."""
-
     def __init__(
         self, asking: Asking, name: str, question: Question, slots: Sequence[KnownSlot], until: float
     ) -> None:
@@ -159,7 +155,6 @@ class _Datacentre:
         self._silent: dict[str, str] = {}  # joiners, and why
 
     def heard(self) -> Heard:
-        """All that was had."""
         return Heard(self.name, self.evidence, tuple(dict.fromkeys(self._missing)))
 
     # -- asking --------------------------------------------------------------------------------------------------

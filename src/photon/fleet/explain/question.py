@@ -126,10 +126,8 @@ class Budget:
 
     @property
     def why(self) -> str:
-        """What is said where it was over."""
         return f"not to its end: the search was given {self._seconds:g} s"
 
     def spend(self, what: str, count: int) -> None:
-        """So many bytes more were searched."""
         self._total += count
         self._progress(what, self._total)

@@ -57,14 +57,11 @@ Explainer = Callable[[Question, Scope], Awaitable[Evidence]]
 
 
 class ExplainService:
-    """Over a process's explainer."""
-
     def __init__(self, explainer: Explainer) -> None:
         self._explainer = explainer
         self._busy = asyncio.Lock()
 
     async def Event(self, request: pb.EventRequest, context: Context) -> pb.EventReply:  # noqa: N802
-        """See explain.proto."""
         if not 0 < len(request.event_id) <= ID_BYTES_MAX or len(request.file) > ID_BYTES_MAX or request.offset < 0:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"an event id has 1 to {ID_BYTES_MAX} bytes")
         seconds = max(seconds_left(context, default=SEARCH_S, margin=MARGIN_S, most=SEARCH_S), 0.1)
@@ -121,7 +118,6 @@ def exported(state: Path, output: Path, question: Question, budget: Budget, time
 
 
 def of_joiner(joiner: HasSlot) -> Explainer:
-    """Of its own slot."""
 
     async def explain(question: Question, scope: Scope) -> Evidence:
         engine = joiner.opened
@@ -154,7 +150,6 @@ def registering(slot: str, records: Sequence[OpenRecord], question: Question) ->
 
 
 def look(place: OutputPlace, question: Question, budget: Budget) -> Evidence:
-    """What the files of one pipeline have."""
     time_ns = question.time_ns
     evidence = in_retry_store(place.state / STATE_NAME, question, budget)
     evidence.add(search_place(RealDisk(), place, question, budget, time_ns=time_ns))

@@ -23,8 +23,6 @@ _KINDS = {int(kind): name for kind, name in DIRECTORY_OF.items()}
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What one datacentre gave."""
-
     datacentre: str
     evidence: Evidence
     missing: tuple[str, ...] = ()
@@ -48,8 +46,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that is known."""
-
     event_id: bytes
     verdict: str
     """joined, unmatched, filtered, rejected, late, pending, unread, read, reopened, expired or unknown."""
@@ -161,7 +157,6 @@ def _verdict(
     logged: Sequence[tuple[str, InLog]],
     traced: Traced | None,
 ) -> tuple[str, str]:
-    """The verdict and a sentence."""
     registered = [(place, r) for place, r in records if r.kind in REGISTERED and r.token is not None]
     registered = registered or [(place, r) for place, r in records if r.kind in REGISTERED]
     if registered:

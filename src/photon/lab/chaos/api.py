@@ -56,8 +56,6 @@ class WrongScenario(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One fault of a plan."""
-
     at_s: float
     """From the run's beginning."""
     for_s: float
@@ -83,8 +81,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ProcessNow:
-    """One process (or container) at one moment."""
-
     up: bool
     """Healthy, as whoever keeps it running sees it."""
     pid: int | None

@@ -40,8 +40,6 @@ DISK_REPLICA = "r5"
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which deployment."""
-
     config: Path
     run: Path | None = None
     project: str | None = None
@@ -51,8 +49,6 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the operator said."""
-
     scenario: str | None
     """None: random faults."""
     seed: int | None
@@ -114,7 +110,6 @@ def _kept(report: Report, directory: Path) -> tuple[Report, Path]:
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """For programs."""
     return {"version": 1, "good": report.good, **asdict(report), "growing": [use.name for use in report.growing]}
 
 

@@ -38,8 +38,6 @@ NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command that has ended."""
-
     code: int
     out: str
     err: str
@@ -50,7 +48,6 @@ Runner = Callable[[Sequence[str], float], Awaitable[Done]]
 
 
 async def run_command(command: Sequence[str], timeout: float) -> Done:
-    """On this machine."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -110,7 +107,6 @@ class ContainersTarget:
         return Topology(replicas, datacentres, processes, tuple(sorted(regions)))
 
     async def processes(self) -> Mapping[str, ProcessNow]:
-        """The services that are to run, by name."""
         return {name: _now(each) for name, each in await self._containers()}
 
     async def kill(self, names: Sequence[str], *, hold: bool) -> None:
@@ -121,26 +117,21 @@ class ContainersTarget:
             await self._docker("start", *ids)
 
     async def release(self, names: Sequence[str]) -> None:
-        """docker start."""
         await self._docker("start", *await self._ids(names))
 
     async def pause(self, names: Sequence[str]) -> None:
-        """docker pause: all of a container stands still."""
         await self._docker("pause", *await self._ids(names))
 
     async def resume(self, names: Sequence[str]) -> None:
-        """docker unpause, of those that are paused."""
         found = {name: each for name, each in await self._containers() if name in names}
         ids = [str(each["Id"]) for each in found.values() if each["State"].get("Paused")]
         if ids:
             await self._docker("unpause", *ids)
 
     async def restart(self, name: str) -> None:
-        """docker restart."""
         await self._docker("restart", "--time", str(STOP_S), *await self._ids([name]))
 
     async def directions(self) -> Sequence[DirectionNow]:
-        """By the gateway's own command, inside."""
         if self._settings.wan is None:
             return ()
         rows = orjson.loads(await self.photon(["wan", "list", "-o", "json"]))
@@ -168,19 +159,16 @@ class ContainersTarget:
                 await self.photon(["wan", "cut", *pair, "--one-way", "--fault", each.fault.name.lower()])
 
     async def fill(self, name: str) -> None:
-        """Not here."""
         raise ChaosFailed(f"{name}: its volume lies on the machine's own disk, which others need")
 
     async def empty(self, name: str) -> None:
         """Nothing was filled."""
 
     async def skew(self, name: str, seconds: float | None) -> None:
-        """Not here."""
         if seconds is not None:
             raise ChaosFailed(f"{name}: all containers of a machine have its clock")
 
     async def wipe(self, datacentre: str) -> None:
-        """By a container of its operator."""
         live = [
             name
             for name, now in (await self.processes()).items()
@@ -218,7 +206,6 @@ class ContainersTarget:
             await self._docker(action, *more, *done.split())
 
     async def leader(self) -> str | None:
-        """Who leads the first shard."""
         for datacentre in self._settings.datacentre:
             try:
                 command = ["photon", "registry", "status", "--config", FILE, "-o", "json"]

@@ -89,5 +89,4 @@ def fill(directory: Path) -> None:
 
 
 def empty(directory: Path) -> None:
-    """Gives back what ``fill`` took."""
     (directory / FILLER).unlink(missing_ok=True)

@@ -35,7 +35,6 @@ class History:
         self._write({"at": round(at_s, 3), "what": what, **more})
 
     def close(self) -> None:
-        """Ends it."""
         self._file.close()
 
     def __enter__(self) -> History:

@@ -74,7 +74,6 @@ class ProcessesTarget:
         return [name for name in self._topology.processes if disks.is_small(self._directory(name))]
 
     async def processes(self) -> Mapping[str, ProcessNow]:
-        """As ``photon ps`` shows them."""
         return {
             each.name: ProcessNow(each.state == "up", each.pid, each.words, each.restarts, SKEW in each.variables)
             for each in (await self._ask("ps")).services
@@ -89,30 +88,24 @@ class ProcessesTarget:
                 await asyncio.sleep(POLL_S)
 
     async def release(self, names: Sequence[str]) -> None:
-        """They start at once."""
         await self._ask("release", names)
 
     async def pause(self, names: Sequence[str]) -> None:
-        """SIGSTOP."""
         await self._ask("pause", names)
 
     async def resume(self, names: Sequence[str]) -> None:
-        """SIGCONT."""
         await self._ask("resume", names)
 
     async def restart(self, name: str) -> None:
-        """SIGTERM, and a new process."""
         await self._ask("restart", [name])
 
     async def directions(self) -> Sequence[DirectionNow]:
-        """As ``photon wan list`` shows them."""
         try:
             return await self._wan.directions() if self._wan is not None else ()
         except WanError as error:
             raise ChaosFailed(str(error)) from None
 
     async def change(self, changes: Sequence[Change]) -> None:
-        """All or none."""
         if self._wan is None:
             raise ChaosFailed(f"{self._file}: has no [wan]; nothing stands between the regions")
         try:
@@ -125,7 +118,6 @@ class ProcessesTarget:
         await asyncio.to_thread(disks.fill, self._directory(name))
 
     async def empty(self, name: str) -> None:
-        """Removes the filler."""
         await asyncio.to_thread(disks.empty, self._directory(name))
 
     async def skew(self, name: str, seconds: float | None) -> None:
@@ -153,7 +145,6 @@ class ProcessesTarget:
         await asyncio.to_thread(shutil.rmtree, state / "eventstore", ignore_errors=True)
 
     async def photon(self, arguments: Sequence[str]) -> str:
-        """In a process of its own."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -178,7 +169,6 @@ class ProcessesTarget:
         return out.decode(errors="replace")
 
     async def close(self) -> None:
-        """Ends the connection to the proxy."""
         if self._wan is not None:
             await self._wan.close()
 

@@ -22,8 +22,6 @@ GROWTH_SHARE, GROWTH_MEMORY, GROWTH_FILES = 0.25, 24 << 20, 20
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of some durations in milliseconds."""
-
     count: int
     p50_ms: float
     p99_ms: float
@@ -111,8 +109,6 @@ def back(datacentre: str, left_s: float, returned_s: float, seen: Sequence[Seen]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One process at one moment."""
-
     at_s: float
     memory: int
     """Resident bytes."""

@@ -38,8 +38,6 @@ HISTORY_NAME, REPORT_NAME = "history.jsonl", "report.json"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One run."""
-
     scenario: Scenario
     seed: int
     directory: Path
@@ -104,7 +102,6 @@ class Run:
         topology: Topology,
         say: Callable[[str], None],
     ) -> None:
-        """``say`` is told what happens."""
         self._options = options
         self._around = around
         self._target = target

@@ -26,8 +26,6 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Of the deployment that is made."""
-
     joiners: int = 2
     """In each datacentre."""
     round_trip_s: float = ROUND_TRIP_S
@@ -39,14 +37,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A deployment file that runs."""
-
     file: Path
     settings: Settings
     run: Path
 
     def places(self) -> dict[str, Place]:
-        """Of each datacentre with a pipeline."""
         return places(self.settings, self.file.parent)
 
 

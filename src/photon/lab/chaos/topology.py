@@ -16,8 +16,6 @@ RETURN_S = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Names of everything."""
-
     replicas: Mapping[str, str]
     """process name -> region"""
     datacentres: Mapping[str, str]
@@ -32,7 +30,6 @@ class Topology:
         return (len(self.replicas) - 1) // 2
 
     def of_datacentre(self, datacentre: str) -> list[str]:
-        """The processes that are lost with it."""
         return [name for name, where in self.processes.items() if where == datacentre]
 
     def impaired(self, step: Step) -> frozenset[str]:

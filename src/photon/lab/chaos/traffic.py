@@ -43,7 +43,6 @@ class InOrder:
 
     @property
     def done(self) -> bool:
-        """Whether all have been taken."""
         return not self._more and not self._heap
 
     def take(self, now_us: int) -> list[Line]:
@@ -63,8 +62,6 @@ class InOrder:
 
 
 class LogCopy:
-    """One datacentre's copy of the logs."""
-
     def __init__(self, logs: Logs) -> None:
         self.logs = logs
         self.held = False
@@ -107,8 +104,6 @@ class LogCopy:
 
 
 class Traffic:
-    """All copies, written live."""
-
     def __init__(
         self,
         generator: Generator,
@@ -127,7 +122,6 @@ class Traffic:
 
     @property
     def done(self) -> bool:
-        """Whether all lines are written everywhere."""
         return self._stream.done and not any(copy.waiting for copy in self.copies.values())
 
     def step(self, now_us: int) -> None:
@@ -138,11 +132,9 @@ class Traffic:
             self._note(copy.write(lines))
 
     def hold(self, datacentre: str) -> None:
-        """Nothing arrives there until ``flow``."""
         self.copies[datacentre].held = True
 
     def flow(self, datacentre: str) -> None:
-        """What was due there arrives."""
         self.copies[datacentre].held = False
 
     def truncate(self, datacentre: str) -> str:
@@ -158,7 +150,6 @@ class Traffic:
         return f"{copy.newest.name} of {datacentre}: {len(data) - kept} of {len(data)} bytes are gone"
 
     def restore(self, datacentre: str) -> None:
-        """Puts them back, and lets what was due arrive."""
         copy = self.copies[datacentre]
         if copy.torn is not None:
             path, tail = copy.torn

@@ -54,11 +54,9 @@ class Watching:
         return time.monotonic() - self._began
 
     def start(self) -> None:
-        """Watches from now on."""
         self._tasks = [asyncio.create_task(self._resources())]
 
     async def close(self) -> None:
-        """Ends watching."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -75,7 +73,6 @@ class Watching:
         raise NotImplementedError
 
     def ledgers(self) -> dict[str, dict[str, int]]:
-        """Of each datacentre whose state is at hand."""
         return {}
 
     async def _resources(self) -> None:
@@ -106,22 +103,18 @@ class Watch(Watching):
         self.seen = {name: [] for name in site.settings.datacentre}
 
     def start(self) -> None:
-        """Watches from now on."""
         super().start()
         self._tasks += [asyncio.create_task(each) for each in (self._follow(), self._see())]
 
     async def close(self) -> None:
-        """Ends watching, and the connections."""
         await super().close()
         await self._onlooker.close()
 
     async def leader(self) -> str | None:
-        """As the replicas say."""
         leading = await self._onlooker.leader()
         return leading[0].label if leading else None
 
     def ledgers(self) -> dict[str, dict[str, int]]:
-        """From the dispatchers' databases."""
         return {name: read_ledger(place.state) for name, place in self._site.places().items()}
 
     async def _follow(self) -> None:
@@ -146,8 +139,6 @@ class Watch(Watching):
 
 
 class Processes:
-    """Under ``photon up``."""
-
     def __init__(self, site: Site, target: Target, *, spark: bool) -> None:
         self._site = site
         self._target = target
@@ -155,15 +146,12 @@ class Processes:
 
     @property
     def name(self) -> str:
-        """The deployment file."""
         return str(self._site.file)
 
     def places(self) -> Mapping[str, Place]:
-        """Of the file."""
         return self._site.places()
 
     def watch(self, follower: Follower | None) -> Watching:
-        """Asks everybody."""
         return Watch(self._site, self._target, follower)
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
@@ -186,15 +174,12 @@ class Containers:
 
     @property
     def name(self) -> str:
-        """The project."""
         return f"containers of {self._project}"
 
     def places(self) -> Mapping[str, Place]:
-        """In volumes."""
         return {}
 
     def watch(self, follower: Follower | None) -> Watching:
-        """Memory and open files only."""
         return ContainersWatch(self._target)
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
@@ -214,12 +199,9 @@ class Containers:
 
 
 class ContainersWatch(Watching):
-    """Outputs and state lie in volumes."""
-
     def __init__(self, target: ContainersTarget) -> None:
         super().__init__(target, CONTAINERS_EVERY_S)
         self._containers = target
 
     async def leader(self) -> str | None:
-        """As the registry's status says."""
         return await self._containers.leader()

@@ -26,8 +26,6 @@ CERTIFICATE_DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one datacentre reads and writes."""
-
     primary: Path
     foreign: Path
     output: Path
@@ -35,7 +33,6 @@ class Place:
 
     @property
     def logs(self) -> Logs:
-        """Both sides."""
         return Logs(self.primary, self.foreign)
 
 
@@ -47,8 +44,6 @@ def places(settings: Settings, base: Path) -> dict[str, Place]:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the demo deploys."""
-
     datacentres: tuple[str, ...] = DATACENTRES
     joiners: int = 2
     """In each datacentre."""

@@ -129,8 +129,6 @@ class LogWriter:
 
 @dataclass(frozen=True, slots=True)
 class FeedOptions:
-    """What is written where."""
-
     directories: Sequence[Path]
     rate: int
     seed: int

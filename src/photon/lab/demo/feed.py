@@ -39,7 +39,6 @@ class Copy:
 
     @property
     def done(self) -> bool:
-        """Whether all lines are written."""
         return self.written == len(self._lines)
 
     def write_due(self, now_us: int) -> Sequence[Line]:
@@ -72,8 +71,6 @@ class Copy:
 
 
 class Feed:
-    """All copies, written live."""
-
     def __init__(self, lines: Sequence[Line], datacentres: Mapping[str, Logs], *, lag_us: int = 20_000) -> None:
         """``lines`` sorted by arrival. The n-th datacentre gets its copy n * ``lag_us`` later than the first."""
         self.copies = {
@@ -106,8 +103,6 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What lies where."""
-
     primary: Path
     foreign: Path
     primary_bytes: int

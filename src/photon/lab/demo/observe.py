@@ -20,8 +20,6 @@ ASK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One datacentre at one moment."""
-
     up: bool
     ledger: Mapping[str, int]
     lag_bytes: int
@@ -30,8 +28,6 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One moment."""
-
     datacentres: Mapping[str, Seen]
     written: int
     leader: str
@@ -51,7 +47,6 @@ class Observer:
         self.latencies = Latencies((place.output / "joined" for place in demo.places.values()), feed.arrived_ns)
 
     async def close(self) -> None:
-        """Ends the connections."""
         await self._onlooker.close()
 
     def ledgers(self) -> dict[str, dict[str, int]]:
@@ -67,7 +62,6 @@ class Observer:
         return dict(self._last)
 
     async def observe(self) -> Observation:
-        """Now."""
         names = list(self.demo.places)
         leading, seen = await asyncio.gather(
             self._onlooker.leader(), asyncio.gather(*(self._see(name) for name in names))

@@ -34,8 +34,6 @@ BACK_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Verdicts made in one stretch of the demo."""
-
     name: str
     seconds: float
     made: Mapping[str, int]
@@ -45,7 +43,6 @@ class Phase:
 
     @property
     def total(self) -> int:
-        """Verdicts made by all."""
         return sum(self.made.values())
 
     def share(self, datacentre: str) -> float:
@@ -94,8 +91,6 @@ class DemoOptions:
 
 @dataclass(slots=True)
 class Report:
-    """How it went."""
-
     ledgers: dict[str, dict[str, int]]
     problems: list[str]
     phases: list[Phase] = field(default_factory=list)
@@ -218,7 +213,6 @@ class _Drill:
         self._began = time.monotonic()
 
     async def run(self) -> tuple[str, str]:
-        """What was killed, and how it caught up."""
         await self._until(KILL_AT)
         victim, leads = await self._victim()
         names = self._supervisor.names(datacentre=victim)

@@ -82,7 +82,6 @@ class WanClient:
         await self.set([Change(*pair, fault=Fault.NONE) for pair in pairs])
 
     async def close(self) -> None:
-        """Closes the channel."""
         await self._channel.close(None)
 
     def _unreachable(self, error: grpc.aio.AioRpcError) -> WanError:

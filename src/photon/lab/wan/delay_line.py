@@ -61,7 +61,6 @@ class DelayLine:
 
     @property
     def ended(self) -> bool:
-        """Whether the last thing in it is an end."""
         return bool(self._items) and isinstance(self._items[-1][1], End)
 
     def take(self, now: float, delay_s: float, bytes_max: int) -> Taken:

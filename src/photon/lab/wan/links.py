@@ -46,8 +46,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class DirectionNow(Direction):
-    """A direction and what passes in it."""
-
     bytes: int = 0
     """Delivered since the proxy's start."""
     connections: int = 0
@@ -67,7 +65,6 @@ class Link:
 
     @property
     def passes(self) -> bool:
-        """Whether bytes arrive."""
         return self.fault is not Fault.DROP
 
     @property
@@ -103,7 +100,6 @@ class LinkTable:
         return ""
 
     def now(self) -> list[DirectionNow]:
-        """Every direction, in the order of names."""
         return [
             DirectionNow(link.source, link.destination, link.delay_s, link.fault, link.delivered, link.connections)
             for link in self._links.values()

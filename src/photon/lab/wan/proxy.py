@@ -33,8 +33,6 @@ _LOG = get_logger()
 
 
 class Proxy:
-    """All routes of one process."""
-
     def __init__(
         self,
         routes: Sequence[Route],
@@ -81,7 +79,6 @@ class Proxy:
         return error
 
     def directions(self) -> list[DirectionNow]:
-        """Every direction."""
         return self.table.now()
 
     @property
@@ -117,7 +114,6 @@ class Proxy:
         return connection
 
     def ended(self, connection: _Connection) -> None:
-        """Both ends are closed."""
         self._open.discard(connection)
         self._empty.set()
 
@@ -134,7 +130,6 @@ class Proxy:
 
 
 def reset(transport: asyncio.Transport) -> None:
-    """Ends a connection with RST."""
     if (sock := transport.get_extra_info("socket")) is not None:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_0)
@@ -185,7 +180,6 @@ class _Connection:
         self.run()
 
     def abort(self) -> None:
-        """Resets both ends, at once."""
         for side in Side:
             self.tunnel.lost(side, self.now())
             if (transport := self._transports[side]) is not None:
@@ -193,7 +187,6 @@ class _Connection:
         self.run()
 
     def run(self) -> None:
-        """Does all that is due."""
         if self._running:  # a transport called back while it was written to: the loop below goes on
             return
         self._running = True
@@ -278,8 +271,6 @@ class _Connection:
 
 
 class _End(asyncio.Protocol):
-    """One side's transport."""
-
     def __init__(self, connection: _Connection, side: Side) -> None:
         self._connection: _Connection | None = connection
         self._side = side

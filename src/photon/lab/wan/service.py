@@ -24,13 +24,10 @@ STOP_GRACE_S = 1.0
 
 
 class WanService:
-    """Handlers: wire to proxy and back."""
-
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
 
     async def Set(self, request: pb.SetRequest, context: Context) -> pb.SetReply:  # noqa: N802
-        """Makes all changes or none."""
         try:
             changes = wire.changes(request)
         except WireError as error:
@@ -38,7 +35,6 @@ class WanService:
         return pb.SetReply(error=self._proxy.set(changes))
 
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListReply:  # noqa: N802
-        """Every direction."""
         return wire.list_reply(self._proxy.directions())
 
 
@@ -91,7 +87,6 @@ def connections_max(routes: int) -> int:
 
 
 def reads(proxy: Proxy) -> Source:
-    """Of every direction."""
 
     def read(into: Readings) -> None:
         for direction in proxy.directions():

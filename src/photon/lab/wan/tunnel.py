@@ -31,7 +31,6 @@ class Side(enum.IntEnum):
 
     @property
     def other(self) -> Side:
-        """The peer's."""
         return Side(1 - self)
 
 
@@ -124,15 +123,12 @@ class Tunnel:
         return sum(lane.line.held for lane in self._lanes)
 
     def data(self, side: Side, data: bytes, now: float) -> None:
-        """Bytes have come from a side."""
         self._lanes[side].line.push(data, now)
 
     def finished(self, side: Side, now: float) -> None:
-        """A side will send no more."""
         self._lanes[side].line.push(End.FINISHED, now)
 
     def connected(self) -> None:
-        """The target has accepted."""
         if self._phase is _Phase.CONNECTING:
             self._phase = _Phase.OPEN
 
@@ -151,7 +147,6 @@ class Tunnel:
             self._end()
 
     def blocked(self, side: Side, blocked: bool) -> None:
-        """Whether a side takes no more bytes for now."""
         self._lanes[side.other].blocked = blocked
 
     def reads(self, side: Side) -> bool:

@@ -19,7 +19,6 @@ CONTROL = Service(pb.DESCRIPTOR, "Wan")
 
 
 def set_request(changes: Iterable[Change]) -> pb.SetRequest:
-    """Changes to be made together."""
     request = pb.SetRequest()
     for change in changes:
         message = request.changes.add(source=change.source, destination=change.destination)
@@ -44,7 +43,6 @@ def changes(request: pb.SetRequest) -> list[Change]:
 
 
 def list_reply(directions: Iterable[DirectionNow]) -> pb.ListReply:
-    """Every direction."""
     return pb.ListReply(
         directions=[
             pb.Direction(

@@ -24,16 +24,12 @@ WHAT = "ids given up with a retired slot"
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first line."""
-
     photon: str
     version: int
     slot: str
 
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One id."""
-
     digest: str
     event_time_ns: int
     kind: str
@@ -46,8 +42,6 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 @dataclass(slots=True, eq=False)
 class ListUnusable(PhotonError):
-    """A file that is not this slot's list."""
-
     path: Path
     why: str
 
@@ -108,12 +102,10 @@ class IdList:
         self._known = {bytes.fromhex(each.digest) for each in ids}
 
     def lacks(self, page: EntryPage) -> list[int]:
-        """Rows of a page that are not on the list."""
         size = DIGEST_BYTES
         return [at for at in range(len(page)) if page.digests[size * at : size * (at + 1)] not in self._known]
 
     def add(self, entries: Sequence[tuple[bytes, Listed]]) -> None:
-        """Those of them that are new."""
         for digest, each in entries:
             if digest not in self._known:
                 self._known.add(digest)

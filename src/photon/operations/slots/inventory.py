@@ -20,8 +20,6 @@ from photon.outputs.published import DURABLE_NAME, MANIFEST_NAME, RETIRED_NAME, 
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """A slot's directory on this machine."""
-
     directory: Path
     held: bool
     """A process lives in it."""
@@ -38,8 +36,6 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class SlotRow:
-    """One slot."""
-
     name: str
     datacentre: str
     registry: KnownSlot | None

@@ -47,8 +47,6 @@ IDS_NAME = "given-up.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the operator said."""
-
     slot: str
     copy: Path | None = None
     ids: Path | None = None
@@ -77,7 +75,6 @@ class Here:
         return state_of(self.settings, self.base, slot.datacentre, slot.name)
 
     def ids_path(self, slot: KnownSlot, asked: Asked) -> Path:
-        """Where the list of ids goes."""
         if asked.ids is not None:
             return asked.ids
         place = self.place(slot)
@@ -86,8 +83,6 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A slot that may be retired."""
-
     slot: KnownSlot
     copy: sealing.Copy | None
 
@@ -218,7 +213,6 @@ def _refuse_output_left_behind(slot: KnownSlot, place: Place) -> None:
 
 
 def ids_path(here: Here, checked: Checked, asked: Asked) -> Path:
-    """Where the list of ids goes."""
     place = _place_of(here, checked)
     return here.ids_path(checked.slot, asked) if asked.ids or place is None else place.state / IDS_NAME
 

@@ -89,8 +89,6 @@ class Place:
 
 @dataclass(slots=True)
 class ShardCount:
-    """Of one shard: what the slot owns."""
-
     shard: int
     ids: int = 0
     oldest_ns: int | None = None
@@ -108,8 +106,6 @@ class ShardCount:
 
 @dataclass(slots=True)
 class Report:
-    """What was done, or with a dry run would be."""
-
     slot: str
     shards: tuple[int, ...] = ()
     counts: list[ShardCount] = field(default_factory=list)
