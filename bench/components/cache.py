@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.generated_logs import write
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.follower import Follower
@@ -43,7 +44,6 @@ from photon.eventstore.file_map import MappedBlock, MapTotals
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
-from photon.lab.demo.feed import write
 from photon.lab.demo.generator import Disorder, Generator, Line
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor

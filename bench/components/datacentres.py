@@ -25,12 +25,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.generated_logs import write
 from photon.config.loader import load
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.fleet.ledger import EMPTY, ledger_file
 from photon.fleet.processes import KINDS
-from photon.lab.demo.feed import Feed, Logs, write
+from photon.lab.demo.feed import Feed, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line
 from photon.supervision.deployment import Deployment
 from photon.supervision.health import Health, ask_health

@@ -18,10 +18,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.generated_logs import Written, write
 from bench.workload import CONFIG
 from photon.config.runtime import shares
 from photon.lab.demo.check import check
-from photon.lab.demo.feed import Written, write
 from photon.lab.demo.generator import Disorder, Generator, Truth
 
 

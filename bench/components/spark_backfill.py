@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from bench.components import join as join_bench
+from bench.generated_logs import Written
 from bench.workload import CONFIG
-from photon.lab.demo.feed import Written
 from photon.supervision.ports import free_ports
 
 DEPLOYMENT = """\

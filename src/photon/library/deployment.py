@@ -26,9 +26,8 @@ from photon.fleet.ledger import read_ledger
 from photon.library.output import Output
 from photon.supervision.control import NobodyListens, Reply, Request, ask
 from photon.supervision.detached import Launched, UpFailed, ask_patiently, launch, stop_detached
-from photon.supervision.restarts import USAGE_EXIT
 from photon.supervision.run_directory import is_locked, run_directory
-from photon.supervision.states import ServiceState, summary
+from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 
 POLL_S = 0.1
 BEGIN_S = 60.0

@@ -7,8 +7,8 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.adapters.contract import Adapter
@@ -65,11 +65,12 @@ class Children:
     options: JoinOptions
     join: str
     digester: Digester
+    rule: bytes
+    """Hash of how the join's ids are derived."""
     supervisor: Supervisor
     store: str
     """The event store's address."""
-    plan: RegistryPlan
-    replicas: dict[str, str]
+    replicas: dict[str, str] = field(default_factory=dict)
     """The registry's, name -> address; none: it is in this process."""
 
 
@@ -91,9 +92,9 @@ async def children_of(
         supervisor = Supervisor(zygote=zygote)
         stack.push_async_callback(supervisor.stop)
         await supervisor.start([_store_service(options, config, name, site, address)])
-        plan = RegistryPlan(options.replicas, {name: rule_hash(adapter, digester)})
-        replicas = await start_replicas(site, settings, plan, supervisor, disk)
-        yield Children(options, name, digester, supervisor, address, plan, replicas)
+        children = Children(options, name, digester, rule_hash(adapter, digester), supervisor, address)
+        await _start_replicas(site, settings, children, options.replicas, disk)
+        yield children
 
 
 def store_log(site: Site) -> Path:
@@ -113,47 +114,29 @@ def _store_service(options: JoinOptions, config: Path, name: str, site: Site, ad
     return Service("event store", tuple(arguments), store_log(site), address)
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryPlan:
-    replicas: int
-    id_rules: Mapping[str, bytes]
-    """By join."""
-
-
-async def start_replicas(
-    site: Site, settings: Settings, plan: RegistryPlan, supervisor: Supervisor, disk: Disk
-) -> dict[str, str]:
-    """Begins to start the processes of a site's registry, name -> address; none where it is in this process."""
-    _check_replicas(site, plan.replicas, disk)
-    if plan.replicas == 1:
-        return {}
-    names = [f"r{number}" for number in range(1, plan.replicas + 1)]
-    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
-    await supervisor.start([_service(site, settings, plan, name, addresses) for name in names])
-    return addresses
+async def _start_replicas(site: Site, settings: Settings, children: Children, replicas: int, disk: Disk) -> None:
+    """Begins to start the processes of a site's registry; none where it is in this process."""
+    _check_replicas(site, replicas, disk)
+    if replicas == 1:
+        return
+    names = [f"r{number}" for number in range(1, replicas + 1)]
+    children.replicas |= {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+    await children.supervisor.start([_replica_service(site, settings, children, name) for name in names])
 
 
 @contextlib.asynccontextmanager
 async def open_registry(
-    site: Site,
-    settings: Settings,
-    plan: RegistryPlan,
-    supervisor: Supervisor,
-    addresses: Mapping[str, str],
-    *,
-    disk: Disk,
-    clock: Clock,
-    stop: asyncio.Event,
+    children: Children, site: Site, settings: Settings, disk: Disk, clock: Clock, stop: asyncio.Event
 ) -> AsyncIterator[Registry]:
     """Opens the registry of a site, whose replicas were started; closed at the end. Raises Stopped."""
-    if not addresses:
+    if not children.replicas:
         from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
 
         try:
             local = await EmbeddedRegistry.open(
                 site.registry("local"),
                 shards=settings.registry.shards,
-                id_rules=plan.id_rules,
+                id_rules={children.join: children.rule},
                 uncertainty_ns=int(settings.clock.uncertainty * 1e9),
                 retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
                 memory_limit=settings.registry.memory_limit,
@@ -169,8 +152,8 @@ async def open_registry(
         return
     from photon.idregistry.client import RegistryClient
 
-    await unless_stopped(stop, supervisor.ready(READY_S))
-    client = RegistryClient(addresses, clock=clock)
+    await unless_stopped(stop, children.supervisor.ready(READY_S))
+    client = RegistryClient(children.replicas, clock=clock)
     try:
         yield client
     finally:
@@ -190,22 +173,21 @@ def _check_replicas(site: Site, replicas: int, disk: Disk) -> None:
         )
 
 
-def _service(site: Site, settings: Settings, plan: RegistryPlan, name: str, addresses: dict[str, str]) -> Service:
+def _replica_service(site: Site, settings: Settings, children: Children, name: str) -> Service:
     overrides = [f"registry.shards={settings.registry.shards}", f"clock.uncertainty={settings.clock.uncertainty:g}"]
     if settings.registry.retention is not None:
         overrides.append(f"registry.retention={settings.registry.retention:g}")
     if settings.registry.memory_limit is not None:
         overrides.append(f"registry.memory_limit={int(settings.registry.memory_limit)}")
-    for other, address in addresses.items():
+    for other, address in children.replicas.items():
         overrides.append(f'registry.replicas.{other}.address="{address}"')
         overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')
     arguments = ["registry", "serve", "--replica", name, "--stop-with-parent"]
-    for join, rule in plan.id_rules.items():
-        arguments += ["--id-rule", f"{join}={rule.hex()}"]
+    arguments += ["--id-rule", f"{children.join}={children.rule.hex()}"]
     for override in overrides:
         arguments += ["--set", override]
     log = site.state / "logs" / f"registry-{name}.log"
-    return Service(f"registry {name}", tuple(arguments), log, addresses[name], "photon.v1.Registry")
+    return Service(f"registry {name}", tuple(arguments), log, children.replicas[name], "photon.v1.Registry")
 
 
 @contextlib.contextmanager

@@ -62,11 +62,7 @@ async def open_parts(
     """Starts the parts in order, and closes them in the reverse one. Raises Stopped."""
     options, supervisor = children.options, children.supervisor
     async with contextlib.AsyncExitStack() as stack:
-        registry = await stack.enter_async_context(
-            open_registry(
-                site, settings, children.plan, supervisor, children.replicas, disk=disk, clock=clock, stop=stop
-            )
-        )
+        registry = await stack.enter_async_context(open_registry(children, site, settings, disk, clock, stop))
         store = EventStoreClient(children.store, children.join)
         stack.push_async_callback(store.close)
         joiner = joiner_engine(

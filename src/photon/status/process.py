@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 
 from photon import __version__
 from photon.config import roles
 from photon.config.clock import Clock, SystemClock
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
 from photon.config.stopping import until
@@ -21,13 +22,22 @@ from photon.config.structured import get_logger
 from photon.config.tls import Tls
 from photon.fleet.access import logged, pipeline_named, tls_of
 from photon.fleet.explain.inquiry import Asking, explain
+from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
+from photon.fleet.explain.story import Story
 from photon.fleet.numbers import merged
 from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import asked_of
-from photon.status.explained import ASK_S, PATH, Explained
 from photon.status.http import Answer, HttpServer, plain
 from photon.status.view import View
 
+PATH = "/explain.json"
+ASK_S = 9.0
+"""For asking everybody; what has not answered by then is named as missing."""
+LIMIT_S = 10.0
+"""And then the answer is that there is none."""
+QUERY_BYTES_MAX = 4 * ID_BYTES_MAX
+"""Of an id with every byte escaped, and some more."""
+FIELDS_MAX = 4
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -52,6 +62,50 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 
 log = get_logger(__name__)
+
+
+class Explained:
+    def __init__(self, ask: Callable[[Question], Awaitable[Story]], limit_s: float = LIMIT_S) -> None:
+        self._ask = ask
+        self._limit_s = limit_s
+        self._busy = False
+
+    async def answer(self, query: str) -> Answer:
+        """``query``: what follows the question mark."""
+        try:
+            question = _question(query)
+        except UsageError as error:
+            return _failed(str(error), 400)
+        if self._busy:
+            return _failed("another event is being looked for; ask again in a moment", 503)
+        self._busy = True
+        try:
+            async with asyncio.timeout(self._limit_s):
+                story = await self._ask(question)
+        except TimeoutError:
+            return _failed(f"not found out within {self._limit_s:g} s; photon explain has a --timeout", 504)
+        except PhotonError as error:
+            return _failed(str(error), 500)
+        finally:
+            self._busy = False
+        return Answer(orjson.dumps(story.as_json()), "application/json")
+
+
+def _question(query: str) -> Question:
+    """Raises UsageError."""
+    if len(query) > QUERY_BYTES_MAX:
+        raise UsageError(f"the question is too long: an event id has at most {ID_BYTES_MAX} bytes")
+    try:
+        fields = parse_qs(query, errors="surrogateescape", max_num_fields=FIELDS_MAX)
+    except ValueError:
+        fields = {}
+    if len(fields.get("id", ())) != 1:
+        raise UsageError("name one event: /explain.json?id=EVENT_ID")
+    return question_of(fields["id"][0], raw=fields.get("base64") == ["1"])
+
+
+def _failed(why: str, status: int) -> Answer:
+    return Answer(orjson.dumps({"error": why}), "application/json", status)
 
 
 def read_assets() -> Mapping[str, Answer]:

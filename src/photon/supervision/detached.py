@@ -14,9 +14,8 @@ from photon.config.errors import PhotonError
 from photon.supervision.control import ControlFailed, NobodyListens, Reply, Request, ask
 from photon.supervision.leftovers import end_leftovers, leftovers
 from photon.supervision.process_log import last_said
-from photon.supervision.restarts import USAGE_EXIT
 from photon.supervision.run_directory import LOG_NAME, busy, is_locked, locked, wait_unlocked
-from photon.supervision.states import ServiceState, summary
+from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 from photon.supervision.up import LOGS
 
 POLL_S = 0.1

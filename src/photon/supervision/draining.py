@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from photon.config.errors import PhotonError, UsageError
+from photon.fleet.processes import PIPELINE
 from photon.supervision.states import ServiceState
 
-JOINER, DISPATCHER, PIPELINE = "joiner", "dispatcher", "pipeline"
+JOINER, DISPATCHER = "joiner", "dispatcher"
 PATIENCE_S = 60.0
 """A joiner has so long to answer and to write what it holds; it gives up by itself before (EngineLimits)."""
 

@@ -21,8 +21,7 @@ from photon.config.errors import PhotonError
 from photon.config.tls import Towards
 from photon.supervision.health import Answers, Health, ask_health, listens, turns_of, used_s
 from photon.supervision.process_log import cut_log, is_above, last_said, open_log
-from photon.supervision.restarts import EMBEDDED, RestartPolicy, Restarts
-from photon.supervision.states import Condition, ServiceState
+from photon.supervision.states import EMBEDDED, Condition, RestartPolicy, Restarts, ServiceState
 from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
 STOP_S = 10.0

@@ -18,9 +18,9 @@ from photon.supervision.deployment import Deployment
 from photon.supervision.leftovers import end_leftovers, forget, remember
 from photon.supervision.ports import can_listen
 from photon.supervision.process_log import LOG_BYTES, LogFollower, cut_log, is_above, plain
-from photon.supervision.restarts import LONG_RUN
 from photon.supervision.routes import kept_routes, write_routes
 from photon.supervision.run_directory import LOG_NAME, locked
+from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, Supervisor, Watching
 from photon.supervision.zygote import Zygote
 

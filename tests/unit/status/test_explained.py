@@ -11,8 +11,8 @@ from photon.config.errors import PhotonError
 from photon.fleet.explain.evidence import Evidence
 from photon.fleet.explain.question import Place, Question
 from photon.fleet.explain.story import Heard, Story, tell
-from photon.status.explained import PATH, QUERY_BYTES_MAX, Explained
 from photon.status.http import HttpServer
+from photon.status.process import PATH, QUERY_BYTES_MAX, Explained
 from tests.unit.status.test_http import _said
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photon.supervision.restarts import EMBEDDED, FAILURES_MAX, LONG_RUN, SHORT_LIVES_MAX, STEADY_S, Restarts
+from photon.supervision.states import EMBEDDED, FAILURES_MAX, LONG_RUN, SHORT_LIVES_MAX, STEADY_S, Restarts
 
 ERROR, USAGE, KILLED, GOOD = 1, 2, -9, 0
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from photon.supervision.ports import free_ports
-from photon.supervision.restarts import LONG_RUN
 from photon.supervision.routes import write_routes
+from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, ServiceFailed, Supervisor, Watching
 from photon.supervision.zygote import zygote
 

@@ -12,8 +12,8 @@ from typing import BinaryIO
 import pytest
 
 from photon.supervision.ports import free_ports
-from photon.supervision.restarts import LONG_RUN
 from photon.supervision.routes import write_routes
+from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, Supervisor
 from photon.supervision.zygote import MESSAGE_BYTES, Zygote, ZygoteGone, zygote
 

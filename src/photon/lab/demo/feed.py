@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,33 +99,3 @@ class Feed:
         for line in lines:
             if not line.primary and line.data.endswith(b"}\n") and line.data.startswith(b'{"click_id":"'):
                 self.arrived_ns.setdefault(orjson.loads(line.data)["click_id"], wall)
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    primary: Path
-    foreign: Path
-    primary_bytes: int
-    foreign_bytes: int
-    primary_records: int
-    foreign_records: int
-
-
-def write(lines: Iterable[Line], directory: Path, *, files: int) -> Written:
-    """Sorted by arrival into ``files`` files a side, ``queries-0003.log`` and ``clicks-0003.log``."""
-    sides: dict[bool, list[tuple[int, bytes]]] = {True: [], False: []}
-    for line in lines:
-        sides[line.primary].append((line.at_us, line.data))
-    totals = []
-    for primary, name in ((True, "queries"), (False, "clicks")):
-        side = sides[primary]
-        side.sort(key=lambda pair: pair[0])
-        target = directory / name
-        target.mkdir(parents=True)
-        each = -(-len(side) // files) or 1
-        for number in range(files):
-            part = side[number * each : (number + 1) * each]
-            (target / f"{name}-{number:04d}.log").write_bytes(b"".join(data for _, data in part))
-        totals.append((target, sum(len(data) for _, data in side), len(side)))
-    (queries, query_bytes, query_count), (clicks, click_bytes, click_count) = totals
-    return Written(queries, clicks, query_bytes, click_bytes, query_count, click_count)
