@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from photon.fleet.ledger import read_ledger
+from photon.fleet.ledger import balances, read_ledger
 from photon.lab.demo.check import records
-from photon.local_join.status import balances
 from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon, until
 from tests.integration.verified_site import Site, site_in

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from photon.config.loader import load
-from photon.fleet.ledger import read_ledger
+from photon.fleet.ledger import balances, read_ledger
 from photon.idregistry.api import Digester
 from photon.lab.demo.check import records
-from photon.local_join.status import balances
 from photon.spark.classes import Class
 from photon.spark.recover.planning import ReportedProblem
 from photon.spark.verify.verdict import fingerprint

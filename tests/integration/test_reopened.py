@@ -11,14 +11,13 @@ import numpy as np
 
 from photon.config.clock import SystemClock
 from photon.config.loader import load
-from photon.fleet.ledger import read_ledger
+from photon.fleet.ledger import balances, read_ledger
 from photon.fleet.numbers import Numbers
 from photon.idregistry.api import Answer, Digester
 from photon.idregistry.client import GrpcBackend
 from photon.idregistry.routing import RoutedRegistry
 from photon.lab.demo.check import records
 from photon.lab.onlooker import Onlooker
-from photon.local_join.status import balances
 from photon.supervision.deployment import Deployment
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, joined, until, write

@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.fleet.ledger import read_ledger
-from photon.local_join.status import balances
+from photon.fleet.ledger import balances, read_ledger
 from photon.supervision.deployment import Deployment
 from tests.integration.commands import Result, photon
 from tests.integration.supervised import supervised

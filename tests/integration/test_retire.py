@@ -16,11 +16,11 @@ import pytest
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from photon.fleet.ledger import balances
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.outcomes import Refusal
 from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
-from photon.local_join.status import balances
 from photon.operations.slots.retiring import ALL_INCARNATIONS
 from photon.outputs import OutputPlace, Reader
 from tests.integration.rig import SETTLE_S, Rig, drawn_seed

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.fleet.ledger import read_ledger
+from photon.fleet.ledger import balances, read_ledger
 from photon.lab.demo.check import records
-from photon.local_join.status import balances
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon

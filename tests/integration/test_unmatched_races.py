@@ -9,9 +9,8 @@ from pathlib import Path
 from random import Random
 
 from photon.config.loader import load
-from photon.fleet.ledger import read_ledger
+from photon.fleet.ledger import balances, read_ledger
 from photon.lab.demo.check import records
-from photon.local_join.status import balances
 from photon.supervision.deployment import Deployment
 from tests.integration.rig import drawn_seed
 from tests.integration.supervised import supervised

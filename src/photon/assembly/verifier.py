@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
-from photon.adapters.contract import Adapter
+from photon.adapters.contract import Adapter, Framing
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import agree, rule_of
 from photon.assembly.together import Up, unheard
@@ -105,26 +106,11 @@ def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path,
     configured = settings.join[pipeline.join]
     after = configured.unmatched_after
     patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
-    record_max = settings.limits.record
-    foreign = SourceSide(
-        base / pipeline.foreign,
-        configured.foreign_files,
-        adapter.foreign_framing,
-        adapter.foreign_has_header,
-        record_max,
-    )
-    primary = SourceSide(
-        base / pipeline.primary,
-        configured.primary_files,
-        adapter.primary_framing,
-        adapter.primary_has_header,
-        record_max,
-    )
-    return SourceFinder(
-        RealDisk(),
-        directory,
-        adapter,
-        foreign,
-        primary,
-        patience_ns=None if patience_s is None else int(patience_s * 1e9),
-    )
+
+    def side(logs: str, files: Sequence[str], framing: Framing, has_header: bool) -> SourceSide:
+        return SourceSide(base / logs, files, framing, has_header, settings.limits.record)
+
+    foreign = side(pipeline.foreign, configured.foreign_files, adapter.foreign_framing, adapter.foreign_has_header)
+    primary = side(pipeline.primary, configured.primary_files, adapter.primary_framing, adapter.primary_has_header)
+    patience_ns = None if patience_s is None else int(patience_s * 1e9)
+    return SourceFinder(RealDisk(), directory, adapter, foreign, primary, patience_ns=patience_ns)

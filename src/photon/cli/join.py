@@ -134,7 +134,7 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
 def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
     """Exit code, and what a person should be told beside the ledger."""
-    from photon.local_join.status import balances
+    from photon.fleet.ledger import balances
 
     ledger = result.ledger
     if not balances(ledger):

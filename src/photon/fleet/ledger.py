@@ -14,10 +14,10 @@ from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine, Verdict, made, total_of
 from photon.dispatcher.ledger_reader import read_ledger as _read
 
-EMPTY = dict.fromkeys(
-    ("read", "joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate", "pending",
-     "reread", "wasted", "retimed", "ambiguous"), 0
-)  # fmt: skip
+VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
+"""In the ledger's order; ``read`` is their sum and ``pending``."""
+EMPTY = dict.fromkeys(("read", *VERDICTS, "pending", "reread", "wasted", "retimed", "ambiguous"), 0)
+ASK_S = 2.0
 
 
 def ledger_file(state: Path) -> Path:
@@ -34,6 +34,11 @@ def read_ledger(state: Path) -> dict[str, int]:
     return total.as_dict() | total.apart()
 
 
+def balances(ledger: Mapping[str, int]) -> bool:
+    """read = all verdicts + pending (design: the ledger balances at every moment)."""
+    return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
+
+
 def hour_name(hour: int) -> str:
     """``2026-11-21T09``, UTC."""
     if hour == UNKNOWN_HOUR:
@@ -48,9 +53,6 @@ def as_json(ledger: Ledger) -> dict[str, object]:
         "hours": {hour_name(hour): line.as_dict() | line.apart() for hour, line in ledger.hours.items()},
         "balances": not ledger.unbalanced,
     }
-
-
-ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.ledger_reader import read_reached
 from photon.eventstore.client import EventStoreClient
-from photon.fleet.ledger import ledger_file
+from photon.fleet.ledger import VERDICTS, ledger_file
 from photon.idregistry.api import Registry, Slot
 from photon.idregistry.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
@@ -30,7 +30,7 @@ from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.slot import Ages
 from photon.local_join.children import Children, JoinFailed, open_registry, refused
 from photon.local_join.site import DATACENTRE, SLOT, Site
-from photon.local_join.status import VERDICTS, Status
+from photon.local_join.status import Status
 from photon.supervision.supervisor import Supervisor
 from photon.verifier.verifier import Verifier
 

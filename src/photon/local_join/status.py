@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from photon.config.words import duration, missing_keys, size
-
-VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
-"""In the ledger's order; ``read`` is their sum and ``pending``."""
+from photon.fleet.ledger import VERDICTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +24,6 @@ class Status:
     """Primary logs that look-ups led to and that cannot be read,"""
     missing_keys: int = 0
     """and how many keys that stand in them were asked for."""
-
-
-def balances(ledger: Mapping[str, int]) -> bool:
-    """read = all verdicts + pending (design: the ledger balances at every moment)."""
-    return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
 
 
 @dataclass(frozen=True, slots=True)

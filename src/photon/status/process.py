@@ -30,7 +30,7 @@ from photon.fleet.processes import asked_of
 from photon.status.http import Answer, HttpServer, plain
 from photon.status.view import View
 
-PATH = "/explain.json"
+EXPLAIN_PATH = "/explain.json"
 ASK_S = 9.0
 """For asking everybody; what has not answered by then is named as missing."""
 LIMIT_S = 10.0
@@ -218,7 +218,7 @@ async def serve_status(
     tls = logged(tls_of(settings, base, identity or roles.identity(roles.Role.STATUS, name)))
     service = StatusService(settings, name, tls, SystemClock(), base)
     asking = Asking(settings, base, tls, ASK_S, operator=identity is not None)
-    server = HttpServer(service.answer, {PATH: Explained(lambda question: explain(asking, question)).answer})
+    server = HttpServer(service.answer, {EXPLAIN_PATH: Explained(lambda question: explain(asking, question)).answer})
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)

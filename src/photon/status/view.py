@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from photon.fleet.ledger import VERDICTS
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.fleet.polling import Heard
-from photon.local_join.status import VERDICTS
 from photon.status.shards import alarms_of, copies_of, registry_of, slots_of
 
 POINTS = 180

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import orjson
 
+from photon.fleet.ledger import balances
 from photon.lab.chaos.api import ChaosFailed
 from photon.lab.chaos.site import Site
 from photon.lab.demo.check import check, ledger_problems
 from photon.lab.demo.generator import Truth
-from photon.local_join.status import balances
 
 SPARK_S = 1800.0
 PROBLEMS_MAX = 50

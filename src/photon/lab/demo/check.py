@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
+from photon.fleet.ledger import balances
 from photon.lab.demo.generator import Truth
-from photon.local_join.status import balances
 
 EXAMPLES = 5
 """At most so many ids are named per finding."""

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
-from photon.idregistry.api import I64, INCARNATION_BITS, U8, U32, U64, Answer, Digester
+from photon.idregistry.api import I64, INCARNATION_BITS, U8, U64, Answer, Digester
 from photon.idregistry.outcomes import Refusal, Status
 from photon.idregistry.scanning import EntryPage
 from photon.idregistry.witness import Witness
@@ -26,6 +26,9 @@ from photon.joiner.copies.api import CopyOf
 from photon.joiner.slot.lock import SlotLock
 from photon.operations.slots import sealing
 from photon.operations.slots.id_list import IdList, listed
+
+if TYPE_CHECKING:
+    from photon.idregistry.recovery.asking import Recovery
 
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 ASK_S = 5.0
@@ -40,30 +43,6 @@ Tell = Callable[[str], None]
 """One line on how far it is."""
 Resolve = Callable[[EntryPage], Awaitable[Mapping[bytes, bytes]]]
 """The event ids of a page's digests, as far as logs on this machine have them."""
-
-
-class Recovery(Protocol):
-    """What is asked of the registry (``idregistry.recovery.asking.Recovery``)."""
-
-    async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal: ...
-
-    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
-
-    async def scan_owned(
-        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
-    ) -> EntryPage | Refusal: ...
-
-    async def reopen(
-        self,
-        digests: bytes,
-        times: I64,
-        tokens: U64,
-        generations: U32,
-        *,
-        operator: bool = False,
-        retired: bool = False,
-        timeout: float,
-    ) -> U8: ...
 
 
 Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
