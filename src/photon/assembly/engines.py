@@ -1,4 +1,4 @@
-"""From settings to the parts of one pipeline; the embedded deployment and the service processes both build here."""
+"""From settings to a joiner and to a dispatcher; service processes and ``photon join`` both build here."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from photon.config.serving import HealthyServer, listen
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 from photon.idregistry.deployment_key import deployment_key
 from photon.verifier.recovery import SlotRecovery
@@ -28,7 +29,7 @@ from photon.verifier.source_finder import SourceFinder
 from photon.verifier.source_logs import SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 
-SERVICE_NAME = "photon.v1.Verifier"
+SERVICE_NAME = KINDS["verifier"].health
 """What its health is reported under; beside it there are only its metrics."""
 READ_BEFORE_S = 3600.0
 """Beyond its patience: what an event may wait for joiners and the registry until its line is made."""

@@ -18,6 +18,7 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.config.stopping import unless_stopped
+from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.site import Site
@@ -187,7 +188,7 @@ def _replica_service(site: Site, settings: Settings, children: Children, name: s
     for override in overrides:
         arguments += ["--set", override]
     log = site.state / "logs" / f"registry-{name}.log"
-    return Service(f"registry {name}", tuple(arguments), log, children.replicas[name], "photon.v1.Registry")
+    return Service(f"registry {name}", tuple(arguments), log, children.replicas[name], KINDS["registry"].health)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Where an embedded deployment keeps what must survive: ``OUTPUT/.photon``, locked by the command that runs it."""
+"""Where a one-machine join keeps what must survive: ``OUTPUT/.photon``, locked by the command that runs it."""
 
 from __future__ import annotations
 
