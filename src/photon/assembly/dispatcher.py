@@ -315,7 +315,6 @@ async def _serve(
 
 
 def _metrics(settings: Settings, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
-    """Of whichever engine is the present one when it is asked."""
     clock = SystemClock()
 
     def details() -> dict[str, Any]:

@@ -228,7 +228,6 @@ def _files(directory: Path) -> int:
 
 
 def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
-    """Of the adapters of all joins, and of HBase's settings."""
     found = []
     for name in settings.join:
         try:
