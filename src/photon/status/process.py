@@ -1,4 +1,5 @@
-"""``photon status serve``: gathers every few seconds, and serves what was gathered last."""
+"""``photon status serve``: gathers every few seconds, and serves what was gathered last, the page, and the JSON of
+``photon explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, within a bounded time."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ from photon.status.http import Answer, HttpServer, plain
 from photon.status.view import View
 
 EXPLAIN_PATH = "/explain.json"
-ASK_S = 9.0
+EXPLAIN_S = 9.0
 """For asking everybody; what has not answered by then is named as missing."""
-LIMIT_S = 10.0
+EXPLAIN_LIMIT_S = 10.0
 """And then the answer is that there is none."""
 QUERY_BYTES_MAX = 4 * ID_BYTES_MAX
 """Of an id with every byte escaped, and some more."""
@@ -65,7 +66,7 @@ log = get_logger(__name__)
 
 
 class Explained:
-    def __init__(self, ask: Callable[[Question], Awaitable[Story]], limit_s: float = LIMIT_S) -> None:
+    def __init__(self, ask: Callable[[Question], Awaitable[Story]], limit_s: float = EXPLAIN_LIMIT_S) -> None:
         self._ask = ask
         self._limit_s = limit_s
         self._busy = False
@@ -217,7 +218,7 @@ async def serve_status(
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
     tls = logged(tls_of(settings, base, identity or roles.identity(roles.Role.STATUS, name)))
     service = StatusService(settings, name, tls, SystemClock(), base)
-    asking = Asking(settings, base, tls, ASK_S, operator=identity is not None)
+    asking = Asking(settings, base, tls, EXPLAIN_S, operator=identity is not None)
     server = HttpServer(service.answer, {EXPLAIN_PATH: Explained(lambda question: explain(asking, question)).answer})
     try:
         await server.start(address)

@@ -13,7 +13,7 @@ from photon.fleet.polling import Heard
 from photon.status.shards import alarms_of, copies_of, registry_of, slots_of
 
 POINTS = 180
-"""Of each."""
+"""Of the newest, and as many coarse ones."""
 EVERY_S = 5.0
 COARSE_S = 480.0
 OLDEST_SHOWN = 20

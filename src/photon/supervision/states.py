@@ -1,6 +1,7 @@
 """What each process of a supervisor is doing, how that looks to a person, and when one that ended is started again.
 
-Pure: exit codes, times and the random draw are arguments."""
+Pure: exit codes, times and the random draw are arguments.
+"""
 
 from __future__ import annotations
 

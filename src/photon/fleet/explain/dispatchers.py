@@ -1,4 +1,4 @@
-"""What a dispatcher has of an event: in memory, in its retry store, and how far it has read each log."""
+"""What a dispatcher has of an event: in memory, in its retry store, and in its foreign logs, read so far or not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class ForeignLogs:
-    """Of one pipeline. ``read_places``: see ``dispatchers.read_places``."""
+    """Of one pipeline. ``read_places``: as the function of this name."""
 
     directory: Path
     patterns: Sequence[str]

@@ -1,4 +1,4 @@
-"""What is seen of a deployment while faults happen: dispatchers, outputs, memory and open files."""
+"""What is seen of a deployment while faults happen, in processes or in containers, and what is checked afterwards."""
 
 from __future__ import annotations
 
