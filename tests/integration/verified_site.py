@@ -162,8 +162,9 @@ class Site:
         return path
 
     def ids(self) -> list[str]:
-        """Of all lines of the output."""
-        return [orjson.loads(line)["event_id"] for path in self.files() for line in path.read_bytes().splitlines()]
+        """Of all whole lines of the output: the joiner may be at its last one."""
+        whole = (path.read_bytes().rpartition(b"\n")[0] for path in self.files())
+        return [orjson.loads(line)["event_id"] for lines in whole for line in lines.splitlines()]
 
     def files(self) -> list[Path]:
         return sorted((self.base / "output").glob("*/*.jsonl"))
