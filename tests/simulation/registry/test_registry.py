@@ -252,7 +252,7 @@ ABLATIONS: dict[str, Ablation] = {
     "nonce forgotten": Ablation(_nonce_forgotten, "was opened as|was refused", (*_CLIENTS, *_REPLICAS)),
     "no retries, no hints": Ablation(_no_retries, "have no answer", _REPLICAS),
 }
-SEEDS_OF_AN_ABLATION = 400
+SEEDS_OF_AN_ABLATION = 1000
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
