@@ -27,16 +27,13 @@ from typing import Any
 
 import numpy as np
 
+from bench.generated_logs import write
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.demo.generator import Disorder, Generator, Line
-from photon.demo.write_logs import write
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service, Supervisor
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.cache_nodes.nodes import CacheNodes
@@ -47,6 +44,9 @@ from photon.eventstore.file_map import MappedBlock, MapTotals
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
+from photon.lab.demo.generator import Disorder, Generator, Line
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Service, Supervisor
 
 SIDE = {"format": "jsonl", "key": "query_id"}
 FOREIGN = SIDE | {"id": "click_id", "time": {"field": "time_us", "unit": "us"}}

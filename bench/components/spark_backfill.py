@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from bench.components import join as join_bench
+from bench.generated_logs import Written
 from bench.workload import CONFIG
-from photon.demo.write_logs import Written
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 DEPLOYMENT = """\
 key_file = "key"

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from photon.embedded.ports import free_ports
 from photon.idregistry.client import RegistryClient
+from photon.supervision.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}

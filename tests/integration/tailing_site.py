@@ -15,8 +15,8 @@ from pathlib import Path
 
 import orjson
 
-from photon.demo.check import records
-from photon.embedded.ports import free_ports
+from photon.lab.demo.check import records
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon
 
 HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"

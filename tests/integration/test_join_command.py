@@ -11,8 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from photon.demo.check import records
-from photon.demo.generator import Disorder
+from photon.lab.demo.check import records
+from photon.lab.demo.generator import Disorder
 from tests.integration.commands import alive, children, photon, until
 from tests.integration.join_logs import Logs
 

@@ -59,7 +59,7 @@ def test_without_any_primary_record_nothing_is_called_unmatched(logs: Logs) -> N
 
 
 def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
-    from photon.demo.deployment import DemoDeployment, Shape
+    from photon.lab.demo.deployment import DemoDeployment, Shape
     from tests.integration.commands import running, until
 
     deployment = DemoDeployment(tmp_path, Shape(datacentres=("east",), joiners=1, round_trip_s=None)).deployment

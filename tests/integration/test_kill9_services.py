@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.deployment import Shape
+from photon.lab.demo.deployment import Shape
 from tests.integration.rig import Rig, drawn_seed
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2

@@ -17,10 +17,10 @@ import numpy as np
 
 from photon.config.disk import RealDisk
 from photon.config.loader import load
-from photon.embedded.deployment import Deployment
-from photon.embedded.supervisor import Supervisor
 from photon.joiner.rows import Rows
 from photon.joiner.slot.redo_log import FRAME_MARK, SEGMENT_HEAD_BYTES, decode_frame, segments_in
+from photon.supervision.deployment import Deployment
+from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import Result, photon, running
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import configuration, joined, until, write

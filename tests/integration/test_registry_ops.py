@@ -17,7 +17,7 @@ import pytest
 
 from photon.batch.ids import Ids
 from photon.config.disk import RealDisk
-from photon.embedded.services import tls_in
+from photon.fleet.access import tls_in
 from photon.idregistry.api import Answer, Digester, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.operations.client import Mark, OperatorClient, RegistryUnreachable

@@ -17,7 +17,7 @@ from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.leading import PERIOD_S
 from photon.idregistry.sharding import shards_of, single_range
-from photon.wan.client import WanClient
+from photon.lab.wan.client import WanClient
 from tests.integration.registry_processes import SHARDS, RegionProcesses, client_of, leader_of, regions, rows
 
 SHARD = 1

@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 
 from photon.config.loader import load
-from photon.demo.check import records
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Supervisor
+from photon.fleet.ledger import read_ledger
+from photon.lab.demo.check import records
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import photon, running
 from tests.integration.rig import READY_S, drawn_seed
 

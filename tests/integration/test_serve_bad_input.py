@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon
 from tests.integration.join_logs import CONFIG
 from tests.integration.test_join_bad_input import FAILED, USAGE, one_line

@@ -9,8 +9,8 @@ import shutil
 import time
 from pathlib import Path
 
-from photon.demo.deployment import Shape
-from photon.embedded.ports import free_ports
+from photon.lab.demo.deployment import Shape
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon
 from tests.integration.rig import Rig, drawn_seed
 

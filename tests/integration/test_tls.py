@@ -11,13 +11,13 @@ from pathlib import Path
 from photon.cli.errors import FAILED, USAGE
 from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.tls import OPERATOR, Towards
-from photon.demo.deployment import CERTIFICATES, Shape
-from photon.embedded.health import Health, ask_health
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service
 from photon.fleet.processes import identities
 from photon.idregistry.client import RegistryClient
 from photon.idregistry.clocks.offsets import Agreement
+from photon.lab.demo.deployment import CERTIFICATES, Shape
+from photon.supervision.health import Health, ask_health
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Service
 from tests.integration.commands import Result, photon, running
 from tests.integration.rig import Rig, drawn_seed
 

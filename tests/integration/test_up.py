@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from photon.config.loader import load
-from photon.embedded.control import Request, ask
+from photon.supervision.control import Request, ask
 from tests.integration.commands import Result, alive, children, interrupt, photon, running, until
-from tests.unit.embedded.deployments import write_deployment
+from tests.unit.supervision.deployments import write_deployment
 
 ALL_UP_S = 150.0
 NOTHING_RUNS, ATTENTION = 1, 3

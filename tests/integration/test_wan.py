@@ -22,10 +22,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.serving import HealthyServer, listen
-from photon.embedded.ports import free_ports
-from photon.wan.api import Fault, Route
-from photon.wan.client import WanClient
-from photon.wan.routes import write_routes
+from photon.lab.wan.client import WanClient
+from photon.lab.wan.links import Fault
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
 from tests.integration.commands import Result, photon, until
 
 ECHO = """

@@ -14,9 +14,9 @@ import orjson
 from click.testing import CliRunner
 
 from photon.cli.main import main
-from photon.embedded.control import Request, ask
-from photon.embedded.ports import free_ports
-from photon.embedded.states import ServiceState
+from photon.supervision.control import Request, ask
+from photon.supervision.ports import free_ports
+from photon.supervision.states import ServiceState
 from tests.integration.commands import alive, photon, until
 
 CONFIG = """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon, until
 from tests.integration.verified_site import Site
 from tests.pages.chromium import Chromium

@@ -21,10 +21,10 @@ from photon.cli.spark.verify import _export
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.embedded.backfill import Wish, backfill
-from photon.embedded.nightly import Wish as Nightly
-from photon.embedded.nightly import nightly
 from photon.idregistry.client import RegistryClient
+from photon.operations.spark_backfill import Wish, backfill
+from photon.operations.spark_verify import Wish as Nightly
+from photon.operations.spark_verify import nightly
 from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome

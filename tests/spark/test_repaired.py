@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from photon.cli.spark.verify import _export
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.nightly import Wish, nightly
-from photon.embedded.supervisor import Supervisor
+from photon.fleet.ledger import read_ledger
+from photon.operations.spark_verify import Wish, nightly
 from photon.spark import schemas
 from photon.spark.classes import Class
 from photon.spark.verify.job import VerifyInputs, _torn
 from photon.spark.verify.run import VerifyOutcome
+from photon.supervision.deployment import Deployment
+from photon.supervision.supervisor import Supervisor
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
 from tests.integration.test_skip import T, joined, until
 

@@ -16,7 +16,7 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 if TYPE_CHECKING:
     from photon.adapters.card import Card
     from photon.adapters.testkit import Report
-    from photon.embedded.adapter_trial import Trial, Tried
+    from photon.adapters.testkit.trial import Trial, Tried
 
 FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
@@ -64,9 +64,9 @@ def test(
     Exit codes: 0 every record was read, 3 some were rejected, 1 not one record of a file could be read, or the
     adapter breaks the contract.
     """
+    from photon.adapters.join_adapters import adapter_of, join_named
+    from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file
     from photon.config.loader import load
-    from photon.embedded.adapter import adapter_of, join_named
-    from photon.embedded.adapter_trial import ambiguous, as_json, examined, matches, report_json, try_file
     from photon.eventstore.shared_keys import DOES
 
     if primary is None and foreign is None:

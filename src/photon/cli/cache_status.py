@@ -14,7 +14,7 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import formatted, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.fleet.asking import Heard
+    from photon.fleet.polling import Heard
 
 COLUMNS = ("node", "address", "held", "of", "entries", "evictions", "asked", "found", "taken in")
 
@@ -50,7 +50,7 @@ async def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...])
     from photon.config.loader import load
     from photon.config.tls import OPERATOR
     from photon.fleet.access import pipeline_named, tls_of
-    from photon.fleet.asking import Gatherer
+    from photon.fleet.polling import Gatherer
     from photon.fleet.processes import asked_of
 
     settings = load(config, environment=os.environ, flags=overrides)

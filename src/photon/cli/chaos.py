@@ -51,7 +51,7 @@ def list_(output_format: str) -> None:
     Example:
       photon chaos list
     """
-    from photon.chaos.scenario import load, names
+    from photon.lab.chaos.scenario import load, names
 
     found = [load(name) for name in names()]
     if output_format == "json":
@@ -116,8 +116,8 @@ def run(
       photon chaos run --random --minutes 5 --project photon --config deploy/compose/photon.toml
     Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
     """
-    from photon.chaos.command import Wishes, carry_out, planned
     from photon.config.errors import UsageError
+    from photon.lab.chaos.command import Wishes, carry_out, planned
 
     if (scenario is None) != drawn:
         raise UsageError("name a SCENARIO or say --random, one of them; photon chaos list shows the scenarios")
@@ -179,7 +179,7 @@ def fault(
       photon chaos fault cut east west --one-way --config photon.toml
       photon chaos fault away west --for 5m --config photon.toml
     """
-    from photon.chaos.command import Where, one_fault
+    from photon.lab.chaos.command import Where, one_fault
 
     options = {
         "fault": fault,
@@ -206,7 +206,7 @@ def heal(config: Path, run: Path | None, project: str | None, compose: Path, out
     Example:
       photon chaos heal --config photon.toml
     """
-    from photon.chaos.command import Where, heal_all
+    from photon.lab.chaos.command import Where, heal_all
 
     _show(heal_all(Where(config, run, project, compose)), output_format)
 

@@ -15,10 +15,9 @@ from photon.cli import tables
 from photon.cli.registry.common import print_table
 
 if TYPE_CHECKING:
-    from photon.chaos.api import Step
-    from photon.chaos.figures import Spread
-    from photon.chaos.report import Report
-    from photon.chaos.scenario import Scenario
+    from photon.lab.chaos.api import Step
+    from photon.lab.chaos.report import Report, Spread
+    from photon.lab.chaos.scenario import Scenario
 
 MIB = 1 << 20
 
@@ -37,7 +36,7 @@ def show_plan(scenario: Scenario, steps: Sequence[Step], seed: int, output_forma
 def show_report(report: Report, kept: Path, output_format: str) -> None:
     """The verdict and its figures."""
     if output_format == "json":
-        from photon.chaos.command import as_json
+        from photon.lab.chaos.command import as_json
 
         click.echo(orjson.dumps(as_json(report)).decode())
         return

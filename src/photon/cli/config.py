@@ -65,9 +65,9 @@ class Checked(NamedTuple):
 
 def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     """Loads and checks a deployment file and its adapters. Raises PhotonError."""
-    from photon.embedded import hbase
-    from photon.embedded.adapter import adapter_of
-    from photon.embedded.placement import survives
+    from photon.adapters.join_adapters import adapter_of
+    from photon.fleet import hbase
+    from photon.fleet.processes import survives
 
     settings = load(file, environment=os.environ, flags=overrides)
     for name in settings.join:
@@ -78,7 +78,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
 def _missing(settings: Settings, base: Path) -> list[str]:
     """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
     used."""
-    from photon.embedded.services import key_path, read_key
+    from photon.idregistry.deployment_key import key_path, read_key
 
     if not settings.datacentre:
         return []
@@ -99,7 +99,7 @@ def _missing(settings: Settings, base: Path) -> list[str]:
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
     """Which are still to be made. Raises UsageError for one that cannot be used."""
-    from photon.embedded.services import tls_of
+    from photon.fleet.access import tls_of
     from photon.fleet.processes import identities
 
     if settings.tls is None:

@@ -31,7 +31,7 @@ def copies_serve(
     Example:
       photon copies serve --config photon.toml --datacentre west
     """
-    from photon.embedded.copying import serve_copies
+    from photon.assembly.copies import serve_copies
 
     settings, base = _load(config, overrides)
     _run(lambda stop: serve_copies(settings, base, datacentre, stop), with_parent=stop_with_parent)

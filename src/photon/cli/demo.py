@@ -38,15 +38,15 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
       photon demo --seconds 30 --rate 1000 --seed 2 --keep /tmp/demo
     """
     from photon.config.errors import UsageError
-    from photon.embedded.zygote import ALL, zygote
+    from photon.supervision.zygote import ALL, zygote
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep}: is not empty; name a new directory for --keep")
     made = click.get_current_context().with_resource(zygote(ALL))
 
     from photon.cli.demo_view import DemoView, result
-    from photon.demo.run import DemoOptions, run
-    from photon.embedded import runtime
+    from photon.config import runtime
+    from photon.lab.demo.run import DemoOptions, run
 
     directory = (keep or Path(os.environ.get("TMPDIR", "/tmp")) / f"photon-demo-{os.getpid()}").absolute()
     view = DemoView()

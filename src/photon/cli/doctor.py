@@ -15,8 +15,8 @@ from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.embedded.doctor.checks import Finding
-    from photon.embedded.doctor.facts import Facts
+    from photon.fleet.doctor.checks import Finding
+    from photon.fleet.doctor.facts import Facts
 
 UNCERTAINTY_S = 5.0
 """clock.uncertainty where no file says so."""
@@ -42,7 +42,7 @@ def doctor(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...
     from datetime import UTC, datetime
 
     from photon.config.errors import UsageError
-    from photon.embedded.doctor.checks import Level, findings
+    from photon.fleet.doctor.checks import Level, findings
 
     if config is None and (overrides or here):
         raise UsageError("--set and --datacentre go with --config")
@@ -63,8 +63,8 @@ def _facts(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...
     """Everything that can be gathered: a mistake in the file leaves only this machine."""
     from photon.config.errors import PhotonError, UsageError
     from photon.config.loader import load
-    from photon.embedded.doctor.facts import Facts
-    from photon.embedded.doctor.gathering import machine
+    from photon.fleet.doctor.facts import Facts
+    from photon.fleet.doctor.gathering import machine
 
     _tell("this machine")
     own = machine()
@@ -82,10 +82,9 @@ def _facts(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...
 
 
 def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str, ...]) -> Facts:
-    from photon.embedded.doctor import gathering
-    from photon.embedded.doctor.facts import Facts, Registry
-    from photon.embedded.placement import survives
-    from photon.fleet.processes import listening
+    from photon.fleet.doctor import gathering
+    from photon.fleet.doctor.facts import Facts, Registry
+    from photon.fleet.processes import listening, survives
 
     base, now = config.parent, gathering.now_utc()
     here = list(named) or gathering.datacentres_here(settings, base)
@@ -116,7 +115,7 @@ def _tell(what: str) -> None:
 
 def _show(facts: Facts, said: list[Finding]) -> None:
     from photon.cli.registry.common import print_table
-    from photon.embedded.doctor.checks import Level
+    from photon.fleet.doctor.checks import Level
 
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
@@ -129,7 +128,7 @@ def _show(facts: Facts, said: list[Finding]) -> None:
 
 
 def _as_json(facts: Facts, said: list[Finding]) -> dict[str, Any]:
-    from photon.embedded.doctor.checks import worst
+    from photon.fleet.doctor.checks import worst
 
     found = [
         {"area": each.area, "level": each.level.value, "where": each.where, "what": each.what, "do": each.do}

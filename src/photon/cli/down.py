@@ -31,7 +31,7 @@ def down(file: Path, run: Path | None, timeout: float, dry_run: bool, output_for
       photon down photon.toml
     Exit codes: 0 nothing runs any more (also if nothing ran), 1 something has not ended.
     """
-    from photon.embedded.detached import running, stop_detached
+    from photon.supervision.detached import running, stop_detached
 
     directory = place(file, run)
     ended = running(directory) if dry_run else stop_detached(directory, timeout)

@@ -15,7 +15,7 @@ from photon.cli.processes import place, run_option, tell, wait_for
 from photon.cli.registry.common import formatted
 
 if TYPE_CHECKING:
-    from photon.embedded.states import ServiceState
+    from photon.supervision.states import ServiceState
 
 DATACENTRE = click.option("--datacentre", metavar="NAME", help="Whose dispatcher; may be left out if there is one.")
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
@@ -46,7 +46,7 @@ def drain(
     Exit codes: 0 drained and held, 1 refused, or it does not end, 2 wrong usage, 3 held, but something was still
     undecided (the registry did not answer): its next start redoes it.
     """
-    from photon.embedded.draining import PATIENCE_S, check_drain, joiner_named
+    from photon.supervision.draining import PATIENCE_S, check_drain, joiner_named
 
     directory = place(config, run)
     states = tell(directory, "ps")
@@ -87,7 +87,7 @@ def pause(
       photon dispatcher pause --config photon.toml --datacentre east
     Exit codes: 0 it is paused, 1 it does not end, 2 wrong usage.
     """
-    from photon.embedded.draining import dispatchers_of, readers_left
+    from photon.supervision.draining import dispatchers_of, readers_left
 
     directory = place(config, run)
     states = tell(directory, "ps")
@@ -122,7 +122,7 @@ def resume(
       photon dispatcher resume --config photon.toml --datacentre east
     Exit codes: 0 it reads, 1 it is not up, 2 wrong usage.
     """
-    from photon.embedded.draining import dispatchers_of
+    from photon.supervision.draining import dispatchers_of
 
     directory = place(config, run)
     names = [state.name for state in dispatchers_of(tell(directory, "ps"), datacentre)]

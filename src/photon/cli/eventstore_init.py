@@ -33,7 +33,7 @@ def init(
     """
     from photon.cli.errors import ATTENTION
     from photon.config.loader import load
-    from photon.embedded import hbase
+    from photon.fleet import hbase
 
     made = hbase.init(load(config, environment=os.environ, flags=overrides), datacentre)
     if output_format == "json":

@@ -17,8 +17,8 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import print_table
 
 if TYPE_CHECKING:
-    from photon.embedded.explaining.question import Question
-    from photon.embedded.explaining.story import Step, Story
+    from photon.fleet.explain.question import Question
+    from photon.fleet.explain.story import Step, Story
 
 SHOW_AFTER_S = 2.0
 """A search that takes longer says how far it is."""
@@ -59,7 +59,7 @@ def explain(
     asked or searched, and is named.
     """
     from photon.config.errors import UsageError
-    from photon.embedded.explaining.question import question_of
+    from photon.fleet.explain.question import question_of
 
     question = question_of(event_id, raw=raw)
     if (output is None) == (config is None):
@@ -84,9 +84,9 @@ def _of_deployment(
 ) -> Story:
     from photon.cli.registry.common import loaded
     from photon.config.tls import OPERATOR
-    from photon.embedded.explaining.inquiry import Asking
-    from photon.embedded.explaining.inquiry import explain as ask
-    from photon.embedded.services import tls_of
+    from photon.fleet.access import tls_of
+    from photon.fleet.explain.inquiry import Asking
+    from photon.fleet.explain.inquiry import explain as ask
 
     settings = loaded(config, overrides)
     tls = tls_of(settings, config.parent, OPERATOR)
@@ -94,9 +94,9 @@ def _of_deployment(
 
 
 def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
-    from photon.embedded.explaining.budget import Budget
-    from photon.embedded.explaining.explainers import look
-    from photon.embedded.explaining.story import Heard, tell
+    from photon.fleet.explain.question import Budget
+    from photon.fleet.explain.service import look
+    from photon.fleet.explain.story import Heard, tell
     from photon.outputs import OutputPlace
 
     place = OutputPlace.of_join(output)
@@ -129,7 +129,7 @@ def _progress() -> Iterator[Progress]:
 
 def _show(story: Story) -> None:
     from photon.adapters.times import rfc3339_us
-    from photon.embedded.explaining.question import shown
+    from photon.fleet.explain.question import shown
 
     click.echo(f"event    {shown(story.event_id)}")
     if story.event_time_ns is not None:

@@ -11,7 +11,7 @@ from photon.cli.errors import DONE, FAILED
 from photon.cli.units import DURATION, SIZE
 
 if TYPE_CHECKING:
-    from photon.demo.check import Findings
+    from photon.lab.demo.check import Findings
 
 POLL_S = 2.0
 
@@ -44,9 +44,9 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
     Example:
       photon feed serve --into east/logs --into west/logs --rate 50 --keep 512MiB
     """
+    from photon.config import runtime
     from photon.config.stopping import stop_event
-    from photon.demo.endless import FeedOptions, feed
-    from photon.embedded import runtime
+    from photon.lab.demo.endless import FeedOptions, feed
 
     options = FeedOptions(directories, rate, seed, keep, stop_at)
 
@@ -74,8 +74,8 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, output_format
     """
     import time
 
-    from photon.demo.check import check as compare
-    from photon.demo.endless import truth_of
+    from photon.lab.demo.check import check as compare
+    from photon.lab.demo.endless import truth_of
 
     truth = truth_of(directory)
     deadline = time.monotonic() + wait

@@ -29,7 +29,7 @@ def health(address: str, certificates: Path | None, identity: str | None, timeou
       photon health 127.0.0.1:7001 --tls certs/ --identity registry-r1
     Exit codes: 0 it serves, 1 it does not, or does not answer.
     """
-    from photon.embedded.probe import probe
+    from photon.fleet.probe import probe
 
     probe(address, certificates, identity, timeout)
     if output_format == "json":

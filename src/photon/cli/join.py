@@ -15,8 +15,9 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
-    from photon.embedded.join import JoinOptions, JoinResult
-    from photon.embedded.zygote import Zygote
+    from photon.local_join.children import JoinOptions
+    from photon.local_join.join import JoinResult
+    from photon.supervision.zygote import Zygote
 
 NAMED = 3
 """So many of the logs that were not read are named."""
@@ -72,7 +73,7 @@ def join(
     read to its end, 1 failed, 2 wrong usage.
     """
     from photon.config.errors import UsageError
-    from photon.embedded.zygote import REGISTRY, STORE, zygote
+    from photon.supervision.zygote import REGISTRY, STORE, zygote
 
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
@@ -82,7 +83,7 @@ def join(
 
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
-    from photon.embedded.join import JoinOptions
+    from photon.local_join.children import JoinOptions
 
     log.configure(json=False, level=logging.WARNING)
     options = JoinOptions(
@@ -111,10 +112,10 @@ def join(
 
 
 def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
+    from photon.config import runtime
+    from photon.config.runtime import sampled
     from photon.config.stopping import stop_event
-    from photon.embedded import runtime
-    from photon.embedded.join import run
-    from photon.embedded.stages import sampled
+    from photon.local_join.join import run
 
     def say(line: str) -> None:
         click.echo(f"photon: {line}", err=True)
@@ -133,7 +134,7 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
 def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
     """Exit code, and what a person should be told beside the ledger."""
-    from photon.embedded.status import balances
+    from photon.fleet.ledger import balances
 
     ledger = result.ledger
     if not balances(ledger):

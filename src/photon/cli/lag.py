@@ -15,7 +15,7 @@ from photon.cli.registry.common import formatted, print_json, print_table
 from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
-    from photon.fleet.asking import Heard
+    from photon.fleet.polling import Heard
 
 ASK_S = 5.0
 
@@ -90,7 +90,7 @@ def _ask(config: Path, datacentre: str | None, overrides: tuple[str, ...]) -> li
     from photon.config.loader import load
     from photon.config.tls import OPERATOR
     from photon.fleet.access import pipeline_named, tls_of
-    from photon.fleet.asking import ask_dispatchers
+    from photon.fleet.polling import ask_dispatchers
 
     settings, base = load(config, environment=os.environ, flags=overrides), config.parent
     name, _ = pipeline_named(settings, datacentre)

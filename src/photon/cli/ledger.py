@@ -89,7 +89,7 @@ def _looking(output: Path | None, config: Path | None, datacentre: str | None) -
     """Reads what is asked for, each time it is called. Raises UsageError."""
     from photon.config.loader import load
     from photon.dispatcher.ledger_reader import read_ledger
-    from photon.embedded.ledger import as_json, hour_name
+    from photon.fleet.ledger import as_json, hour_name
 
     if config is not None:
         settings = load(config, environment=os.environ)
@@ -111,7 +111,7 @@ def _looking(output: Path | None, config: Path | None, datacentre: str | None) -
 def _all(settings: Any, base: Path) -> _Seen:
     from photon.cli.ledger_tables import table_of_all
     from photon.config.errors import UsageError
-    from photon.embedded.ledger import accounts, all_as_json
+    from photon.fleet.ledger import accounts, all_as_json
 
     found = accounts(settings, base)
     missing = [f"datacentre {each.datacentre}: {each.missing}" for each in found if each.total is None]
@@ -175,8 +175,8 @@ def _write(seen: _Seen, output_format: str) -> None:
 # -- where it lies -----------------------------------------------------------------------------------------------
 def _of_directory(output: Path | None) -> Path:
     from photon.config.errors import UsageError
-    from photon.embedded.ledger import ledger_file
-    from photon.embedded.site import OWN_DIRECTORIES
+    from photon.fleet.ledger import ledger_file
+    from photon.local_join.site import OWN_DIRECTORIES
 
     if output is None:
         raise UsageError("name an output of photon join or a pipeline's state directory, or --config FILE")
@@ -194,8 +194,8 @@ def _of_directory(output: Path | None) -> Path:
 def _of_deployment(config: Path, datacentre: str | None) -> Path:
     from photon.config.errors import UsageError
     from photon.config.loader import load
-    from photon.embedded.ledger import ledger_file
     from photon.fleet.access import pipeline_named
+    from photon.fleet.ledger import ledger_file
 
     name, pipeline = pipeline_named(load(config, environment=os.environ), datacentre)
     path = ledger_file(config.parent / pipeline.state)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from photon.dispatcher.ledger import Ledger, LedgerLine
-from photon.embedded.ledger import Account, hour_name, named, together
+from photon.fleet.ledger import Account, hour_name, named, together
 
 
 def table_of(read: Ledger) -> Table:

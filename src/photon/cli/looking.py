@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.fleet.asking import Heard
+    from photon.fleet.polling import Heard
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ def asking(
     from photon.config.loader import load
     from photon.config.tls import OPERATOR
     from photon.fleet.access import pipelines_named, tls_of
-    from photon.fleet.asking import Asker
+    from photon.fleet.polling import Asker
 
     settings = load(config, environment=os.environ, flags=overrides)
     names = pipelines_named(settings, datacentre)

@@ -47,8 +47,8 @@ def _ask(
     from photon.config.loader import load
     from photon.config.roles import Role, identity
     from photon.config.tls import OPERATOR, towards
-    from photon.embedded.services import pipeline_named, tls_of
     from photon.eventstore.operating import EventStoreOperator
+    from photon.fleet.access import pipeline_named, tls_of
 
     settings = load(config, environment=os.environ, flags=overrides)
     name, pipeline = pipeline_named(settings, datacentre)

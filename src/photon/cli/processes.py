@@ -17,7 +17,7 @@ from rich.text import Text
 from photon.cli import tables
 
 if TYPE_CHECKING:
-    from photon.embedded.states import ServiceState
+    from photon.supervision.states import ServiceState
 
 POLL_S = 0.1
 TELL_S = 2.0
@@ -35,7 +35,7 @@ run_option = click.option(
 def place(file: Path, run: Path | None) -> Path:
     """The run directory that FILE and --run mean. Raises UsageError."""
     from photon.config.errors import UsageError
-    from photon.embedded.run_directory import run_directory
+    from photon.supervision.run_directory import run_directory
 
     if run is None and not file.is_file():
         raise UsageError(f"{file}: no such file; name the deployment file that photon up was started with")
@@ -44,8 +44,8 @@ def place(file: Path, run: Path | None) -> Path:
 
 def tell(directory: Path, do: str, names: Sequence[str] = (), patience_s: float | None = None) -> list[ServiceState]:
     """Tells the ``photon up`` of a run directory. Raises PhotonError."""
-    from photon.embedded.control import Request
-    from photon.embedded.detached import ask_patiently
+    from photon.supervision.control import Request
+    from photon.supervision.detached import ask_patiently
 
     request = Request(do=do, names=tuple(names), patience_s=patience_s)  # type: ignore[arg-type]
     return ask_patiently(directory, request).services

@@ -33,8 +33,8 @@ def ps(file: Path, run: Path | None, wait: bool, timeout: float, output_format: 
       photon ps photon.toml --wait
     Exit codes: 0 all are up, 3 some are not (--wait: not in time), 1 nothing runs.
     """
-    from photon.embedded.control import Request
-    from photon.embedded.detached import ask_patiently
+    from photon.supervision.control import Request
+    from photon.supervision.detached import ask_patiently
 
     directory = place(file, run)
     deadline = time.monotonic() + (timeout if wait else 0.0)

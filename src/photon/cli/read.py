@@ -94,7 +94,7 @@ def named_place(output: Path | None, config: Path | None, datacentre: str | None
         return OutputPlace.of_join(output)
     if output is not None:
         raise UsageError("OUTPUT and --config say the same; name one of them")
-    from photon.embedded.output_place import output_place
+    from photon.library.output import output_place
 
     return output_place(config, datacentre)
 

@@ -20,7 +20,7 @@ from photon.cli.units import given_ns
 if TYPE_CHECKING:
     from photon.dispatcher.replay.control import Preview
     from photon.dispatcher.replay.requests import Progress
-    from photon.embedded.replay import Pipeline
+    from photon.operations.replay import Pipeline
 
 LOOK_S = 0.5
 
@@ -69,7 +69,7 @@ def replay(
     """
     from photon.config.errors import UsageError
     from photon.config.loader import load
-    from photon.embedded import replay as control
+    from photon.operations import replay as control
 
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
@@ -93,7 +93,7 @@ def replay(
 def _cancel(pipeline: Pipeline, number: int, output_format: str, *, dry_run: bool) -> int:
     from photon.config.errors import UsageError
     from photon.dispatcher.replay.requests import Step
-    from photon.embedded import replay as control
+    from photon.operations import replay as control
 
     if dry_run:
         open_ones = [each.request for each in control.progress(pipeline) if each.request.step < Step.DONE]
@@ -112,7 +112,7 @@ def _cancel(pipeline: Pipeline, number: int, output_format: str, *, dry_run: boo
 def _wait(pipeline: Pipeline, number: int) -> int:
     """Until a request is done; says how far it is on standard error."""
     from photon.dispatcher.replay.requests import Step
-    from photon.embedded import replay as control
+    from photon.operations import replay as control
 
     told = ""
     while True:

@@ -170,7 +170,7 @@ def reload(file: Path, run: Path | None, timeout: float, no_wait: bool, dry_run:
       photon reload photon.toml
     Exit codes: 0 done, 1 refused, or a new process is not up, 2 wrong usage.
     """
-    from photon.embedded.control import Changes, Request, ask
+    from photon.supervision.control import Changes, Request, ask
 
     directory = place(file, run)
     changes = ask(directory, Request(do="reload", dry_run=dry_run), timeout).changes or Changes()

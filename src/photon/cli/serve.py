@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from photon.config.settings import Settings
-    from photon.embedded.settings_again import SettingsAgain
+    from photon.config.settings_reload import SettingsReload
 
 
 T = TypeVar("T")
@@ -81,18 +81,18 @@ def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Pa
     return load(config, environment=os.environ, flags=overrides), config.parent if config else Path()
 
 
-def _again(config: Path | None, overrides: tuple[str, ...]) -> SettingsAgain | None:
-    from photon.embedded.eventstore_parts import reporter
-    from photon.embedded.settings_again import SettingsAgain
+def _again(config: Path | None, overrides: tuple[str, ...]) -> SettingsReload | None:
+    from photon.assembly.eventstore import reporter
+    from photon.config.settings_reload import SettingsReload
 
     if config is None:
         return None
-    return SettingsAgain(config, lambda: _load(config, overrides)[0], reporter("configuration"))
+    return SettingsReload(config, lambda: _load(config, overrides)[0], reporter("configuration"))
 
 
 def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
+    from photon.config import runtime
     from photon.config.stopping import stop_event
-    from photon.embedded import runtime
 
     async def stoppable() -> T:
         return await main(stop_event(with_parent=with_parent))
@@ -116,7 +116,7 @@ def registry_serve(
     Example:
       photon registry serve --config photon.toml --replica r1
     """
-    from photon.embedded.services import serve_replica
+    from photon.assembly.registry import serve_replica
 
     settings, base = _load(config, overrides)
     _run(lambda stop: serve_replica(settings, base, replica, id_rules, stop), with_parent=stop_with_parent)
@@ -164,9 +164,9 @@ def eventstore_serve(
     Example:
       photon eventstore serve --config photon.toml --datacentre east
     """
+    from photon.assembly.eventstore import StorePlace, serve_store, store_place
     from photon.config.errors import UsageError
-    from photon.embedded.services import StorePlace, serve_store, store_place
-    from photon.embedded.stages import sampled
+    from photon.config.runtime import sampled
 
     again = _again(config, overrides)
     settings, base = _load(config, overrides)
@@ -208,7 +208,7 @@ def cache_serve(
     Example:
       photon cache serve --config photon.toml --datacentre east --node east-c1
     """
-    from photon.embedded.services import serve_cache
+    from photon.assembly.eventstore import serve_cache
 
     settings, base = _load(config, overrides)
     _run(lambda stop: serve_cache(settings, base, datacentre, node, stop), with_parent=stop_with_parent)
@@ -267,7 +267,7 @@ def joiner_serve(
       photon joiner serve --config photon.toml --datacentre east --slot east-1 --accept-damaged-log
     Exit codes: 0 at SIGTERM, 3 at SIGTERM, and not all could be decided within seconds: the next start redoes it.
     """
-    from photon.embedded.services import serve_joiner
+    from photon.assembly.joiner import serve_joiner
 
     settings, base = _load(config, overrides)
     drained = _run(
@@ -316,7 +316,7 @@ def pipeline_serve(
       photon pipeline serve --config photon.toml --datacentre east
     Exit codes: 0 at SIGTERM, 3 at SIGTERM, and not all could be decided within seconds: the next start redoes it.
     """
-    from photon.embedded.together import serve_pipeline
+    from photon.assembly.pipeline import serve_pipeline
 
     settings, base = _load(config, overrides)
     again = _again(config, overrides)
@@ -376,7 +376,7 @@ def dispatcher_serve(
       photon dispatcher serve --config photon.toml --datacentre east --worker auto --address auto:7201
       photon dispatcher serve --config photon.toml --datacentre east --read-from 2h
     """
-    from photon.embedded.dispatcher_service import serve_dispatcher
+    from photon.assembly.dispatcher import serve_dispatcher
 
     settings, base = _load(config, overrides)
     _run(

@@ -19,7 +19,7 @@ from photon.cli.units import NOW, given_ns
 
 if TYPE_CHECKING:
     from photon.dispatcher.skip import Skip
-    from photon.embedded.skip import SkipAnswer
+    from photon.operations.skip import SkipAnswer
 
 
 @click.command("skip")
@@ -56,7 +56,7 @@ def skip(
     Exit codes: 0 done, 1 refused: the dispatcher runs, or nobody else reads the logs, 2 wrong usage.
     """
     from photon.config.loader import load
-    from photon.embedded.skip import skip as planned
+    from photon.operations.skip import skip as planned
 
     settings = load(config, environment=os.environ, flags=overrides)
     to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())

@@ -161,7 +161,7 @@ def _looking(
         yield lambda: [_fetched(url) for url in urls]
         return
     from photon import __version__
-    from photon.fleet.asking import seen_from
+    from photon.fleet.polling import seen_from
     from photon.status.view import View
 
     with asking(config, overrides, datacentre) as (settings, names, ask):

@@ -19,7 +19,7 @@ from photon.cli.processes import run_option, show
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.embedded.zygote import Zygote
+    from photon.supervision.zygote import Zygote
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
 
@@ -60,14 +60,14 @@ def up(
       photon up photon.toml --detach && photon ps photon.toml
     Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
     """
-    from photon.embedded.zygote import ALL, zygote
+    from photon.supervision.zygote import ALL, zygote
 
     made = None if detach else click.get_current_context().with_resource(zygote(ALL))
     # While it imports, so do we.
     from photon.cli.config import checked
     from photon.config.errors import UsageError
-    from photon.embedded.run_directory import run_directory
-    from photon.embedded.up import check_runnable
+    from photon.supervision.run_directory import run_directory
+    from photon.supervision.up import check_runnable
 
     if output_format == "json" and not detach:
         raise UsageError("-o json goes with --detach")
@@ -84,7 +84,7 @@ def up(
 
 def _detached(file: Path, run: Path, timeout: float, unhealthy_after: float, output_format: str) -> None:
     from photon.config.errors import PhotonError
-    from photon.embedded.detached import start_detached
+    from photon.supervision.detached import start_detached
 
     command = ["up", str(file.absolute()), "--run", str(run), "--unhealthy-after", str(unhealthy_after)]
     try:
@@ -107,11 +107,11 @@ def _attached(
     dated: bool,
 ) -> None:
     from photon.cli.config import checked
+    from photon.config import runtime
     from photon.config.tls import OPERATOR
-    from photon.embedded import runtime
-    from photon.embedded.deployment import Deployment
-    from photon.embedded.services import logged, tls_of
-    from photon.embedded.up import Up, check_runnable
+    from photon.fleet.access import logged, tls_of
+    from photon.supervision.deployment import Deployment
+    from photon.supervision.up import Up, check_runnable
 
     def deployment(settings: Settings) -> Deployment:
         tls = logged(tls_of(settings, file.absolute().parent, OPERATOR))

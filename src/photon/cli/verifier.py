@@ -52,7 +52,7 @@ def serve(config: Path | None, overrides: tuple[str, ...], stop_with_parent: boo
     Example:
       photon verifier serve --config photon.toml --datacentre east
     """
-    from photon.embedded.verifier_service import serve_verifier
+    from photon.assembly.verifier import serve_verifier
 
     settings, base = _load(config, overrides)
     _run(lambda stop: serve_verifier(settings, base, datacentre, stop), with_parent=stop_with_parent)
@@ -127,8 +127,8 @@ def acknowledge(
 
 
 def _pipeline(config: Path, overrides: tuple[str, ...], datacentre: str | None) -> VerifiedPipeline:
+    from photon.assembly.verifier import pipeline_of
     from photon.config.loader import load
-    from photon.embedded.verifier_service import pipeline_of
 
     settings = load(config, environment=os.environ, flags=overrides)
     return pipeline_of(settings, config.parent, datacentre)[1]

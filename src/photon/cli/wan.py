@@ -17,8 +17,8 @@ from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
     from photon.config.tls import Towards
-    from photon.wan.client import WanClient
-    from photon.wan.links import DirectionNow
+    from photon.lab.wan.client import WanClient
+    from photon.lab.wan.links import DirectionNow
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
     """Connects to the proxy that the options name, and does one thing."""
-    from photon.wan.client import WanClient
+    from photon.lab.wan.client import WanClient
 
     address = _control(control, config)
     to = _operator(config)
@@ -55,7 +55,7 @@ def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], 
 def _control(control: str | None, config: Path | None) -> str:
     from photon.config.errors import UsageError
     from photon.config.loader import load
-    from photon.wan.routes import host_and_port
+    from photon.supervision.ports import host_and_port
 
     if (control is None) == (config is None):
         raise UsageError("name the proxy by --control HOST:PORT or by --config FILE, one of them")
@@ -75,7 +75,7 @@ def _operator(config: Path | None) -> Towards | None:
     """How the proxy of a deployment file is called; None: in plain text."""
     from photon.config.loader import load
     from photon.config.tls import OPERATOR, WAN, towards
-    from photon.embedded.services import tls_of
+    from photon.fleet.access import tls_of
 
     if config is None:
         return None
@@ -114,15 +114,14 @@ def wan_serve(
     Example:
       photon wan serve --routes routes.json --control 127.0.0.1:7100 --round-trip 100ms
     """
-    from photon.config import log
+    from photon.config import log, runtime
     from photon.config.errors import UsageError
     from photon.config.stopping import stop_event
     from photon.config.tls import WAN
-    from photon.embedded import runtime
-    from photon.embedded.services import logged, tls_in
-    from photon.wan.api import DELAY_S_MAX
-    from photon.wan.process import serve
-    from photon.wan.routes import read_routes
+    from photon.fleet.access import logged, tls_in
+    from photon.lab.wan.links import DELAY_S_MAX
+    from photon.lab.wan.service import serve
+    from photon.supervision.routes import read_routes
 
     _control(control, None)
     if round_trip > 2 * DELAY_S_MAX:
@@ -225,7 +224,7 @@ def wan_cut(
       photon wan cut east --from-all --fault reset --config photon.toml
     """
     from photon.config.errors import UsageError
-    from photon.wan.api import Fault
+    from photon.lab.wan.links import Fault
 
     kind = Fault[fault.upper()]
     if from_all and b is None:

@@ -6,6 +6,7 @@ process is another entry of ``KINDS``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,8 +17,6 @@ from photon.config.tls import OPERATOR, WAN
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of a deployment."""
-
     datacentre: str
     """It is lost with; empty: with none."""
     kind: str
@@ -35,12 +34,10 @@ class Process:
 
     @property
     def title(self) -> str:
-        """As those who ask it name it."""
         return f"{self.kind} {self.name}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its samples get."""
         return {"datacentre": self.datacentre, "service": self.kind, "process": self.name}
 
 
@@ -141,7 +138,7 @@ COMMON = ("registry", "wan")
 
 
 def processes(settings: Settings) -> list[Process]:
-    """All of them. Joiners and dispatchers may run that the file does not name: see ``asking``."""
+    """All of them. Joiners and dispatchers may run that the file does not name: see ``polling``."""
     return [each for kind in KINDS.values() for each in kind.listed(settings)]
 
 
@@ -176,3 +173,23 @@ def identities(settings: Settings) -> list[str]:
     found = [each.identity for each in processes(settings)]
     found += [identity(role, name) for name in settings.datacentre for role in (Role.JOINER, Role.SPARK)]
     return [*dict.fromkeys(found), OPERATOR]
+
+
+def survives(settings: Settings) -> list[str]:
+    """One sentence for the replica count, and for each datacentre and region that holds replicas."""
+    replicas = settings.registry.replicas
+    if not replicas:
+        return []
+    majority = len(replicas) // 2 + 1
+    spare = len(replicas) - majority
+    lines = [f"the registry goes on while any {spare} of its {len(replicas)} replicas are lost"]
+    held = {name: replica.datacentre for name, replica in replicas.items()}
+    regions = {name: settings.region_of_replica(name) for name in replicas}
+    kinds = [("datacentre", held)]
+    if regions != held:
+        kinds.append(("region", regions))
+    for kind, places in kinds:
+        for place, count in sorted(Counter(place for place in places.values() if place).items()):
+            verdict = "survives" if count <= spare else "does not survive"
+            lines.append(f"the registry {verdict} the loss of {kind} {place} ({count} of {len(replicas)} replicas)")
+    return lines

@@ -22,13 +22,12 @@ import orjson
 from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.embedded.control import NobodyListens, Reply, Request, ask
-from photon.embedded.detached import Launched, UpFailed, ask_patiently, launch, stop_detached
-from photon.embedded.ledger import read_ledger
-from photon.embedded.restarts import USAGE_EXIT
-from photon.embedded.run_directory import is_locked, run_directory
-from photon.embedded.states import ServiceState, summary
+from photon.fleet.ledger import read_ledger
 from photon.library.output import Output
+from photon.supervision.control import NobodyListens, Reply, Request, ask
+from photon.supervision.detached import Launched, UpFailed, ask_patiently, launch, stop_detached
+from photon.supervision.run_directory import is_locked, run_directory
+from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 
 POLL_S = 0.1
 BEGIN_S = 60.0

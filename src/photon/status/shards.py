@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from photon.config.words import many
-from photon.fleet.asking import Heard
 from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Heard
 
 ALARMS_MAX = 100
 HOLDS_ALL, CATCHING_UP = "holds all", "catching up"

@@ -36,7 +36,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -45,13 +45,16 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, Answer
 from photon.idregistry.commands import take
 from photon.idregistry.operations.restoring import INCARNATIONS_SINCE_MAX
 from photon.idregistry.outcomes import Refusal
 from photon.idregistry.scanning import EntryPage
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.published import PublishedDamaged, SlotOutput, read_slot
+
+if TYPE_CHECKING:
+    from photon.idregistry.recovery.asking import Recovery
 
 REDONE_NAME = "redone.json"
 REDONE_VERSION = 1
@@ -104,28 +107,6 @@ class RecoveryReport:
     examples: list[str] = field(default_factory=list)
 
 
-class Reopens(Protocol):
-    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
-
-    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
-
-    async def scan_owned(
-        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
-    ) -> EntryPage | Refusal: ...
-
-    async def reopen(
-        self,
-        digests: bytes,
-        times: I64,
-        tokens: U64,
-        generations: U32,
-        *,
-        operator: bool = False,
-        retired: bool = False,
-        timeout: float,
-    ) -> U8: ...
-
-
 def read_redone(disk: Disk, state: Path) -> Redone | None:
     """What the slot in this state directory has published; None: nothing yet. Raises PublishedDamaged, OSError."""
     path = state / REDONE_NAME
@@ -165,7 +146,7 @@ class SlotRecovery:
         self,
         disk: Disk,
         slot_state: Path,
-        registry: Reopens,
+        registry: Recovery,
         *,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         limits: RecoveryLimits | None = None,

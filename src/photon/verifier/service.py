@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
@@ -23,9 +24,12 @@ from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.check_loop import CheckLimits, CheckLoop, one_line
 from photon.verifier.seen_ids import SeenIds
-from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, Scans, SlotPlace, Step
+from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
+
+if TYPE_CHECKING:
+    from photon.idregistry.recovery.asking import Recovery
 
 OWN_DIR = "verifier"
 MISSING_DIR = "missing"
@@ -84,7 +88,7 @@ class VerifierWorld:
     disk: Disk
     clock: Clock
     registry: Registry
-    scans: Scans
+    scans: Recovery
     digester: Digester
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -14,13 +14,15 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
 from photon.verifier.verifier import Verifier, read_versioned
+
+if TYPE_CHECKING:
+    from photon.idregistry.recovery.asking import Recovery
 
 OWNED_NAME = "owned.json"
 ASK_S = 5.0
@@ -44,16 +46,6 @@ class Step(Protocol):
     async def pass_(self) -> None:
         """Does what there is to do now. Raises PhotonError, OSError: told, and tried again."""
         ...
-
-
-class Scans(Protocol):
-    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
-
-    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
-
-    async def scan_owned(
-        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
-    ) -> EntryPage | Refusal: ...
 
 
 class LineFindings:
@@ -113,7 +105,7 @@ class OwnedStep:
         self,
         disk: Disk,
         place: SlotPlace,
-        scans: Scans,
+        scans: Recovery,
         alarms: AlarmLog,
         clock: Clock,
         *,

@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from photon.demo.feed import Copy, Logs
-from photon.demo.generator import Disorder, Generator
-from photon.embedded.control import Request
-from photon.embedded.ports import free_ports
+from photon.lab.demo.feed import Copy, Logs
+from photon.lab.demo.generator import Disorder, Generator
+from photon.supervision.control import Request
+from photon.supervision.ports import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
 from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site

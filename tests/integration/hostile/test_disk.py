@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from photon.chaos.disks import empty, fill
+from photon.lab.chaos.disks import empty, fill
 from tests.integration.commands import photon, until
 from tests.integration.hostile.small_disk import mounted
 from tests.integration.verified_site import WAIT_S, Site, site_in

@@ -23,7 +23,7 @@ from photon.dispatcher.events import REJECTED, Export
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.state import Changes, State
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, alive, interrupt, photon, running, until
 from tests.integration.hostile.small_disk import mounted
 from tests.integration.join_logs import CONFIG

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from photon.demo.check import records
-from photon.embedded.ports import free_ports
 from photon.idregistry.id_table import BUCKET_BITS
+from photon.lab.demo.check import records
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, alive, photon, until
 from tests.integration.join_logs import CONFIG
 

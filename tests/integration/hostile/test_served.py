@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.control import Request
-from photon.embedded.states import ServiceState
+from photon.supervision.control import Request
+from photon.supervision.states import ServiceState
 from tests.integration.commands import photon, running, until
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 

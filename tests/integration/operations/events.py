@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 
-from photon.embedded.control import Request
+from photon.supervision.control import Request
 from tests.integration.commands import photon as command
 from tests.integration.operations.site import WITHOUT_COPIES, Site
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from photon.cli import audited
 from photon.cli.main import main
-from tests.unit.embedded.deployments import write_deployment
+from tests.unit.supervision.deployments import write_deployment
 
 
 @pytest.fixture

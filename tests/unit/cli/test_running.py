@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 from photon.cli.main import main
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.embedded.control import NobodyListens, Request, ask
-from photon.embedded.deployment import Deployment
-from photon.embedded.ports import free_ports
-from photon.embedded.states import ServiceState
-from photon.embedded.supervisor import Service
-from photon.embedded.up import Up
-from photon.wan.routes import write_routes
+from photon.supervision.control import NobodyListens, Request, ask
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import write_routes
+from photon.supervision.states import ServiceState
+from photon.supervision.supervisor import Service
+from photon.supervision.up import Up
 
 WAIT_S = 120.0
 FAILED, USAGE, ATTENTION = 1, 2, 3

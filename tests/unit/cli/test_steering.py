@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from photon.cli import deployment_file, steering
 from photon.cli.main import main
-from tests.unit.embedded.deployments import write_deployment
+from tests.unit.supervision.deployments import write_deployment
 
 FOR_GOOD: dict[str, list[str]] = {
     "dispatcher skip": ["--datacentre", "east", "--to", "now"],

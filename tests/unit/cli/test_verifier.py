@@ -14,7 +14,7 @@ from photon.config.disk import RealDisk
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import CheckedFile
 from photon.verifier.owned_ids import OwnedFile
-from tests.unit.embedded.deployments import write_deployment
+from tests.unit.supervision.deployments import write_deployment
 
 ATTENTION = 3
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from photon.assembly.copies import keepers
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.embedded.copying import keepers
 from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
-from photon.wan.routes import read_routes
+from photon.supervision.routes import read_routes
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()

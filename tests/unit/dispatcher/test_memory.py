@@ -24,7 +24,7 @@ EVENTS = 2100
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """A run has it come so rarely that it may as well never do (``embedded.runtime``)."""
+    """A run has it come so rarely that it may as well never do (``config.runtime``)."""
     gc.collect()
     gc.disable()
     yield

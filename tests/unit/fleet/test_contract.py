@@ -28,7 +28,7 @@ from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
 from photon.dispatcher.metrics import details_of, reads
 from photon.dispatcher.status import JoinTimes, Status
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 CONTRACT = Path(__file__).with_name("contract.json")
 COMMANDS = {

@@ -9,8 +9,8 @@ import pytest
 from photon.config.loader import load
 from photon.config.roles import Role
 from photon.config.settings import Settings
-from photon.embedded.deployment import Deployment
 from photon.fleet.processes import KINDS, PIPELINE, Kind, Process, asked_of, identities, listening, processes, stages
+from photon.supervision.deployment import Deployment
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 

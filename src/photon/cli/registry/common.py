@@ -50,7 +50,7 @@ def loaded(config: Path, overrides: tuple[str, ...]) -> Settings:
 def connected(settings: Settings, base: Path) -> Iterator[OperatorClient]:
     """All replicas of a deployment; over TLS with the certificate of ``operator``."""
     from photon.config.tls import OPERATOR
-    from photon.embedded.services import tls_of
+    from photon.fleet.access import tls_of
     from photon.idregistry.operations.client import OperatorClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}

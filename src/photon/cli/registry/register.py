@@ -73,8 +73,8 @@ def register_again(
 def _dry_run(client: OperatorClient, settings: Settings, base: Path, names: Sequence[str], output_format: str) -> int:
     """What would be registered. Raises PhotonError where it would be refused."""
     from photon.config.errors import PhotonError
-    from photon.embedded.registering import counted, output_files
     from photon.idregistry.operations.inspection import group_rows
+    from photon.operations.register import counted, output_files
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
         raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")
@@ -94,9 +94,9 @@ def _dry_run(client: OperatorClient, settings: Settings, base: Path, names: Sequ
 
 
 def _of(client: OperatorClient, settings: Settings, base: Path, name: str) -> dict[str, Any]:
-    from photon.embedded.registering import Registered, cleared_lengths, output_files, register_file
-    from photon.embedded.services import key_path, read_key
     from photon.idregistry.api import Digester
+    from photon.idregistry.deployment_key import key_path, read_key
+    from photon.operations.register import Registered, cleared_lengths, output_files, register_file
 
     pipeline = settings.datacentre[name]
     digester = Digester(read_key(key_path(settings, base)), pipeline.join)

@@ -239,7 +239,7 @@ def _at(config: Path, overrides: tuple[str, ...], what: Callable[[RegistryClient
     from photon.config.errors import UsageError
     from photon.config.loader import load
     from photon.config.tls import OPERATOR
-    from photon.embedded.services import tls_of
+    from photon.fleet.access import tls_of
     from photon.idregistry.client import RegistryClient
 
     settings = load(config, environment=os.environ, flags=overrides)

@@ -119,9 +119,9 @@ def _restore(
 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
     """Raises UsageError when the replicas would refuse to serve what they were given."""
+    from photon.assembly.registry import rules_of
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.embedded.services import rules_of
     from photon.idregistry import commands as c
     from photon.idregistry.operations.backup import config_of
     from photon.idregistry.sharding import single_range

@@ -15,10 +15,10 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import deployment, formatted, loaded, moment, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.embedded.slots.id_list import Listed
-    from photon.embedded.slots.operating import Asked, Checked, Here
-    from photon.embedded.slots.retiring import Report
-    from photon.embedded.slots.sealing import Copy
+    from photon.operations.slots.id_list import Listed
+    from photon.operations.slots.operating import Asked, Checked, Here
+    from photon.operations.slots.retiring import Report
+    from photon.operations.slots.sealing import Copy
 
 SHOWN_MAX = 20
 """Ids of a dry run that the table shows; ``-o json`` and ``--ids`` have all."""
@@ -63,7 +63,7 @@ def retire(
     """
     from photon.config.errors import UsageError
     from photon.config.units import seconds
-    from photon.embedded.slots import operating
+    from photon.operations.slots import operating
 
     try:
         wait_s = seconds(wait)
@@ -88,7 +88,7 @@ def retire(
 
 
 def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
-    from photon.embedded.slots import operating
+    from photon.operations.slots import operating
 
     path = operating.ids_path(here, checked, asked)
     click.echo(f"ids that are given up are listed in {path}", err=True)
@@ -117,7 +117,7 @@ class _Progress:
 
 # -- a dry run -------------------------------------------------------------------------------------------------------
 def _dry_run(here: Here, checked: Checked, asked: Asked, output_format: str) -> int:
-    from photon.embedded.slots import operating
+    from photon.operations.slots import operating
 
     report, entries = asyncio.run(operating.preview(here, checked, asked))
     if asked.ids is not None:

@@ -12,8 +12,8 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.registry.common import deployment, formatted, loaded, moment, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.embedded.slots.known import OnDisk, SlotRow, WitnessRow
-    from photon.embedded.slots.retiring import ShardCount
+    from photon.operations.slots.inventory import OnDisk, SlotRow, WitnessRow
+    from photon.operations.slots.retiring import ShardCount
 
 WAIT_S = 30.0
 
@@ -31,7 +31,7 @@ def list_slots(config: Path, overrides: tuple[str, ...], output_format: str) -> 
       photon slot list --config photon.toml
     Exit codes: 0 done, 1 the registry does not answer.
     """
-    from photon.embedded.slots.operating import Here, all_slots
+    from photon.operations.slots.operating import Here, all_slots
 
     rows = asyncio.run(all_slots(Here(loaded(config, overrides), config.parent)))
     if output_format == "json":
@@ -59,8 +59,8 @@ def show(name: str, config: Path, overrides: tuple[str, ...], output_format: str
     """
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.embedded.slots.known import witness_rows
-    from photon.embedded.slots.operating import Here, all_slots, owned_by
+    from photon.operations.slots.inventory import witness_rows
+    from photon.operations.slots.operating import Here, all_slots, owned_by
 
     here = Here(loaded(config, overrides), config.parent)
     rows = {row.name: row for row in asyncio.run(all_slots(here))}

@@ -86,8 +86,8 @@ def backfill(
     Exit codes: 0 done, 1 failed (run it again), 2 wrong usage, 3 done, and some events were left out.
     """
     from photon.config.loader import load
-    from photon.embedded.backfill import Wish
-    from photon.embedded.backfill import backfill as do
+    from photon.operations.spark_backfill import Wish
+    from photon.operations.spark_backfill import backfill as do
 
     now_ns = time.time_ns()
     settings = load(config, environment=os.environ, flags=overrides)

@@ -15,7 +15,7 @@ from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 
 if TYPE_CHECKING:
-    from photon.embedded.recover import Recovery
+    from photon.operations.spark_recover import Recovery
     from photon.spark.recover.journal import RepairProgress, Replayed
 
 TELL_S = 1.0
@@ -77,8 +77,8 @@ def recover(
     deployment, 3 done, and some findings need a person.
     """
     from photon.config.loader import load
-    from photon.embedded.recover import Wish
-    from photon.embedded.recover import recover as do
+    from photon.operations.spark_recover import Wish
+    from photon.operations.spark_recover import recover as do
 
     steering.must_be_said("giving ids back", dry_run=dry_run, yes=yes)
     settings = load(config, environment=os.environ, flags=overrides)

@@ -74,7 +74,7 @@ def verify(
     from photon.cli.units import given_ns
     from photon.config.errors import UsageError
     from photon.config.loader import load
-    from photon.embedded.nightly import Wish, nightly
+    from photon.operations.spark_verify import Wish, nightly
 
     now_ns = time.time_ns()
     settings = load(config, environment=os.environ, flags=overrides)
