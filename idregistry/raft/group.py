@@ -20,7 +20,6 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.raft import rules
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
-from photon.idregistry.raft.canvassing import Canvassing
 from photon.idregistry.raft.codec import (
     Append,
     AppendAck,
@@ -37,7 +36,6 @@ from photon.idregistry.raft.codec import (
     WouldVote,
 )
 from photon.idregistry.raft.driver import Core, library_time
-from photon.idregistry.raft.installing import Installer
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import (
     COMMAND_BYTES_MAX,
@@ -47,10 +45,12 @@ from photon.idregistry.raft.options import (
     RaftOptions,
     RaftStopped,
 )
+from photon.idregistry.raft.pre_vote import Canvassing
 from photon.idregistry.raft.proposals import Done, HandOver, Proposal
-from photon.idregistry.raft.resting import Resting
-from photon.idregistry.raft.sending import Out, Sender
+from photon.idregistry.raft.quiescence import Resting
+from photon.idregistry.raft.replication import Out, Sender
 from photon.idregistry.raft.snapshot import SnapshotStore
+from photon.idregistry.raft.snapshot_install import Installer
 
 _SUCCESS = 0  # the library's FAIL_REASON
 _NEVER = float("inf")

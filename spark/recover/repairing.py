@@ -47,7 +47,7 @@ SLOTS_MAX = 1_000
 
 
 class GivesBack(Protocol):
-    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
+    """What the registry is asked (``idregistry.client.recovery.Recovery``)."""
 
     async def reopen(
         self,

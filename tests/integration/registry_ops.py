@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from photon.embedded.ports import free_ports
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}

@@ -20,7 +20,7 @@ import numpy as np
 from photon.batch.ids import Ids
 from photon.embedded.ports import free_ports
 from photon.idregistry.api import Answer
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from photon.wan.api import Route
 from photon.wan.client import WanClient, WanError
 from photon.wan.routes import write_routes

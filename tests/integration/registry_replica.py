@@ -12,7 +12,7 @@ from photon.config.clock import SystemClock
 from photon.config.interval_clock import KernelTime
 from photon.config.kernel_time import kernel_time
 from photon.config.stopping import stop_event
-from photon.idregistry.process import ReplicaSettings, ServeError, serve_registry
+from photon.idregistry.replica.process import ReplicaSettings, ServeError, serve_registry
 
 
 class _Shifted(SystemClock):

@@ -18,8 +18,8 @@ from photon.embedded.status import balances
 from photon.fleet.numbers import Numbers
 from photon.fleet.onlooker import Onlooker
 from photon.idregistry.api import Answer, Digester
-from photon.idregistry.client import GrpcBackend
-from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.client.grpc_client import GrpcBackend
+from photon.idregistry.client.routing import RoutedRegistry
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, joined, until, write
 

@@ -20,8 +20,8 @@ from photon.demo.check import records
 from photon.demo.deployment import Shape
 from photon.embedded.slots.retiring import ALL_INCARNATIONS
 from photon.embedded.status import balances
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
 from photon.outputs import OutputPlace, Reader
 from tests.integration.rig import SETTLE_S, Rig, drawn_seed
 

@@ -16,8 +16,8 @@ from photon.embedded.health import Health, ask_health
 from photon.embedded.ports import free_ports
 from photon.embedded.supervisor import Service
 from photon.fleet.processes import identities
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.clocks.offsets import Agreement
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.clock_offsets import Agreement
 from tests.integration.commands import Result, photon, running
 from tests.integration.rig import Rig, drawn_seed
 

@@ -24,8 +24,8 @@ from photon.eventstore.cache_nodes import service as cache
 from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.cache_nodes.wire import CACHE
 from photon.eventstore.columns import EVENT_STORE
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.process import ReplicaSettings, serve_registry
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.replica.process import ReplicaSettings, serve_registry
 from photon.joiner import service as joiner
 from photon.joiner.copies import service as copies
 from photon.joiner.copies.wire import COPIES

@@ -24,7 +24,7 @@ from photon.config.loader import load
 from photon.embedded.backfill import Wish, backfill
 from photon.embedded.nightly import Wish as Nightly
 from photon.embedded.nightly import nightly
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from photon.dispatcher.engine import DispatcherEngine
     from photon.embedded.explaining.service import Explainer
     from photon.embedded.pipeline import DispatcherPlan
-    from photon.idregistry.client import RegistryClient
-    from photon.idregistry.outcomes import Refusal
-    from photon.idregistry.tracing import Traced
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.core.outcomes import Refusal
+    from photon.idregistry.core.tracing import Traced
     from photon.joiner.api import Joiner
 
 PULSE_S = 2.0

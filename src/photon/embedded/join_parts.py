@@ -29,7 +29,7 @@ from photon.embedded.status import VERDICTS, Status
 from photon.embedded.supervisor import Supervisor
 from photon.eventstore.client import EventStoreClient
 from photon.idregistry.api import Registry, Slot
-from photon.idregistry.embedded import EmbeddedRegistry
+from photon.idregistry.replica.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.slot import Ages

@@ -29,15 +29,15 @@ from photon.fleet.access import registry_client as registry_client
 from photon.fleet.access import tls_in as tls_in
 from photon.fleet.access import tls_of as tls_of
 from photon.idregistry.api import Digester, Slot
-from photon.idregistry.deployment_key import deployment_key as deployment_key
-from photon.idregistry.deployment_key import key_path as key_path
-from photon.idregistry.deployment_key import read_key as read_key
+from photon.idregistry.client.deployment_key import deployment_key as deployment_key
+from photon.idregistry.client.deployment_key import key_path as key_path
+from photon.idregistry.client.deployment_key import read_key as read_key
 
 if TYPE_CHECKING:
     from photon.eventstore.api import OperatedStore
     from photon.eventstore.client import EventStoreClient
     from photon.eventstore.engine import EventStoreEngine
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 DESCRIBE_S = 2.0
 PULSE_S = 2.0
@@ -65,7 +65,7 @@ async def serve_replica(
     settings: Settings, base: Path, name: str, id_rules: Sequence[str], stop: asyncio.Event
 ) -> None:
     """One registry replica."""
-    from photon.idregistry.process import ReplicaSettings, serve_registry
+    from photon.idregistry.replica.process import ReplicaSettings, serve_registry
 
     replicas = settings.registry.replicas
     if name not in replicas:

@@ -13,8 +13,8 @@ import msgspec
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import INCARNATION_BITS
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.recovery import SlotRecovery

@@ -15,7 +15,7 @@ import pytest
 
 from photon.demo.check import records
 from photon.embedded.ports import free_ports
-from photon.idregistry.id_table import BUCKET_BITS
+from photon.idregistry.core.id_table import BUCKET_BITS
 from tests.integration.commands import Result, alive, photon, until
 from tests.integration.join_logs import CONFIG
 

@@ -31,16 +31,16 @@ from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
 from photon.eventstore.api import EventLookUps, LookUpCode, Progress
-from photon.idregistry import commands as c
-from photon.idregistry import shard_server
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
-from photon.idregistry.clocks import watch
-from photon.idregistry.clocks.offsets import Range
-from photon.idregistry.clocks.watch import ClockWatch
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.clock_offsets import Range
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.shard_snapshot import NO_BOUNDARY
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.replica import clock_watch as watch
+from photon.idregistry.replica import shard_server
+from photon.idregistry.replica.clock_watch import ClockWatch
 from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.idregistry import client, routing, server, shard_server
+from photon.idregistry.client import grpc_client as client
+from photon.idregistry.client import routing
+from photon.idregistry.replica import server, shard_server
 from tests.simulation.raft.conftest import Silent, small
 
 __all__ = ["small"]

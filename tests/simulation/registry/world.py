@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import incarnation_of
-from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.id_table import OWNED
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.id_table import OWNED
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import StateMachine
 from photon.idregistry.raft.options import RaftOptions
-from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica
-from photon.idregistry.service import RegistryServicer
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.replica.server import CONFIG_GROUP, Machines, RegistryReplica
+from photon.idregistry.replica.service import RegistryServicer
 from tests.simulation.registry.clients import Client, Operator, digest_of
 from tests.simulation.registry.history import History
 from tests.simulation.world import faults

@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import I64
-from photon.idregistry.config_machine import ConfigMachine, Founding
-from photon.idregistry.id_table import IdTable
-from photon.idregistry.resharding import plan
-from photon.idregistry.resharding.former import held_elsewhere
-from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.resharding.preparing import Bools, Prepared, ShardFacts, Sharding, Standing
-from photon.idregistry.sharding import shards_of, with_range
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import reshard_plan as plan
+from photon.idregistry.core.config_machine import ConfigMachine, Founding
+from photon.idregistry.core.former_shards import held_elsewhere
+from photon.idregistry.core.id_table import IdTable
+from photon.idregistry.core.shard_changes import Changes
+from photon.idregistry.core.shard_standing import Bools, Prepared, ShardFacts, Sharding, Standing
+from photon.idregistry.core.sharding import shards_of, with_range
+from photon.idregistry.core.state_machine import ShardMachine
 from tests.simulation.resharding.machines import MachinesWorld
 
 
@@ -212,7 +212,7 @@ def _activated_unprepared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _last_decision_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard gives up a change by the word of who asks, whatever was decided."""
-    from photon.idregistry.resharding import intents
+    from photon.idregistry.core import shard_changes as intents
 
     decide = intents.decide
 

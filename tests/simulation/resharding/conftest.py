@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.idregistry import server
-from photon.idregistry.resharding import keeper
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.replica import server
+from photon.idregistry.replica import shard_keeper as keeper
 from tests.simulation.raft.conftest import Silent, small
 from tests.simulation.registry import history as registry_history
 from tests.simulation.registry.conftest import short

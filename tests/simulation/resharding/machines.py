@@ -10,13 +10,14 @@ from collections import defaultdict
 from random import Random
 from typing import Any
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, token_of
-from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.resharding import intents, plan
-from photon.idregistry.resharding.former import NotKnown, held_elsewhere
-from photon.idregistry.sharding import shards_of, single_range
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import reshard_plan as plan
+from photon.idregistry.core import shard_changes as intents
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
+from photon.idregistry.core.sharding import shards_of, single_range
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 from tests.simulation.registry.clients import digest_of
 from tests.simulation.world.cluster import Violation
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import incarnation_of
-from photon.idregistry.id_table import OWNED
-from photon.idregistry.outcomes import Description
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import shard_changes as intents
+from photon.idregistry.core.id_table import OWNED
+from photon.idregistry.core.outcomes import Description
+from photon.idregistry.core.shard_changes import Changes
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.identity import KnownGroups, known_groups
 from photon.idregistry.raft.options import RaftStopped
-from photon.idregistry.resharding import intents
-from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.resharding.verifying import problems
-from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica, shards_to_open
-from photon.idregistry.service import RegistryServicer
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.replica.server import CONFIG_GROUP, Machines, RegistryReplica, shards_to_open
+from photon.idregistry.replica.service import RegistryServicer
+from photon.idregistry.replica.verifying import problems
 from tests.simulation.registry.clients import digest_of
 from tests.simulation.registry.world import (
     LIVENESS_SECONDS,

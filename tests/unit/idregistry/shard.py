@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry import commands as c
-from photon.idregistry.scanning import EntryPage
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 from tests.unit.idregistry.model import ALL_OF_TIME, BUCKET_BITS, Row, batch, digest, time_of
 
 

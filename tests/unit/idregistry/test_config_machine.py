@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Opened
-from photon.idregistry.config_machine import INCARNATION_MAX, MAGIC, ConfigMachine
-from photon.idregistry.shard_snapshot import SnapshotError
-from photon.idregistry.sharding import single_range
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import INCARNATION_MAX, MAGIC, ConfigMachine
+from photon.idregistry.core.shard_snapshot import SnapshotError
+from photon.idregistry.core.sharding import single_range
 
 
 def do(machine: ConfigMachine, command: c.ConfigCommand) -> Opened | str:

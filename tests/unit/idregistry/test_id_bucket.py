@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from photon.idregistry import digest_index, growing
-from photon.idregistry.growing import GrowingArray
-from photon.idregistry.id_bucket import CLEARED, OWNED, REOPENED, SUM_ROWS, Bucket
-from photon.idregistry.id_table import Entry, IdTable, digest_columns
+from photon.idregistry.core import digest_index
+from photon.idregistry.core import growing_array as growing
+from photon.idregistry.core.growing_array import GrowingArray
+from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, SUM_ROWS, Bucket
+from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
 
 BITS = 20
 

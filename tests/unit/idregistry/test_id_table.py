@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from photon.idregistry.id_table import CLEARED, OWNED, REOPENED, Entry, IdTable, digest_columns
+from photon.idregistry.core.id_table import CLEARED, OWNED, REOPENED, Entry, IdTable, digest_columns
 
 Batch = tuple[bytes, np.ndarray, np.ndarray]  # digests, times, tokens
 

@@ -8,11 +8,12 @@ import time
 import pytest
 
 from photon.config.clock import SystemClock
-from photon.idregistry import leading, server
 from photon.idregistry.api import Slot
-from photon.idregistry.embedded import LocalBackend
-from photon.idregistry.leading import LEAST_IDS, PERIOD_S, PERIODS, Leading
-from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.replica import lead_placement as leading
+from photon.idregistry.replica import server
+from photon.idregistry.replica.embedded import LocalBackend
+from photon.idregistry.replica.lead_placement import LEAST_IDS, PERIOD_S, PERIODS, Leading
 from tests.unit.idregistry.groups import Cluster, inserts
 
 Near = dict[str, tuple[str, ...]]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from photon.idregistry import parts
-from photon.idregistry.parts import Parts
+from photon.idregistry.client import parts
+from photon.idregistry.client.parts import Parts
 
 SICK = 2
 

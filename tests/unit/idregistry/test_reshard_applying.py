@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.resharding.api import (
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import (
     END_OF_TIME,
     NO_TIME,
     Action,
@@ -19,7 +19,7 @@ from photon.idregistry.resharding.api import (
     ShardView,
     Stage,
 )
-from photon.idregistry.resharding.applying import (
+from photon.idregistry.operate.resharding import (
     AFTER_START_SECONDS,
     ReshardFailed,
     Shards,

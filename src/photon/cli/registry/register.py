@@ -15,7 +15,7 @@ from photon.cli.registry.common import connected, deployment, formatted, loaded,
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command("register-again")
@@ -74,7 +74,7 @@ def _dry_run(client: OperatorClient, settings: Settings, base: Path, names: Sequ
     """What would be registered. Raises PhotonError where it would be refused."""
     from photon.config.errors import PhotonError
     from photon.embedded.registering import counted, output_files
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
         raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")

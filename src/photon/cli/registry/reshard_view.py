@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.resharding.api import (
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.resharding import (
     END_OF_TIME,
     NO_TIME,
     Change,

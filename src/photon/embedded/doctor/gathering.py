@@ -53,10 +53,10 @@ from photon.fleet.access import tls_of
 from photon.fleet.asking import Asker, Heard
 from photon.fleet.numbers import Numbers
 from photon.fleet.processes import identities, listening
-from photon.idregistry.operations.client import OperatorClient
-from photon.idregistry.operations.findings import Expected, findings
-from photon.idregistry.operations.inspection import Inspection
-from photon.idregistry.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.operate.findings import Expected, findings
+from photon.idregistry.operate.inspection import Inspection
+from photon.idregistry.operate.operator_client import OperatorClient
 from photon.outputs import OutputPlace, read_slot
 
 DISTRIBUTION = "photon-join"

@@ -32,9 +32,9 @@ from photon.embedded.supervisor import healthy
 from photon.embedded.workers import dispatcher_serves
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import I64, U8, U64, Digester
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.whereabouts import reached_at

@@ -21,8 +21,8 @@ from photon.config.errors import PhotonError
 from photon.embedded.slots import sealing
 from photon.embedded.slots.id_list import IdList, listed
 from photon.idregistry.api import I64, INCARNATION_BITS, U8, U32, U64, Answer, Digester
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.slot.lock import SlotLock
@@ -43,7 +43,7 @@ Resolve = Callable[[EntryPage], Awaitable[Mapping[bytes, bytes]]]
 
 
 class Recovery(Protocol):
-    """What is asked of the registry (``idregistry.recovery.asking.Recovery``)."""
+    """What is asked of the registry (``idregistry.client.recovery.Recovery``)."""
 
     async def retire_slot(self, slot: str, *, timeout: float) -> tuple[int, ...] | Refusal: ...
 

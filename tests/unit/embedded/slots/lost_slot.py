@@ -19,9 +19,9 @@ from photon.embedded.slots import sealing
 from photon.embedded.slots.id_list import IdList
 from photon.embedded.slots.retiring import Asking, Place, Retirement
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U64, Answer, Digester, Slot, token_of
-from photon.idregistry.embedded import LocalBackend
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.replica.embedded import LocalBackend
 from tests.unit.idregistry.groups import Cluster
 
 DIGESTER = Digester(b"0123456789abcdef", "clicks")

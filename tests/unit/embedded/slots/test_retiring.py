@@ -13,7 +13,7 @@ from photon.config.disk import RealDisk
 from photon.embedded.slots import sealing
 from photon.embedded.slots.id_list import IdList
 from photon.idregistry.api import Answer, Slot
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.core.outcomes import Refusal, Status
 from photon.outputs.published import read_slot
 from tests.unit.embedded.slots.lost_slot import SLOT, LostSlot, digests_of, lost_slot, rows
 

@@ -10,14 +10,14 @@ import structlog
 
 from photon.config.interval_clock import ASK_SECONDS, Interval, IntervalClock, KernelTime
 from photon.idregistry.api import Answer
-from photon.idregistry.clocks.asking import PeerClocks
-from photon.idregistry.clocks.offsets import ANYWHERE, READING_S_MAX, Agreement, Range, Reading
-from photon.idregistry.clocks.watch import ClockFacts, ClockWatch
-from photon.idregistry.clocks.wire import facts_of, status_of
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.client.clock_messages import facts_of, status_of
+from photon.idregistry.core.clock_offsets import ANYWHERE, READING_S_MAX, Agreement, Range, Reading
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import Action, Ask
 from photon.idregistry.registry_pb2 import DescribeReply
-from photon.idregistry.resharding.api import Action, Ask
-from photon.idregistry.server import RegistryReplica
+from photon.idregistry.replica.clock_watch import ClockFacts, ClockWatch
+from photon.idregistry.replica.peer_clocks import PeerClocks
+from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
 from tests.unit.idregistry.served import served
 from tests.unit.idregistry.test_server import opened, routed

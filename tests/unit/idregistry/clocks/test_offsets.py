@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.interval_clock import Interval, KernelTime, interval
-from photon.idregistry.clocks.offsets import (
+from photon.idregistry.core.clock_offsets import (
     ANYWHERE,
     OWN,
     READING_S_MAX,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.idregistry.operations import backup_ids
-from photon.idregistry.operations.backup import BackupDamaged, read_manifest
-from photon.idregistry.operations.backup_ids import IdsPart, plan_ids, read_part
-from photon.idregistry.operations.columns import blocks_of
-from photon.idregistry.shard_snapshot import read_shard
+from photon.idregistry.core.shard_snapshot import read_shard
+from photon.idregistry.operate import backup_ids
+from photon.idregistry.operate.backup import BackupDamaged, read_manifest
+from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
+from photon.idregistry.operate.id_columns import blocks_of
 from tests.unit.idregistry.operations.test_files import filled, written
 
 DISK = RealDisk()
@@ -36,7 +36,7 @@ def rows(block: object) -> list[Id]:
 def test_parts_hold_each_id_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, part_bytes: int
 ) -> None:
-    monkeypatch.setattr("photon.idregistry.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
+    monkeypatch.setattr("photon.idregistry.core.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
     directory = written(tmp_path / "backup")
     parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), part_bytes))
     whole = Counter(row for block in blocks_of(read_shard(filled().machine.snapshot()).table) for row in rows(block))

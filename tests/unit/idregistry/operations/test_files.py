@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.operations.backup import (
+from photon.idregistry.client.export_stream import ExportFailed, ExportReader, Summer, end, head, part
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.operate.backup import (
     BackupDamaged,
     BackupRefused,
     Source,
@@ -20,14 +23,11 @@ from photon.idregistry.operations.backup import (
     read_manifest,
     write_backup,
 )
-from photon.idregistry.operations.columns import ColumnsRefused, read_columns, write_columns
-from photon.idregistry.operations.comparing import differences, fingerprint
-from photon.idregistry.operations.export_stream import ExportFailed, ExportReader, Summer, end, head, part
-from photon.idregistry.operations.restoring import restore_replica
-from photon.idregistry.operations.seeding import GroupSeed, Member, SeedRefused, seed_directory
+from photon.idregistry.operate.fingerprints import differences, fingerprint
+from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
+from photon.idregistry.operate.restoring import restore_replica
+from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, seed_directory
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import ShardMachine
 from tests.unit.idregistry.model import Row, digest, reopen, time_of
 from tests.unit.idregistry.raft.cluster import wait_until
 from tests.unit.idregistry.shard import Shard

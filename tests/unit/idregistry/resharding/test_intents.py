@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from photon.idregistry import commands as c
-from photon.idregistry.resharding import intents
-from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.sharding import single_range
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import shard_changes as intents
+from photon.idregistry.core.shard_changes import Changes
+from photon.idregistry.core.sharding import single_range
 
 
 def begun(changes: Changes, count: int, starts_ns: int) -> Changes:

@@ -1,0 +1,152 @@
+"""Server-side batching (paper, section 2.2.1): what has queued at a shard's leader becomes one Raft entry.
+
+Pure: requests, outcomes and the time in; commands and replies out. Handlers only queue; a few entries are in flight
+at a time, so while they are being committed the next one fills, and nobody waits for a whole commit before his own.
+Conflicts inside a batch are resolved where it is applied (rows are judged in order), so every replica resolves them
+alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.core.commands import MAX_ENTRY_IDS, Batch
+from photon.idregistry.core.state_machine import BatchAnswers
+
+QUEUED_IDS_MAX = 262_144
+"""Waiting at one shard: about 12 MB. Beyond it requests are answered OVERLOADED."""
+QUEUED_REQUESTS_MAX = 8_192
+ENTRIES_IN_FLIGHT = 2
+_LATENCIES_KEPT = 512
+
+T = TypeVar("T")
+"""Whatever names a request to the caller, an asyncio future for instance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting(Generic[T]):
+    """A request in the queue."""
+
+    ticket: T
+    ids: Ids
+    caller: int  # of an insert; 0: a clear
+    deadline: float  # monotonic seconds: not proposed after it
+    config: int = 0
+    """Of the shards, that the ids were looked for by; an entry has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """What goes into one Raft entry."""
+
+    inserts: Sequence[Waiting[T]]
+    clears: Sequence[Waiting[T]]
+    taken_at: float
+
+    def command(self) -> Batch:
+        """The entry's command."""
+        return Batch.of(
+            callers=[(each.caller, len(each.ids)) for each in self.inserts],
+            inserts=[each.ids for each in self.inserts],
+            clears=[each.ids for each in self.clears],
+            config=max((each.config for each in self.inserts), default=0),
+        )
+
+    def split(self, answers: BatchAnswers) -> Iterator[tuple[T, Verdicts]]:
+        """Each request's own rows."""
+        for requests, verdicts in ((self.inserts, answers.inserts), (self.clears, answers.clears)):
+            end = 0
+            for each in requests:
+                start, end = end, end + len(each.ids)
+                yield each.ticket, verdicts if len(requests) == 1 else verdicts.take(slice(start, end))
+
+    @property
+    def tickets(self) -> list[T]:
+        return [each.ticket for each in (*self.inserts, *self.clears)]
+
+
+class Batcher(Generic[T]):
+    """One shard's queue and its counters."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Waiting[T]] = deque()
+        self._queued_ids = 0
+        self._in_flight = 0
+        self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self.batches = 0
+        self.ids = 0
+        self.overloaded = 0
+
+    @property
+    def queued_ids(self) -> int:
+        return self._queued_ids
+
+    @property
+    def may_take(self) -> bool:
+        """Another entry may go out."""
+        return bool(self._queue) and self._in_flight < ENTRIES_IN_FLIGHT
+
+    def offer(self, request: Waiting[T]) -> bool:
+        """Queues a request; False: the queue is full. A request has 1 to MAX_ENTRY_IDS rows."""
+        n = len(request.ids)
+        if not 1 <= n <= MAX_ENTRY_IDS:
+            raise ValueError(f"a request has 1 to {MAX_ENTRY_IDS} ids, not {n}")
+        if self._queued_ids + n > QUEUED_IDS_MAX or len(self._queue) >= QUEUED_REQUESTS_MAX:
+            self.overloaded += 1
+            return False
+        self._queue.append(request)
+        self._queued_ids += n
+        return True
+
+    def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
+        """(the next entry, tickets of requests that waited beyond their deadline and were not proposed).
+
+        No entry while ENTRIES_IN_FLIGHT are or nothing waits. The caller must ``finish`` an entry.
+        """
+        if self._in_flight >= ENTRIES_IN_FLIGHT:
+            return None, []
+        inserts: list[Waiting[T]] = []
+        clears: list[Waiting[T]] = []
+        expired: list[T] = []
+        ids = 0
+        while self._queue and ids + len(self._queue[0].ids) <= MAX_ENTRY_IDS:
+            request = self._queue[0]
+            if inserts and request.caller and request.config != inserts[0].config:
+                break
+            self._queue.popleft()
+            n = len(request.ids)
+            self._queued_ids -= n
+            if request.deadline <= now:
+                expired.append(request.ticket)
+                continue
+            ids += n
+            (inserts if request.caller else clears).append(request)
+        if not ids:
+            return None, expired
+        self._in_flight += 1
+        return Entry(inserts, clears, now), expired
+
+    def finish(self, entry: Entry[T], now: float, *, applied: bool) -> None:
+        """An entry in flight has an outcome."""
+        self._in_flight -= 1
+        if applied:
+            self.batches += 1
+            self.ids += sum(len(each.ids) for each in (*entry.inserts, *entry.clears))
+            self._latencies_ms.append(1000 * (now - entry.taken_at))
+
+    def drain(self) -> list[T]:
+        """Empties the queue: this replica does not lead any more."""
+        tickets = [request.ticket for request in self._queue]
+        self._queue.clear()
+        self._queued_ids = 0
+        return tickets
+
+    def commit_ms(self, quantile: float) -> float:
+        """Of the last entries; 0 when there was none."""
+        ordered = sorted(self._latencies_ms)
+        return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] if ordered else 0.0

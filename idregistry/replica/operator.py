@@ -1,0 +1,262 @@
+"""What a replica does for operators. On the event loop that serves; states are read on worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from photon import __version__
+from photon.config.clock import Clock
+from photon.config.structured import get_logger
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import Answer
+from photon.idregistry.client.export_stream import Summer, end, head, part
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.clock_offsets import Agreement
+from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
+from photon.idregistry.core.marked_states import MARK_BYTES_MAX, Marked, Marks
+from photon.idregistry.core.outcomes import GroupFacts, Refusal, Status
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.raft.api import GroupState
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.replica.proposing import applied, not_leading
+from photon.idregistry.replica.server import CONFIG_GROUP, Machines, RegistryReplica
+
+log = get_logger(__name__)
+
+MARK_SECONDS = 60.0
+"""A marked state that nobody came for is forgotten after so long: while it is kept, changed rows are copied."""
+TIDY_SECONDS = 5.0
+EXPORTS_MAX = 4
+"""Exports under way at one replica; further ones are refused."""
+PROPOSAL_SECONDS = 5.0
+APPLY_SECONDS = 10.0
+"""How long an export waits for its mark to be applied here."""
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replica runs, as it was told."""
+
+    name: str
+    members: Mapping[str, str]
+    epoch: int
+    directory: Path
+
+
+class Operator:
+    """Of one replica."""
+
+    def __init__(
+        self,
+        place: Place,
+        host: RaftHost,
+        machines: Machines,
+        replica: RegistryReplica,
+        clock: Clock,
+    ) -> None:
+        self._place = place
+        self._host = host
+        self._machines = machines
+        self._replica = replica
+        self._clock = clock
+        self._exports = 0
+        self._marked_at: dict[int, tuple[bytes, float]] = {}
+        self._tidy_after = -float("inf")
+
+    # -- looking ------------------------------------------------------------------------------------------------
+    def inspect(self) -> pb.InspectReply:
+        """This replica and its groups as of now."""
+        usage = shutil.disk_usage(self._place.directory)
+        numbers = sorted(self._marks())
+        description = self._replica.describe()
+        described = {facts.group: facts for facts in description.groups}
+        clock = description.clock
+        doubted = clock is not None and clock.objection and clock.agreement is not Agreement.UNCERTAIN
+        return pb.InspectReply(
+            replica=self._place.name,
+            epoch=self._place.epoch,
+            members=dict(self._place.members),
+            groups=[found for number in numbers if (found := self._group(number, described.get(number))) is not None],
+            clock_ns=self._clock.now_ns(),
+            disk_free=usage.free,
+            disk_size=usage.total,
+            version=__version__,
+            alarms=[f"proposes no boundary: {clock.objection}"] if doubted and clock is not None else [],
+        )
+
+    def _group(self, number: int, facts: GroupFacts | None) -> pb.GroupInspection | None:
+        state = self._state(number)
+        if state is None:  # it was just removed
+            return None
+        machine = self._machines.shards.get(number)
+        found = pb.GroupInspection(
+            group=number,
+            leader=state.leader or "",
+            is_leader=state.is_leader,
+            term=state.term,
+            applied=state.applied,
+            committed=state.committed,
+            healthy=state.healthy,
+            writable=state.writable,
+            boundary_ns=NO_BOUNDARY,
+        )
+        if machine is not None:
+            found.ids, found.bytes = machine.ids, machine.resident_bytes
+            found.boundary_ns, found.closed = machine.boundary, machine.closed
+        if facts is not None:
+            found.alarms.extend(facts.alarms)
+            found.batches, found.batch_mean = facts.batches, facts.batch_mean
+            found.commit_ms_p50, found.commit_ms_p99 = facts.commit_ms_p50, facts.commit_ms_p99
+        return found
+
+    # -- entries ------------------------------------------------------------------------------------------------
+    async def barrier(self, group: int, mark: bytes) -> tuple[int, int] | Refusal:
+        """(index, term) of an entry that changes nothing: who has applied it has all that was acknowledged before."""
+        if len(mark) > MARK_BYTES_MAX:
+            return Refusal(Status.REFUSED, f"mark: {len(mark)} bytes, at most {MARK_BYTES_MAX} may be")
+        before = self._state(group)
+        outcome = await self._proposed(group, c.encode(c.Barrier(mark)))
+        if isinstance(outcome, Refusal):
+            return outcome
+        after = self._state(group)
+        if before is None or after is None or not after.is_leader or before.term != after.term:
+            return Refusal(Status.UNKNOWN, f"group {group} changed its leader")
+        return int(outcome), after.term
+
+    def tidy(self) -> None:
+        """Forgets marked states that nobody came for. To be called now and then."""
+        now = self._clock.monotonic()
+        if now < self._tidy_after:
+            return
+        self._tidy_after = now + TIDY_SECONDS
+        for number, marks in self._marks().items():
+            mark = marks.mark
+            since = self._marked_at.setdefault(number, (mark, now)) if mark else None
+            if since is None or since[0] != mark:
+                self._marked_at.pop(number, None)
+            elif now - since[1] >= MARK_SECONDS:
+                marks.drop(mark)
+
+    async def open_shard(self, shard: int, boundary_ns: int | None) -> Refusal | None:
+        """Ends the closed state of a restored shard. None: done."""
+        if shard not in self._machines.shards:
+            return Refusal(Status.REFUSED, f"replica {self._place.name} has no shard {shard}")
+        outcome = await self._proposed(shard, c.encode(c.OpenShard(boundary_ns)))
+        if isinstance(outcome, Refusal):
+            return outcome
+        return Refusal(Status.REFUSED, outcome) if outcome else None
+
+    async def register_again(self, shard: int, command: c.RegisterAgain) -> bytes | Refusal:
+        """Answers per id, of a closed shard."""
+        if shard not in self._machines.shards:
+            return Refusal(Status.REFUSED, f"replica {self._place.name} has no shard {shard}")
+        try:
+            c.decode_shard(c.encode(command))
+        except c.CommandError as error:
+            return Refusal(Status.REFUSED, str(error))
+        try:
+            held, config = held_elsewhere(
+                shard,
+                command.digests,
+                self._machines.shards,
+                self._machines.config.changes.removed,
+                restoring=True,
+            )
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        answers = np.full(len(held), Answer.ELSEWHERE, np.uint8)
+        rows = np.flatnonzero(~held)
+        if not rows.size:
+            return answers.tobytes()
+        outcome = await self._proposed(shard, c.encode(command.take(rows, config)))
+        if isinstance(outcome, Refusal):
+            return outcome
+        if isinstance(outcome, str):
+            return Refusal(Status.REFUSED, f"shard {shard} {outcome}")
+        answers[rows] = outcome
+        return answers.tobytes()
+
+    def transfer(self, group: int, to: str) -> Refusal | None:
+        """Begins; the caller watches who leads. None: begun."""
+        state = self._state(group)
+        if state is None:
+            return Refusal(Status.REFUSED, f"replica {self._place.name} has no group {group}")
+        if not state.is_leader:
+            return Refusal(Status.NOT_LEADER, leader=state.leader or "")
+        if to == self._place.name:
+            return Refusal(Status.REFUSED, f"{to} leads group {group} already")
+        try:
+            self._host.transfer_leadership(group, to or None)
+        except ValueError:
+            known = ", ".join(sorted(self._place.members))
+            return Refusal(Status.REFUSED, f"{to}: no replica of that name; there are: {known}")
+        log.info("registry.transfer", replica=self._place.name, group=group, to=to or None)
+        return None
+
+    # -- export -------------------------------------------------------------------------------------------------
+    async def export(self, group: int, mark: bytes) -> AsyncIterator[pb.ExportPart]:
+        """The state as of a marked barrier, once; waits until this replica has applied it. Traffic goes on."""
+        reason = self._may_export(group)
+        marked = None
+        if not reason:
+            marked = await self._marked(group, mark)
+            if marked is None:
+                reason = f"has no state of group {group} under this mark (any more)"
+        if marked is None:
+            yield head(self._place.name, group, pb.STATUS_REFUSED, f"replica {self._place.name} {reason}")
+            return
+        self._exports += 1
+        try:
+            yield head(self._place.name, group)
+            loop = asyncio.get_running_loop()
+            summer = Summer()
+            rest = iter(marked.chunks)
+            while (chunk := await loop.run_in_executor(None, next, rest, None)) is not None:
+                summer.add(chunk)
+                yield part(chunk)
+            yield end(summer, marked.applied)
+        finally:
+            self._exports -= 1
+
+    def _may_export(self, group: int) -> str:
+        if group not in self._marks():
+            return f"has no group {group}"
+        return f"has {EXPORTS_MAX} exports under way: try again later" if self._exports >= EXPORTS_MAX else ""
+
+    async def _marked(self, group: int, mark: bytes) -> Marked | None:
+        deadline = self._clock.monotonic() + APPLY_SECONDS
+        while self._clock.monotonic() < deadline:
+            marks = self._marks().get(group)
+            marked = marks.take(mark) if marks is not None and mark else None
+            if marked is not None or not mark:
+                return marked
+            await asyncio.sleep(POLL_SECONDS)
+        return None
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    def _marks(self) -> dict[int, Marks]:
+        shards = {number: machine.marks for number, machine in self._machines.shards.items()}
+        return {CONFIG_GROUP: self._machines.config.marks, **shards}
+
+    def _state(self, group: int) -> GroupState | None:
+        try:
+            return self._host.group(group).state()
+        except KeyError:
+            return None
+
+    async def _proposed(self, group: int, command: bytes) -> Any:
+        """What the machine answered, or why it did not."""
+        state = self._state(group)
+        if state is None:
+            return Refusal(Status.REFUSED, f"replica {self._place.name} has no group {group}")
+        return not_leading(state) or await applied(
+            self._host.group(group), command, f"group {group}", timeout=PROPOSAL_SECONDS
+        )

@@ -1,0 +1,240 @@
+"""One registry replica as a process: Raft, registry and health on one port, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+
+from photon.config.allocator import keep_lean
+from photon.config.clock import Clock, SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.config.errors import PhotonError
+from photon.config.interval_clock import IntervalClock, KernelTime
+from photon.config.kernel_time import kernel_time
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.metrics.service import METRICS_SERVICE, MetricsService
+from photon.config.serving import make_server
+from photon.config.stopping import until
+from photon.config.structured import get_logger
+from photon.config.tls import CannotListen, Tls, bind
+from photon.idregistry.client.channels import REGISTRY, REGISTRY_OPERATOR
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.identity import known_groups
+from photon.idregistry.raft.options import RaftOptions, RaftStopped
+from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.metrics import details_of, reads
+from photon.idregistry.replica.operator import Operator, Place
+from photon.idregistry.replica.operator_service import OperatorServicer
+from photon.idregistry.replica.peer_clocks import PeerClocks
+from photon.idregistry.replica.server import Machines, RegistryReplica, shards_to_open
+from photon.idregistry.replica.service import SERVER_OPTIONS, RegistryServicer, datacentres_in
+
+log = get_logger(__name__)
+
+_WATCH_SECONDS = 0.1
+_GRACE_SECONDS = 2.0
+_CONFLICT_SECONDS = 0.5
+"""A replica that may not serve stays so long: others that were started like it find out only with a majority."""
+_LET_END_SECONDS = 0.01
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class ServeError(PhotonError):
+    """The replica cannot serve. ``str()`` is one line: what, where, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """What one replica process needs to know."""
+
+    name: str
+    peers: Mapping[str, str]
+    """Every replica, this one included: name -> host:port that peers and clients reach it by."""
+    directory: Path
+    shards: int
+    uncertainty_s: float = 5.0
+    """S: the bound on clock uncertainty between any two machines of the deployment."""
+    retention_s: float | None = None
+    """None: the boundary never moves."""
+    memory_limit: int | None = None
+    """Bytes that the ids may take; then inserts are answered OVERLOADED. None: as much as there is."""
+    id_rules: Mapping[str, bytes] = field(default_factory=dict)
+    """Join -> hash of the rule that derives id, key and time from its records."""
+    bind: str | None = None
+    """Where to listen, if it is not the advertised address."""
+    tls: Tls | None = None
+    """None: plain text, for clients and between replicas."""
+    epoch: int = 1
+    """Of the membership: replicas of another epoch are not listened to."""
+    near: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
+    require_sync: bool = False
+    """Whether a machine whose kernel does not call its clock synchronised is refused."""
+
+
+async def serve_registry(
+    settings: ReplicaSettings,
+    *,
+    stop: asyncio.Event,
+    ready: Callable[[], None] = lambda: None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    kernel: Callable[[], KernelTime | None] = kernel_time,
+) -> None:
+    """Serves until ``stop`` is set. ``ready`` is called once, when it serves. ``kernel``: what it says of its clock.
+
+    Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
+    driver stopped on an error (fail-stop: a restart reads the disk again).
+    """
+    keep_lean()
+    clock = clock or SystemClock()
+    disk = disk or RealDisk()
+    clocks = _clocks(settings, clock, kernel)
+    set_up = c.SetUp(_ranges(settings.shards), dict(settings.id_rules))
+    machines = Machines(_shards_here(settings, disk))
+    try:
+        host = RaftHost(
+            name=settings.name,
+            peers=settings.peers,
+            directory=settings.directory,
+            machines=machines.by_group(),
+            disk=disk,
+            clock=clock,
+            tls=settings.tls,
+            options=RaftOptions(epoch=settings.epoch),
+        )
+    except ValueError as error:
+        raise ServeError(str(error)) from None
+    replica = RegistryReplica(
+        name=settings.name,
+        groups={number: host.group(number) for number in machines.by_group()},
+        machines=machines,
+        set_up=set_up,
+        clock=clock,
+        uncertainty_ns=clocks.time.uncertainty_ns,
+        retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
+        memory_limit=settings.memory_limit,
+        opener=host,
+        clocks=clocks,
+        near=settings.near,
+    )
+    peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
+    server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(machines.config))
+    health = HealthServicer()
+    await health.set(REGISTRY.name, _NOT_SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    REGISTRY.add(server, RegistryServicer(replica))
+    place = Place(settings.name, settings.peers, settings.epoch, settings.directory)
+    operator = Operator(place, host, machines, replica, clock)
+    REGISTRY_OPERATOR.add(server, OperatorServicer(operator))
+    host.add_to_server(server)
+    sources = [*reads(replica), free_space({"state": settings.directory})]
+    METRICS_SERVICE.add(server, MetricsService(ProcessMetrics(sources, details_of(replica))))
+    _bind(server, settings)
+    await _start_host(host, settings)
+    try:
+        await server.start()
+        replica.start()
+        peer_clocks.start()
+        log.info("registry.started", replica=settings.name, address=settings.peers[settings.name])
+        await _watch(replica, operator, host, health, stop, ready)
+    finally:
+        await health.enter_graceful_shutdown()
+        await peer_clocks.stop()
+        await replica.stop()
+        await _let_end(server, host)
+        await asyncio.get_running_loop().run_in_executor(None, host.stop)
+        log.info("registry.stopped", replica=settings.name)
+
+
+def _clocks(settings: ReplicaSettings, clock: Clock, kernel: Callable[[], KernelTime | None]) -> ClockWatch:
+    """Raises ServeError for a clock that is not synchronised where it has to be."""
+    time = IntervalClock(clock, int(settings.uncertainty_s * 1e9), kernel)
+    if settings.require_sync and not time.read().synchronised:
+        raise ServeError(
+            f"registry {settings.name}: clock.require_sync is set, and this machine's kernel does not call its clock "
+            "synchronised: start a time daemon (chronyd, ntpd, systemd-timesyncd) and wait until it has set the clock"
+        )
+    others = [name for name in settings.peers if name != settings.name]
+    return ClockWatch(time, others, require_sync=settings.require_sync)
+
+
+async def _start_host(host: RaftHost, settings: ReplicaSettings) -> None:
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, host.start)
+    except Exception as error:
+        raise ServeError(f"registry {settings.name}: {settings.directory}: {error}") from error
+
+
+async def _let_end(server: grpc.aio.Server, host: RaftHost) -> None:
+    """Requests in flight may end. Their proposals need the peers, whose streams never end by themselves."""
+    stopping = asyncio.create_task(server.stop(_GRACE_SECONDS))
+    while host.waited_for and not stopping.done():  # noqa: ASYNC110 - another thread answers them
+        await asyncio.sleep(_LET_END_SECONDS)
+    host.hang_up()
+    await stopping
+
+
+async def _watch(
+    replica: RegistryReplica,
+    operator: Operator,
+    host: RaftHost,
+    health: HealthServicer,
+    stop: asyncio.Event,
+    ready: Callable[[], None],
+) -> None:
+    """Until told to stop. Health is what the driver says now. Raises ServeError."""
+    said_ready = False
+    serving = False
+    while not stop.is_set():
+        if not (host.healthy and replica.healthy):
+            raise ServeError(f"registry {replica.name} stopped itself: {host.failure or 'a group is not healthy'}")
+        if replica.conflict is not None and replica.conflict.done():
+            await asyncio.sleep(_CONFLICT_SECONDS)
+            raise ServeError(f"registry {replica.name}: {replica.conflict.result()}")
+        operator.tidy()
+        if replica.ready != serving:
+            serving = not serving
+            for name in ("", REGISTRY.name):
+                await health.set(name, _SERVING if serving else _NOT_SERVING)
+        if serving and not said_ready:
+            said_ready = True
+            log.info("registry.ready", replica=replica.name)
+            ready()
+        await until(stop, _WATCH_SECONDS)
+
+
+def _shards_here(settings: ReplicaSettings, disk: Disk) -> list[int]:
+    """Those of the first set-up, and those that came and went since. Raises ServeError."""
+    try:
+        known = known_groups(disk, settings.directory)
+    except (RaftStopped, OSError) as error:
+        raise ServeError(f"registry {settings.name}: {settings.directory}: {error}") from error
+    return shards_to_open(settings.shards, known)
+
+
+def _ranges(shards: int) -> tuple[c.Range, ...]:
+    try:
+        return single_range(shards)
+    except ValueError as error:
+        raise ServeError(f"registry: {error}") from None
+
+
+def _bind(server: grpc.aio.Server, settings: ReplicaSettings) -> None:
+    address = settings.bind or settings.peers[settings.name]
+    try:
+        bind(server, address, f"registry {settings.name}", settings.tls)
+    except CannotListen:
+        raise ServeError(f"registry {settings.name}: cannot listen on {address}: is the port in use?") from None
