@@ -84,7 +84,6 @@ class Channels:
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
-        """Ends all connections; calls under way fail."""
         for channel in self._channels.values():
             await channel.close(None)
         self._channels.clear()

@@ -37,8 +37,6 @@ class ExportFacts:
 
 
 class Summer:
-    """Counts and sums chunks."""
-
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=CHECKSUM_BYTES)
         self.chunks = 0
@@ -63,12 +61,10 @@ def head(replica: str, group: int, status: int = pb.STATUS_OK, reason: str = "")
 
 
 def part(chunk: bytes) -> pb.ExportPart:
-    """A chunk."""
     return pb.ExportPart(chunk=pb.ExportChunk(data=chunk, crc32=zlib.crc32(chunk)))
 
 
 def end(summer: Summer, applied: int) -> pb.ExportPart:
-    """The last part."""
     return pb.ExportPart(
         end=pb.ExportEnd(chunks=summer.chunks, bytes=summer.size, checksum=summer.checksum(), applied=applied)
     )
@@ -78,7 +74,6 @@ class ExportReader:
     """Chunks of a stream of parts, checked. ``facts`` is set once all of it was read."""
 
     def __init__(self, parts: Iterable[pb.ExportPart], where: str) -> None:
-        """``where`` begins the errors."""
         self._parts = parts
         self._where = where
         self.facts: ExportFacts | None = None

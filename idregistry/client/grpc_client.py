@@ -23,14 +23,20 @@ from photon.config.tls import Tls
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Opened, Pulse, Slot
 from photon.idregistry.client.channels import Channels
-from photon.idregistry.client.messages import described, refused, slot_name, verdicts_of
+from photon.idregistry.client.messages import (
+    described,
+    refused,
+    reshard_request,
+    resharding_of,
+    slot_name,
+    verdicts_of,
+    witness_of,
+)
 from photon.idregistry.client.nearest_replica import Nearest
-from photon.idregistry.client.recovery_messages import witness_of
-from photon.idregistry.client.reshard_messages import request_of, resharding_of
 from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status, pulse_of
 from photon.idregistry.core.resharding import Action, Ask, ReshardOutcome
-from photon.idregistry.replica.server import CONFIG_GROUP
 
 TRY_SECONDS_MAX = 2.0
 """One try at one replica: one that hangs must not use up a call's whole time-out."""
@@ -144,7 +150,7 @@ class GrpcBackend:
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
         """One try, at this replica, or at the config group's leader. Raises KeyError for an unknown replica."""
-        request = request_of(ask)
+        request = reshard_request(ask)
         if replica:
             reply = await self._channels.call(replica, "Reshard", request, timeout=timeout)
         else:

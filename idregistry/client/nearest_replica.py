@@ -79,7 +79,6 @@ class Nearest:
         return self._replicas[name].distance_s
 
     def choose(self, group: int) -> str:
-        """Whom to ask about ids of this group."""
         return min(
             self._replicas,
             key=lambda name: (self._replicas[name].failing, self.doubtful(name, group), self._distance(name)),

@@ -1,4 +1,5 @@
-"""The requests of this room from the caller's side: routed, tried again until their time is up."""
+"""What callers ask beside inserts, clears and look-ups (``replica/recovery.py`` answers it): routed, tried again until
+their time is up."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import numpy as np
 from photon.config.clock import Clock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Answer
-from photon.idregistry.client.recovery_messages import (
+from photon.idregistry.client.messages import (
+    REOPEN_IDS_MAX,
     below_of,
     page_of,
     slots_of,
@@ -18,22 +20,17 @@ from photon.idregistry.client.recovery_messages import (
     witness_logs,
     witnessed_of,
 )
-from photon.idregistry.core.commands import take
+from photon.idregistry.core.commands import CONFIG_GROUP, take
 from photon.idregistry.core.outcomes import Description, Refusal, Status
-from photon.idregistry.core.scans import Below, EntryPage
+from photon.idregistry.core.scans import Below, EntryPage, Traced
 from photon.idregistry.core.sharding import Part, shards_of, split
-from photon.idregistry.core.tracing import Traced
-from photon.idregistry.replica.recovery import REOPEN_IDS_MAX, Request
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 
-CONFIG_GROUP = 0
 WITNESS_TIMEOUT = 5.0
 
 
 class Asks(Protocol):
-    """What the routed registry lends."""
-
-    async def ask(self, group: int, method: str, request: Request, *, deadline: float) -> Any:
+    async def ask(self, group: int, method: str, request: Any, *, deadline: float) -> Any:
         """The reply, or a Refusal once the deadline has passed or trying again would not help."""
         ...
 
@@ -49,26 +46,23 @@ class Recovery:
 
     # -- config group -------------------------------------------------------------------------------------------
     async def read_witness(self, slot: str, *, timeout: float = WITNESS_TIMEOUT) -> Witnessed | None:
-        """See api.Registry."""
         return await self._witness("ReadWitness", pb.ReadWitnessRequest(slot=slot), timeout)
 
     async def extend_witness(
         self, slot: str, incarnation: int, end: Witness, to: Witness, *, timeout: float = WITNESS_TIMEOUT
     ) -> Witnessed | None:
-        """See api.Registry."""
         request = pb.ExtendWitnessRequest(
             slot=slot, incarnation=incarnation, end=witness_logs(end), to=witness_logs(to)
         )
         return await self._witness("ExtendWitness", request, timeout)
 
-    async def _witness(self, method: str, request: Request, timeout: float) -> Witnessed | None:
+    async def _witness(self, method: str, request: Any, timeout: float) -> Witnessed | None:
         reply = await self._asks.ask(CONFIG_GROUP, method, request, deadline=self._deadline(timeout))
         if isinstance(reply, Refusal):
             return Witnessed(0, (), reply.reason) if reply.status is Status.REFUSED else None
         return witnessed_of(reply)
 
     async def list_slots(self, *, timeout: float) -> list[KnownSlot] | Refusal:
-        """All slots that were ever opened, by name."""
         found: list[KnownSlot] = []
         deadline = self._deadline(timeout)
         while True:
@@ -137,7 +131,7 @@ class Recovery:
             missed.append(found)
         return missed[0] if missed else Refusal(Status.UNKNOWN, "the registry is being set up")
 
-    async def _page(self, shard: int, method: str, request: Request, timeout: float) -> EntryPage | Refusal:
+    async def _page(self, shard: int, method: str, request: Any, timeout: float) -> EntryPage | Refusal:
         reply = await self._asks.ask(shard, method, request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else page_of(reply)
 
@@ -188,7 +182,6 @@ class Recovery:
 
 
 def _requests(parts: Iterable[Part]) -> Iterator[tuple[int, I64]]:
-    """(shard, rows) of one request each."""
     for part in parts:
         for start in range(0, len(part.rows), REOPEN_IDS_MAX):
             yield part.shard, part.rows[start : start + REOPEN_IDS_MAX]

@@ -16,16 +16,11 @@ import numpy as np
 from photon.batch.ids import NO_IDS, Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
-from photon.config.structured import get_logger
 from photon.idregistry.api import I64, U8, U64, Answer, Opened, Pulse, Slot
-from photon.idregistry.client.parts import Call, Parts
 from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
 from photon.idregistry.core.sharding import Part, split
-from photon.idregistry.witness import Witness, Witnessed
-
-log = get_logger(__name__)
 
 OPEN_TIMEOUT = 10.0
 REQUEST_IDS_MAX = c.MAX_ENTRY_IDS
@@ -64,6 +59,63 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
+GRACE_S = 1.0
+"""After the first answer the others are waited for so long. Shards answer at different distances."""
+LATE_S = 0.05
+"""The same for a late one, after all the others."""
+LOOK_S = 2.0
+"""A late one is waited for like the others once in so long."""
+
+ShardCall = tuple[int, Coroutine[Any, Any, bool]]
+"""A shard and what to do there; whether it answered."""
+
+
+class ShardCalls:
+    """Calls of one kind to several shards at once: one that does not answer holds back its own ids only.
+
+    The others' answers are handed over a moment after the first; what is missing then is unknown. A shard that was
+    missing is *late*: the next calls hardly wait for it, but for a look now and then whether it is back. A call to one
+    shard alone has all the time its caller gave it, so whoever asks again for what is unknown learns it.
+    """
+
+    def __init__(self) -> None:
+        self._late: set[int] = set()
+        self._look_at = 0.0
+
+    async def run(self, calls: Sequence[ShardCall]) -> None:
+        """Runs them all; those that take too long are cancelled. Raises what one of them raises."""
+        tasks = [(shard, asyncio.ensure_future(call)) for shard, call in calls]
+        try:
+            await self._wait(tasks)
+            for shard, task in tasks:
+                if task.done() and task.result():
+                    self._late.discard(shard)
+                else:
+                    self._late.add(shard)
+        finally:
+            for _, task in tasks:
+                if not task.done():
+                    task.cancel()
+                elif not task.cancelled():
+                    task.exception()  # of several the first was raised
+
+    async def _wait(self, tasks: Sequence[tuple[int, asyncio.Future[bool]]]) -> None:
+        now = asyncio.get_running_loop().time()
+        looks = now >= self._look_at
+        if looks:
+            self._look_at = now + LOOK_S
+        everyone = [task for _, task in tasks]
+        prompt = [task for shard, task in tasks if looks or shard not in self._late] or everyone
+        if len({shard for shard, _ in tasks}) == 1:
+            await asyncio.wait(everyone)
+            return
+        await asyncio.wait(prompt, return_when=asyncio.FIRST_COMPLETED)
+        if some := [task for task in prompt if not task.done()]:
+            await asyncio.wait(some, timeout=GRACE_S)
+        if some := [task for task in everyone if not task.done()]:
+            await asyncio.wait(some, timeout=LATE_S)
+
+
 def _too_new_is_unknown(found: Verdicts) -> Verdicts:
     """An earlier attempt may have committed these ids: that another leader's clock runs late says nothing of them."""
     return _as_unknown(found, Answer.TOO_NEW)
@@ -84,11 +136,12 @@ class RoutedRegistry:
         self._stale = False
         """A replica said that the description is not, or not any more, how shards are: ask before the next call."""
         self._claim: SlotClaim | None = None
-        self._inserts, self._clears, self._look_ups = Parts(), Parts(), Parts()
+        self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
         self.problem = ""
         """Why the last try that was not answered was not; for people."""
         self.recovery = Recovery(self, clock)
         """What verifiers, dispatchers and operators ask beside the contract."""
+        self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
 
     # -- api.Registry -------------------------------------------------------------------------------------------
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
@@ -103,28 +156,17 @@ class RoutedRegistry:
             return Opened(0, 0, outcome.reason)
         return None
 
-    async def read_witness(self, slot: str) -> Witnessed | None:
-        """See api.Registry."""
-        return await self.recovery.read_witness(slot)
-
-    async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
-        """See api.Registry."""
-        return await self.recovery.extend_witness(slot, incarnation, end, to)
-
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
-        """See api.Registry."""
         if not incarnations:
             raise ValueError(f"slot {slot.name}: no incarnation to announce")
         self._claim = SlotClaim(slot, tuple(incarnations))
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
-        """See api.Registry."""
         if self._claim is None:
             raise RuntimeError("registry: announce() comes before the first insert")
         return await self._of_shards(inserts, timeout, self._insert_part, self._inserts)
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
-        """See api.Registry."""
 
         async def one(shard: int, ids: Ids, deadline: float) -> Answered:
             return await self._persist(deadline, lambda left: self._backend.clear(shard, ids, timeout=left))
@@ -132,7 +174,6 @@ class RoutedRegistry:
         return (await self._of_shards(Ids.of(digests, times, tokens), timeout, one, self._clears)).outcomes
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
-        """See api.Registry."""
 
         async def one(shard: int, ids: Ids, deadline: float) -> Answered:
             return await self._persist(deadline, lambda left: self._backend.look_up(shard, ids, timeout=left))
@@ -145,11 +186,7 @@ class RoutedRegistry:
     # -- beside the contract ------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | None:
         """The deployment as one replica sees it, once it is set up; None: no replica said so in time."""
-        return await self._described(self._clock.monotonic() + timeout, fresh=True)
-
-    async def described(self, deadline: float) -> Description | None:
-        """As ``describe``, of late, by a deadline (monotonic)."""
-        return await self._described(deadline)
+        return await self.described(self._clock.monotonic() + timeout, fresh=True)
 
     async def ask(self, group: int, method: str, request: Any, *, deadline: float) -> Any:
         """The reply of a group's leader to any request; a Refusal once it is too late or trying again is useless."""
@@ -173,7 +210,7 @@ class RoutedRegistry:
         return bool(shards)
 
     # -- inside -------------------------------------------------------------------------------------------------
-    async def _of_shards(self, ids: Ids, timeout: float, one: One, parts: Parts) -> Verdicts:
+    async def _of_shards(self, ids: Ids, timeout: float, one: One, parts: ShardCalls) -> Verdicts:
         """What ``one`` says of the rows of each shard, all at once; rows without an answer are UNKNOWN. What another
         shard holds since before the last change is asked for there, config by config.
         """
@@ -181,7 +218,7 @@ class RoutedRegistry:
         if not len(ids):
             return found
         deadline = self._clock.monotonic() + timeout
-        description = await self._described(deadline)
+        description = await self.described(deadline)
         if description is None:
             return found
         rows: I64 | None = None
@@ -203,9 +240,9 @@ class RoutedRegistry:
         return _as_unknown(found, Answer.ELSEWHERE)
 
     async def _by_shard(
-        self, split: Sequence[Part], ask: Callable[[int, I64], Coroutine[Any, Any, bool]], parts: Parts
+        self, split: Sequence[Part], ask: Callable[[int, I64], Coroutine[Any, Any, bool]], parts: ShardCalls
     ) -> None:
-        calls: list[Call] = []
+        calls: list[ShardCall] = []
         for part in split:
             starts = range(0, len(part.rows), REQUEST_IDS_MAX)
             rows = (part.rows[start : start + REQUEST_IDS_MAX] for start in starts)
@@ -215,7 +252,8 @@ class RoutedRegistry:
         elif calls:
             await parts.run(calls)
 
-    async def _described(self, deadline: float, fresh: bool = False) -> Description | None:
+    async def described(self, deadline: float, *, fresh: bool = False) -> Description | None:
+        """As ``describe``, by a deadline (monotonic); not ``fresh``: as it was last heard, while nobody objected."""
         known = self._description
         if known is not None and not fresh and not self._stale:
             return known

@@ -32,8 +32,6 @@ def merged(commands: Iterable[tuple[int, c.ShardCommand]]) -> Iterator[tuple[int
 
 
 class Run:
-    """Batches that may be applied as one."""
-
     def __init__(self) -> None:
         self.index = 0
         self.batches: list[c.Batch] = []
@@ -47,14 +45,12 @@ class Run:
         return not self._cleared or self._cleared.isdisjoint(split_digests(batch.digests))
 
     def add(self, index: int, batch: c.Batch) -> None:
-        """The first one, or one that it ``takes``."""
         self.index = index
         self.batches.append(batch)
         self._ids += _ids(batch)
         self._cleared.update(split_digests(batch.clear_digests))
 
     def whole(self) -> c.Batch:
-        """All of them."""
         batches = self.batches
         if len(batches) == 1:
             return batches[0]
@@ -71,7 +67,6 @@ def _ids(batch: c.Batch) -> int:
 
 
 def _callers(batches: list[c.Batch]) -> list[tuple[int, int]]:
-    """Neighbours that are the same caller as one."""
     callers: list[tuple[int, int]] = []
     for batch in batches:
         for caller, count in batch.callers:

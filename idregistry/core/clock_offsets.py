@@ -27,8 +27,8 @@ DRIFT = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """From ``low_ns`` to ``high_ns``, both included."""
+class Offset:
+    """How far a clock is ahead of the own one: from ``low_ns`` to ``high_ns``, both included."""
 
     low_ns: int
     high_ns: int
@@ -46,8 +46,8 @@ class Range:
         return self.low_ns > -INFINITE_NS and self.high_ns < INFINITE_NS
 
 
-ANYWHERE = Range(-INFINITE_NS, INFINITE_NS)
-OWN = Range(0, 0)
+ANYWHERE = Offset(-INFINITE_NS, INFINITE_NS)
+OWN = Offset(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Reading:
     answered_s: float
 
 
-def ahead_by(reading: Reading, now: Interval, monotonic_s: float) -> Range:
+def ahead_by(reading: Reading, now: Interval, monotonic_s: float) -> Offset:
     """How far the peer's wall clock is ahead of the own one, which reads ``now`` at ``monotonic_s``."""
     age_s = monotonic_s - reading.asked_s
     if age_s > READING_S_MAX or age_s < 0:
@@ -68,15 +68,15 @@ def ahead_by(reading: Reading, now: Interval, monotonic_s: float) -> Range:
     # The peer read its clock when the own one showed between now - (age) and now - (age - round trip).
     low = reading.wall_ns - now.now_ns + int((monotonic_s - reading.answered_s) * NS_PER_S) - drift_ns
     high = reading.wall_ns - now.now_ns + int(age_s * NS_PER_S) + 1 + drift_ns
-    return Range(_clipped(low), _clipped(high))
+    return Offset(_clipped(low), _clipped(high))
 
 
-def median(offsets: Sequence[Range]) -> Range:
+def median(offsets: Sequence[Offset]) -> Offset:
     """Of all clocks, the own one included. Of an even number, both in the middle belong to it."""
     if not offsets:
         raise ValueError("no clocks")
     lows, highs = sorted(each.low_ns for each in offsets), sorted(each.high_ns for each in offsets)
-    return Range(lows[(len(offsets) - 1) // 2], highs[len(offsets) // 2])
+    return Offset(lows[(len(offsets) - 1) // 2], highs[len(offsets) // 2])
 
 
 class Agreement(enum.IntEnum):
@@ -90,7 +90,19 @@ class Agreement(enum.IntEnum):
     """Too few answer, or not quickly enough for S."""
 
 
-def judged(middle: Range, uncertainty_ns: int) -> Agreement:
+@dataclass(frozen=True, slots=True)
+class ClockFacts:
+    """A replica's clock as it sees it itself; the others' and their median as ahead of it."""
+
+    now: Interval
+    agreement: Agreement
+    middle: Offset
+    peers: Mapping[str, Offset]
+    objection: str
+    """Why this replica proposes no boundary and no change of the shards; empty: it does."""
+
+
+def judged(middle: Offset, uncertainty_ns: int) -> Agreement:
     """``middle``: the median, as ahead of the own clock."""
     if middle.within(uncertainty_ns):
         return Agreement.AGREES
@@ -98,7 +110,7 @@ def judged(middle: Range, uncertainty_ns: int) -> Agreement:
 
 
 def objection(
-    now: Interval, middle: Range, peers: Mapping[str, Range], *, uncertainty_ns: int, require_sync: bool
+    now: Interval, middle: Offset, peers: Mapping[str, Offset], *, uncertainty_ns: int, require_sync: bool
 ) -> str:
     """Why nothing may be proposed that depends on the time; empty: it may. For people, one line."""
     bound = f"S = {uncertainty_ns / NS_PER_S:g} s"
@@ -119,7 +131,7 @@ def objection(
     return ""
 
 
-def too_new_after(now: Interval, middle: Range, uncertainty_ns: int) -> int:
+def too_new_after(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
     """Event times beyond this are TOO_NEW: later than now + S by any clock that may be right.
 
     S bounds the difference of any two machines, so an event may carry up to S more than this clock shows; a kernel

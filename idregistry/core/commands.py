@@ -37,6 +37,8 @@ MAX_SEEDED = 1_024
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
 MAX_JOINS = 1_024
+CONFIG_GROUP = 0
+"""Number of the group that carries ConfigCommands; shards are groups 1 and up."""
 
 _MIN_I64, _MAX_I64 = -(2**63), 2**63 - 1
 _KINDS = bytes(Kind)

@@ -34,8 +34,6 @@ _INCARNATIONS_PER_ITEM = 65_536
 
 @dataclass(slots=True)
 class ConfigSlot:
-    """A slot as the deployment knows it."""
-
     datacentre: str
     address: str
     incarnations: list[int] = field(default_factory=list)  # ascending; the last is the newest
@@ -91,7 +89,6 @@ class ConfigMachine:
             return self._set_up(decoded)
 
     def snapshot(self) -> Iterable[bytes]:
-        """The state as of this call."""
         with self._lock:
             return self._chunks()
 
@@ -118,11 +115,9 @@ class ConfigMachine:
 
     @property
     def changes(self) -> intents.Changes:
-        """The shards and their changes."""
         return self._changes
 
     def founding(self, shard: int) -> Founding:
-        """What a shard that is opened now must know."""
         with self._lock:
             known = self._changes
             slots = [(name, slot.datacentre, slot.newest, slot.retired) for name, slot in self._slots.items()]
@@ -134,7 +129,6 @@ class ConfigMachine:
         return self._id_rules
 
     def retired(self) -> list[str]:
-        """Slots to be fenced in every shard."""
         with self._lock:
             return sorted(name for name, slot in self._slots.items() if slot.retired)
 
@@ -220,7 +214,6 @@ class ConfigMachine:
         return Opened(self._last_incarnation, self._last_incarnation, witness=slot.witness)
 
     def _refusal(self, command: c.OpenSlot, slot: ConfigSlot | None, newest: int) -> str:
-        """Why an open is refused, empty when it is not."""
         name = command.slot
         if slot is not None and slot.retired:
             return f"slot {name} was retired: use another name and an empty directory"
@@ -331,7 +324,6 @@ class ConfigMachine:
 
 
 def shards_in(ranges: tuple[c.Range, ...]) -> int:
-    """How many shards a config names."""
     return len({shard for each in ranges for shard in each.shards})
 
 
@@ -352,8 +344,6 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class _Start(msgspec.Struct, frozen=True, tag_field="k", tag="head"):
-    """What the first chunk of every version has."""
-
     magic: str
     version: int
 

@@ -51,7 +51,6 @@ _NUMBER_MASK = np.uint64(CHUNKS_MAX - 1)
 
 
 def words_of(hi: U64, chunk: int, rows: I64) -> U64:
-    """The words of a chunk's rows."""
     return (hi & _LIKE_MASK | _LIKE) << _32 | np.uint64(chunk << CHUNK_BITS) | rows.view(np.uint64)
 
 
@@ -67,8 +66,6 @@ def hashes_of(lo: U64) -> U64:
 
 
 class RowsOfWords(Protocol):
-    """Who has the rows."""
-
     def living(self, words: U64) -> Bools:
         """Whose chunk is still there."""
         ...
@@ -148,7 +145,6 @@ class DigestIndex:
 
     @property
     def _heads(self) -> U16:
-        """The words' upper halves, group by group."""
         return self._high.array[: len(self._depths) * self._groups * GROUP].reshape(-1, GROUP)
 
     def _reserve_places(self) -> None:
@@ -168,7 +164,6 @@ class DigestIndex:
         return ((hashes & np.uint64(self._groups - 1)) | np.uint64(1)).astype(np.int64)
 
     def _next(self, at: I64, steps: I64) -> I64:
-        """The group after ``at`` in each id's probing."""
         mask = self._groups - 1
         return (at & ~mask) | ((at + steps) & mask)
 

@@ -33,7 +33,6 @@ class GrowingArray:
         self.array: npt.NDArray[Any] = np.zeros(0, self._dtype)
 
     def reserve(self, rows: int) -> None:
-        """Makes room for so many rows in all."""
         have = len(self.array)
         if rows <= have:
             return

@@ -161,7 +161,6 @@ class Bucket:
         self._frozen = live
 
     def changed(self, rows: I64) -> None:
-        """After rows were changed in place."""
         np.add.at(self._sums, rows >> _SUM_BITS, self._hashes(rows))
 
     def clear(self, rows: I64) -> None:
@@ -206,7 +205,6 @@ class Bucket:
     # -- sums and snapshots -------------------------------------------------------------------------------------
     @property
     def sum(self) -> int:
-        """Of the hashes of all rows, modulo 2**64."""
         return int(np.add.reduce(self._sums))
 
     @property
@@ -221,7 +219,6 @@ class Bucket:
         return int(np.add.reduce(self._hashes(rows))) == int(self._sums[block])
 
     def freeze(self) -> FrozenBucket:
-        """Its rows as they are now, to be read later."""
         frozen = FrozenBucket(self)
         self._frozen.append(weakref.ref(frozen))
         return frozen
@@ -255,7 +252,6 @@ class FrozenBucket:
         self._before: list[tuple[I64, Rows]] = []
 
     def remember(self, rows: I64, present: Rows) -> None:
-        """These rows are about to change."""
         rows = np.sort(rows[(rows >= self.position) & (rows < self.count)])
         if rows.size:
             self._before.append((rows, present[rows]))

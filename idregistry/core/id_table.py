@@ -67,8 +67,6 @@ _LOAD_ROWS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One id's entry."""
-
     state: int
     token: int
     kind: int
@@ -114,7 +112,6 @@ class IdTable:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of rows and index."""
         return sum(bucket.resident_bytes for bucket in self._buckets.values()) + self._index.nbytes
 
     @property
@@ -145,7 +142,6 @@ class IdTable:
         return self._entries(words, out)
 
     def look_up(self, lo: U64, hi: U64) -> Entries:
-        """What each id's entry is."""
         return self._entries(self._index.find(lo, hi), _empty_entries(len(lo)))
 
     def clear(self, lo: U64, hi: U64, tokens: U64) -> Entries:
@@ -179,7 +175,6 @@ class IdTable:
 
     # -- one id: the rare path ----------------------------------------------------------------------------------
     def get(self, digest: bytes) -> Entry | None:
-        """One id's entry."""
         word = self._index.find(*digest_columns(digest))
         if not word[0]:
             return None
@@ -214,12 +209,10 @@ class IdTable:
 
     # -- rows by word -------------------------------------------------------------------------------------------
     def living(self, words: U64) -> Bools:
-        """See RowsOfWords."""
         living: Bools = self._living[places_in(words)[0]]
         return living
 
     def digests(self, words: U64) -> tuple[U64, U64]:
-        """See RowsOfWords."""
         lo, hi = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
         for bucket, rows, at in self._by_bucket(words):
             lo[at], hi[at] = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
@@ -284,7 +277,6 @@ class IdTable:
         return bucket
 
     def _words(self, bucket: Bucket, hi: U64, rows: I64) -> U64:
-        """The words of some of its rows, ascending."""
         chunks = self._chunks.setdefault(bucket.number, [])
         while len(chunks) << CHUNK_BITS < bucket.count:
             chunks.append(len(self._by_chunk))
@@ -378,7 +370,6 @@ class IdTable:
         return [self._buckets[number].freeze() for number in sorted(self._buckets)]
 
     def load(self, number: int, rows: Rows) -> None:
-        """Takes rows of a snapshot."""
         self._make_room(2)
         bucket = self._bucket_of(number)
         start = bucket.count

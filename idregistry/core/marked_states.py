@@ -27,12 +27,10 @@ class Marks:
         self._kept: Marked | None = None
 
     def keep(self, marked: Marked) -> None:
-        """In place of the one before."""
         with self._lock:
             self._kept = marked
 
     def take(self, mark: bytes) -> Marked | None:
-        """Hands it out once."""
         with self._lock:
             kept = self._kept
             if kept is None or kept.mark != mark:
@@ -41,11 +39,9 @@ class Marks:
             return kept
 
     def drop(self, mark: bytes) -> None:
-        """Forgets it if it is still there."""
         self.take(mark)
 
     @property
     def mark(self) -> bytes:
-        """Of the state that is kept; empty: none."""
         with self._lock:
             return self._kept.mark if self._kept is not None else b""

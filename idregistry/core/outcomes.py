@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Opened, Pulse, Slot
+from photon.idregistry.core.clock_offsets import ClockFacts
 from photon.idregistry.core.commands import Range
 from photon.idregistry.core.state_checks import Checked
-from photon.idregistry.replica.clock_watch import ClockFacts
 
 
 class Status(enum.IntEnum):
@@ -37,8 +37,6 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class SlotClaim:
-    """Who a caller says it is."""
-
     slot: Slot
     incarnations: tuple[int, ...]
 

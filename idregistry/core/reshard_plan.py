@@ -67,7 +67,6 @@ def config_step(changes: Changes, shards: Mapping[int, ShardFacts], now_ns: int)
 
 
 def seeds(slots: Sequence[SlotSeed]) -> Iterator[c.Seed]:
-    """The slots as entries."""
     part: list[SlotSeed] = []
     size = 0
     for slot in slots:

@@ -27,8 +27,6 @@ class Action(enum.IntEnum):
 
 
 class Stage(enum.IntEnum):
-    """Of a change."""
-
     PLANNED = 1
     PREPARING = 2
     ACTIVATED = 3
@@ -37,8 +35,6 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request."""
-
     action: Action
     shards: int = 0
     """PLAN, APPLY: how many there shall be for events from then on."""
@@ -53,8 +49,6 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of the shards."""
-
     config: int
     starts_ns: int
     """Event times from here on go by the new shards."""

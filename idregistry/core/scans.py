@@ -1,4 +1,4 @@
-"""What a shard is asked of all its ids: who owns what, in pages, and clearing by watermark (rule 8).
+"""What a shard is asked of its ids beside inserts: who owns what, in pages, clearing by watermark (rule 8), one trace.
 
 Pages are bounded in ids and in rows looked at, so that no question holds up the shard for long: a page may be empty
 and yet not the last. A cursor is (bucket, row, boundary). Rows keep their order, but collection, which comes with a
@@ -15,11 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry.api import BATCH_BITS, I64, U8, U32, U64
+from photon.idregistry.api import BATCH_BITS, I64, U8, U32, U64, Answer, incarnation_of
 from photon.idregistry.core.commands import ClearBelow
-from photon.idregistry.core.id_bucket import KIND_SHIFT, OWNED, REOPENED, STATE_MASK, Bools, Bucket, Rows, times_in
-from photon.idregistry.core.id_table import IdTable
-from photon.idregistry.core.shard_snapshot import ShardState
+from photon.idregistry.core.id_bucket import (
+    CLEARED,
+    KIND_SHIFT,
+    OWNED,
+    REOPENED,
+    STATE_MASK,
+    Bools,
+    Bucket,
+    Rows,
+    times_in,
+)
+from photon.idregistry.core.id_table import Entry, IdTable
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, ShardState
 
 PAGE_IDS_MAX = 16_384
 """Of one page: 672 KiB of columns."""
@@ -27,11 +37,7 @@ PAGE_ROWS_MAX = 262_144
 """Rows looked at for one page: a few milliseconds."""
 _CURSOR = struct.Struct("<BqIq")
 _CURSOR_VERSION = 1
-
-
 _NO_COLUMNS = [np.empty(0, kind) for kind in ("<u8", "<i8", "<u8", "u1", "<u4", "<u4")]
-
-
 _NO_ROWS = np.empty(0, np.int64)
 _FIRST_BUCKET = -(2**63)
 
@@ -226,6 +232,48 @@ def known_token(state: ShardState, token: int) -> int:
 
 
 def is_retired(state: ShardState, token: int) -> bool:
-    """Whether the token's slot is fenced here."""
     slot = state.incarnations.get(token >> BATCH_BITS)
     return slot is not None and state.slots[slot].fenced
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a shard says of one id, for people. The owner's fields are empty where it has no entry."""
+
+    answer: Answer
+    """ABSENT, PRESENT, BELOW_BOUNDARY or REOPENED."""
+    shard: int = 0
+    cleared: bool = False
+    token: int = 0
+    kind: int = 0
+    generation: int = 0
+    slot: str = ""
+    datacentre: str = ""
+    boundary_ns: int | None = None
+    """None: it has not moved."""
+    replica: str = ""
+    applied: int = 0
+    """Entries of the shard's log that this replica had applied."""
+
+
+def traced(entry: Entry | None, state: ShardState, time_ns: int) -> Traced:
+    """Of a shard's entry for an id with this event time; None: it has none."""
+    boundary = None if state.boundary == NO_BOUNDARY else state.boundary
+    if entry is None:
+        below = boundary is not None and time_ns < boundary
+        answer = Answer.BELOW_BOUNDARY if below else Answer.ABSENT
+        return Traced(answer, state.number, boundary_ns=boundary)
+    name = state.incarnations.get(incarnation_of(entry.token), "")
+    slot = state.slots.get(name)
+    known = slot is not None and 0 <= slot.datacentre < len(state.datacentres)
+    return Traced(
+        Answer.REOPENED if entry.state == REOPENED else Answer.PRESENT,
+        state.number,
+        entry.state == CLEARED,
+        entry.token,
+        entry.kind,
+        entry.generation,
+        name,
+        state.datacentres[slot.datacentre] if slot is not None and known else "",
+        boundary,
+    )

@@ -19,8 +19,6 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """A change that was begun."""
-
     config: c.ConfigNumber
     starts_ns: c.TimeNs
     shards: c.ShardNumbers
@@ -29,8 +27,6 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like
 
 
 class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """A change that has ended."""
-
     intent: Intent
     activated: bool
     reason: str = ""
@@ -53,7 +49,6 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def named(self) -> tuple[int, ...]:
-        """Shards that are open to new events."""
         return self.ranges[-1].shards if self.ranges else ()
 
     @property
@@ -67,7 +62,6 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def set_up(ranges: tuple[c.Range, ...]) -> Changes:
-    """The first config."""
     return Changes(ranges, 1, 1, max(shard for each in ranges for shard in each.shards))
 
 
@@ -97,7 +91,6 @@ def change(changes: Changes, command: c.Intend | c.Decide | c.Drop) -> tuple[Cha
 
 
 def intend(changes: Changes, command: c.Intend) -> tuple[Changes, str]:
-    """(the state, why refused)."""
     reason = _refusal(changes, command)
     if reason:
         return changes, reason

@@ -38,8 +38,6 @@ class SnapshotError(ValueError):
 # -- the state ------------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class SlotState:
-    """A slot as this shard knows it."""
-
     datacentre: int  # index into the names; -1 while only a fence is known
     newest: int
     fenced: bool = False
@@ -47,8 +45,6 @@ class SlotState:
 
 @dataclass(slots=True)
 class ShardState:
-    """Everything but the ids."""
-
     sharding: Sharding = field(default_factory=Sharding)
     boundary: int = NO_BOUNDARY
     datacentres: list[str] = field(default_factory=list)
@@ -59,12 +55,10 @@ class ShardState:
 
     @property
     def number(self) -> int:
-        """0 until configured."""
         return self.sharding.number
 
     @property
     def ranges(self) -> tuple[c.Range, ...]:
-        """The active shard config."""
         return self.sharding.ranges
 
 
@@ -267,8 +261,6 @@ def _decode(data: bytes) -> _Chunk:
 # -- single chunks, for readers that share the work -----------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class HeadFacts:
-    """What the first chunk says."""
-
     shard: int
     bucket_bits: int
     boundary: int

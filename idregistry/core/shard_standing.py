@@ -31,8 +31,6 @@ LATE_MAX = -(2**63)
 
 
 class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """The change that a shard is ready for."""
-
     config: c.ConfigNumber
     starts_ns: c.TimeNs
     shards: c.ShardNumbers
@@ -53,8 +51,6 @@ class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """A shard as this replica has it."""
-
     number: int  # 0: not open
     standing: Standing
     latest: int
@@ -119,16 +115,13 @@ class Sharding:
         return np.zeros(len(times), np.bool_) if self.standing.closed else self.takes(digests, times, config)
 
     def facts(self, ids: int, boundary: int) -> ShardFacts:
-        """For those who plan."""
         return ShardFacts(self.number, self.standing, self.latest, boundary, self.until, ids)
 
     def entered(self, times: I64) -> None:
-        """These event times were entered."""
         if len(times):
             self.latest = max(self.latest, int(times.max()))
 
     def passed(self, boundary: int) -> None:
-        """The boundary was raised."""
         self.latest = max(self.latest, boundary)
 
     # -- entries ------------------------------------------------------------------------------------------------

@@ -58,14 +58,12 @@ class Checks:
         return next(reversed(self._taken.values()), None)
 
     def take(self, checked: Checked) -> Checked:
-        """Remembers the state's hash."""
         self._taken[checked.index] = checked
         while len(self._taken) > _KEPT:
             self._taken.popitem(last=False)
         return checked
 
     def compare(self, command: c.CheckState) -> None:
-        """With what the leader's state was."""
         ours = self._taken.get(command.index)
         if ours is None or ours.form != command.form or not command.hash:
             return

@@ -53,11 +53,13 @@ from photon.idregistry.core.scans import (
     PAGE_IDS_MAX,
     Below,
     EntryPage,
+    Traced,
     clear_below,
     is_retired,
     known_token,
     owned_page,
     reopened_page,
+    traced,
     under_watermark,
 )
 from photon.idregistry.core.shard_snapshot import VERSION as SNAPSHOT_VERSION
@@ -71,7 +73,6 @@ from photon.idregistry.core.shard_snapshot import (
 )
 from photon.idregistry.core.shard_standing import ShardFacts, Standing, misplaced
 from photon.idregistry.core.state_checks import Checked, Checks, state_hash
-from photon.idregistry.core.tracing import Traced, traced
 from photon.idregistry.raft.api import Frozen
 
 WRONG_SHARD = 200
@@ -86,8 +87,6 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswers:
-    """What a Batch command gave."""
-
     inserts: Verdicts
     clears: Verdicts  # without owners
 
@@ -159,7 +158,6 @@ class ShardMachine:
         restoring.finish()
 
     def restoring(self) -> ShardRestoring:
-        """Reads a snapshot beside the present state."""
         return ShardRestoring(self._replace)
 
     def _replace(self, image: ShardImage) -> None:
@@ -180,13 +178,11 @@ class ShardMachine:
             return self._with_owners(answers, met, present)
 
     def holds(self, digests: bytes, before_ns: int) -> Bools:
-        """See ``former.Shard``."""
         with self._lock:
             return self._table.holds(*digest_columns(digests), before_ns)
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
-        """See ``former.Shard``."""
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 
@@ -206,7 +202,6 @@ class ShardMachine:
             return reopened_page(self._table, self._state, cursor, limit)
 
     def knows(self, incarnations: Iterable[int]) -> bool:
-        """Whether all of them were announced here."""
         known = self._state.incarnations
         return all(incarnation in known for incarnation in incarnations)
 
@@ -225,7 +220,6 @@ class ShardMachine:
 
     @property
     def sharding(self) -> ShardFacts:
-        """Where it stands in changes of the shards."""
         with self._lock:
             return self._state.sharding.facts(len(self._table), self._state.boundary)
 
@@ -236,11 +230,9 @@ class ShardMachine:
 
     @property
     def ranges(self) -> tuple[c.Range, ...]:
-        """The config that it serves by."""
         return self._state.sharding.ranges
 
     def has_heard(self, slot: SlotSeed) -> bool:
-        """Whether it knows this much of a slot."""
         name, _, newest, retired = slot
         known = self._state.slots.get(name)
         if known is None:
@@ -248,7 +240,6 @@ class ShardMachine:
         return known.newest >= newest and known.fenced >= retired
 
     def bucket_numbers(self) -> list[int]:
-        """Of the time buckets that hold ids."""
         with self._lock:
             return self._table.bucket_numbers()
 
@@ -270,7 +261,6 @@ class ShardMachine:
 
     @property
     def applied(self) -> int:
-        """The last entry."""
         return self._applied
 
     def blocks(self) -> list[tuple[int, int]]:
@@ -285,7 +275,6 @@ class ShardMachine:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes that the ids take."""
         with self._lock:
             return self._table.resident_bytes
 
@@ -424,7 +413,6 @@ class ShardMachine:
         return ""
 
     def _check_state(self, command: c.CheckState) -> Checked:
-        """Changes nothing."""
         self.checks.compare(command)
         image = ShardImage(self._applied, self._bucket_bits, self._state)
         found = state_hash(state_chunks(image), self._table)

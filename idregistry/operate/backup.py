@@ -23,8 +23,8 @@ from photon.config.errors import PhotonError
 from photon.idregistry.client.export_stream import ExportFacts, Summer
 from photon.idregistry.core.commands import Range
 from photon.idregistry.core.config_machine import ConfigMachine, shards_in
-from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, SnapshotError, read_shard
-from photon.idregistry.operate.seeding import GroupSeed, write_snapshot
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, SnapshotError, held_head, read_shard
+from photon.idregistry.operate.seeding import GroupSeed, Member, seed_directory, write_snapshot
 from photon.idregistry.raft.identity import group_directory
 from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.raft.snapshot import SnapshotStore
@@ -45,8 +45,6 @@ class BackupRefused(PhotonError):
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One group of the manifest."""
-
     group: int
     file: str
     bytes: int
@@ -59,8 +57,6 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``manifest.json``."""
-
     magic: str
     version: int
     photon: str
@@ -172,8 +168,6 @@ def chunks_of(disk: Disk, directory: Path, entry: GroupEntry) -> Iterator[bytes]
 
 @dataclass(frozen=True, slots=True)
 class GroupContent:
-    """What one group of a backup holds."""
-
     group: int
     index: int
     bytes: int
@@ -226,3 +220,35 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
         )
     boundary = None if image.state.boundary == NO_BOUNDARY else image.state.boundary
     return GroupContent(entry.group, entry.index, entry.bytes, len(image.table), len(image.state.slots), boundary)
+
+
+INCARNATIONS_SINCE_MAX = 1 << 16
+"""So many incarnations may have been given out after the backup: the restored deployment gives none of them again."""
+
+
+def restore_replica(
+    disk: Disk, backup: Path, manifest: Manifest, directory: Path, member: Member, entropy: Callable[[int], bytes]
+) -> None:
+    """Writes one replica's data directory. Every replica of the deployment needs its own, of the same backup.
+
+    Raises SeedRefused, BackupDamaged, OSError; then nothing is there.
+    """
+    seed_directory(disk, directory, member, _seeds(disk, backup, manifest), entropy)
+
+
+def _seeds(disk: Disk, backup: Path, manifest: Manifest) -> Iterator[GroupSeed]:
+    for entry in manifest.groups:
+        if entry.group == 0:
+            machine = config_of(disk, backup, manifest)
+            try:
+                machine.begin_restored(INCARNATIONS_SINCE_MAX)
+            except SnapshotError as error:
+                raise BackupDamaged(f"{backup}: {error}") from None
+            yield GroupSeed(0, entry.index, entry.term, machine.snapshot())
+        else:
+            yield GroupSeed(entry.group, entry.index, entry.term, _held(chunks_of(disk, backup, entry)))
+
+
+def _held(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    yield held_head(next(chunks))
+    yield from chunks

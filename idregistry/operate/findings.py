@@ -22,8 +22,6 @@ Level = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the table."""
-
     level: Level
     where: str
     what: str

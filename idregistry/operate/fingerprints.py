@@ -9,8 +9,8 @@ from hashlib import blake2b
 import msgspec
 
 from photon.idregistry.client.export_stream import ExportReader, Summer
+from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, ShardImage, read_shard
-from photon.idregistry.replica.server import CONFIG_GROUP
 
 
 @dataclass(frozen=True, slots=True)

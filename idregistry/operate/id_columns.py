@@ -62,8 +62,6 @@ class IdColumns:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a file holds."""
-
     shard: int
     index: int
     ids: int

@@ -21,7 +21,6 @@ class Inspection:
     """By how much its clock is ahead of the operator's, within half a round trip."""
 
     def group(self, number: int) -> pb.GroupInspection | None:
-        """What it says of a group."""
         if self.reply is None:
             return None
         return next((each for each in self.reply.groups if each.group == number), None)
@@ -38,7 +37,6 @@ def leader_of(found: Iterable[Inspection], group: int) -> str:
 
 
 def groups_of(found: Iterable[Inspection]) -> list[int]:
-    """Every group that a replica has."""
     return sorted({facts.group for each in found if each.reply is not None for facts in each.reply.groups})
 
 
@@ -72,7 +70,6 @@ class GroupRow:
 
 
 def group_rows(found: Mapping[str, Inspection]) -> list[GroupRow]:
-    """By group number."""
     return [_row(found, group) for group in groups_of(found.values())]
 
 

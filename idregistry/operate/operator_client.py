@@ -71,7 +71,6 @@ class OperatorClient:
         self._stubs = {name: REGISTRY_OPERATOR.stub(channel) for name, channel in self._channels.items()}
 
     def close(self) -> None:
-        """Ends all connections."""
         for channel in self._channels.values():
             channel.close()
 
@@ -83,7 +82,6 @@ class OperatorClient:
 
     # -- one replica --------------------------------------------------------------------------------------------
     def inspect_all(self, timeout: float = CALL_SECONDS) -> dict[str, Inspection]:
-        """Every replica at once."""
         asked = {
             name: stub.Inspect.future(pb.InspectRequest(), timeout=timeout) for name, stub in self._stubs.items()
         }

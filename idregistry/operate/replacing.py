@@ -30,8 +30,6 @@ class ReplaceRefused(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is wanted."""
-
     old: str
     new: str
     replica: Replica
@@ -39,7 +37,6 @@ class Exchange:
 
 
 def after(settings: Settings, wanted: Exchange) -> Settings:
-    """The settings of the next epoch."""
     registry = settings.registry
     replicas = {
         wanted.new if name == wanted.old else name: wanted.replica if name == wanted.old else replica

@@ -28,11 +28,7 @@ class ReshardFailed(PhotonError):
 
 
 class Shards(Protocol):
-    """A registry's client."""
-
-    async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
-        """See RegistryClient."""
-        ...
+    async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome: ...
 
 
 Tell = Callable[[Resharding], None]

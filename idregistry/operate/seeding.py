@@ -37,8 +37,6 @@ class GroupSeed:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Whose directory it becomes."""
-
     name: str
     members: Collection[str]
     epoch: int

@@ -124,7 +124,6 @@ class RaftHost:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the replica stopped by itself."""
         return self._failure
 
     @property
@@ -214,7 +213,6 @@ class RaftHost:
             self._thread.join()
 
     def receive(self, hello: Hello, messages: Sequence[GroupMessage]) -> Refused | None:
-        """Takes a frame from the network."""
         if self._identity is None:
             return Refused(f"{self._name} is starting", fatal=False)
         refusal = self._identity.check(hello)
@@ -234,7 +232,6 @@ class RaftHost:
         return None
 
     def refused(self, peer: str, refusal: Refused) -> None:
-        """A peer does not take our frames."""
         if not refusal.fatal:
             log.warning("raft.refused", peer=peer, reason=refusal.reason)
             return
@@ -296,7 +293,6 @@ class RaftHost:
         return due
 
     def close(self) -> None:
-        """Lets go of files and network."""
         self._running = False
         outcomes: list[Outcome] = []
         if self._network is not None:

@@ -50,7 +50,6 @@ class Resting:
         return self.rests and not wanted and not self._disturbed and all(self._is_late(m) for _, m in messages)
 
     def answers(self, messages: Messages) -> Out:
-        """To such messages."""
         term, last = self._core.term(), self._journal.last
         out: Out = []
         for peer, message in messages:
@@ -83,11 +82,9 @@ class Resting:
 
     # -- messages -----------------------------------------------------------------------------------------------
     def told(self, peer: str, message: Sleep) -> None:
-        """By the leader."""
         self._told = peer, message
 
     def sleeps(self, peer: str, answer: Asleep) -> None:
-        """A follower's answer."""
         if (answer.term, answer.last) == self._mark:
             self._asleep.add(peer)
 

@@ -26,8 +26,6 @@ Out = list[tuple[str, Message]]
 
 @dataclass(slots=True)
 class _Transfer:
-    """A snapshot on its way to one follower."""
-
     index: int
     offset: int = 0
     sent_at: float = -_NEVER
@@ -35,8 +33,6 @@ class _Transfer:
 
 @dataclass(slots=True)
 class _Sending:
-    """What a leader has on its way to one follower."""
-
     appends: int = 0
     commit: int = 0
     sent_at: float = -_NEVER

@@ -99,7 +99,6 @@ class SnapshotStore:
         return self._read_chunks(self._path)
 
     def read(self, offset: int) -> bytes:
-        """A piece of the file, for a follower."""
         return self._disk.read(self._path, offset, TRANSFER_BYTES)
 
     def damage(self) -> str:
@@ -204,7 +203,6 @@ class SnapshotStore:
 
     @property
     def incoming(self) -> Key | None:
-        """What is being received."""
         return self._incoming.key if self._incoming is not None else None
 
     def incoming_chunks(self) -> Iterator[bytes]:
@@ -224,7 +222,6 @@ class SnapshotStore:
         return self._put(incoming.file, self._incoming_path, incoming.key.index, incoming.key.index_term)
 
     def give_up_incoming(self) -> None:
-        """Forgets what was received."""
         if self._incoming is not None:
             self._incoming.file.close()
             self._incoming = None

@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting(Generic[T]):
-    """A request in the queue."""
-
     ticket: T
     ids: Ids
     caller: int  # of an insert; 0: a clear
@@ -49,7 +47,6 @@ class Entry(Generic[T]):
     taken_at: float
 
     def command(self) -> Batch:
-        """The entry's command."""
         return Batch.of(
             callers=[(each.caller, len(each.ids)) for each in self.inserts],
             inserts=[each.ids for each in self.inserts],
@@ -58,7 +55,6 @@ class Entry(Generic[T]):
         )
 
     def split(self, answers: BatchAnswers) -> Iterator[tuple[T, Verdicts]]:
-        """Each request's own rows."""
         for requests, verdicts in ((self.inserts, answers.inserts), (self.clears, answers.clears)):
             end = 0
             for each in requests:
@@ -88,7 +84,6 @@ class Batcher(Generic[T]):
 
     @property
     def may_take(self) -> bool:
-        """Another entry may go out."""
         return bool(self._queue) and self._in_flight < ENTRIES_IN_FLIGHT
 
     def offer(self, request: Waiting[T]) -> bool:
@@ -132,7 +127,6 @@ class Batcher(Generic[T]):
         return Entry(inserts, clears, now), expired
 
     def finish(self, entry: Entry[T], now: float, *, applied: bool) -> None:
-        """An entry in flight has an outcome."""
         self._in_flight -= 1
         if applied:
             self.batches += 1
@@ -147,6 +141,41 @@ class Batcher(Generic[T]):
         return tickets
 
     def commit_ms(self, quantile: float) -> float:
-        """Of the last entries; 0 when there was none."""
         ordered = sorted(self._latencies_ms)
         return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
+RESUME_SHARE = 0.95
+"""Inserts are taken again when the ids take less than this share of the limit."""
+
+
+class MemoryLimit:
+    """Of all shards of one replica."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """``limit``: bytes of rows and indexes; None: as much as there is."""
+        if limit is not None and limit < 1:
+            raise ValueError(f"memory limit {limit} is not positive")
+        self.limit = limit
+        self.used = 0
+        """Bytes, when last looked."""
+        self.reached = False
+
+    def update(self, used: int) -> bool:
+        """``used``: bytes that the ids take now. Whether ``reached`` changed."""
+        self.used = used
+        if self.limit is None:
+            return False
+        before = self.reached
+        self.reached = used >= (self.limit * RESUME_SHARE if before else self.limit)
+        return self.reached != before
+
+    @property
+    def reason(self) -> str:
+        """For who is refused, and for the alarm; empty below the limit."""
+        if not self.reached:
+            return ""
+        return (
+            f"the registry's ids take {self.used:,} bytes, registry.memory_limit is {self.limit:,}: no further ids "
+            f"are taken until some are collected; check that ids are cleared and that registry.retention is set"
+        )

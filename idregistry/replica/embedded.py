@@ -32,8 +32,6 @@ class RegistryConflict(PhotonError):
 
 
 class LocalBackend:
-    """A replica of this process."""
-
     def __init__(self, replica: RegistryReplica, on_close: Callable[[], None] = lambda: None) -> None:
         self._replica = replica
         self._on_close = on_close

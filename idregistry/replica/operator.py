@@ -9,24 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from photon import __version__
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import Answer
 from photon.idregistry.client.export_stream import Summer, end, head, part
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.clock_offsets import Agreement
-from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
+from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.marked_states import MARK_BYTES_MAX, Marked, Marks
 from photon.idregistry.core.outcomes import GroupFacts, Refusal, Status
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.raft.api import GroupState
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.replica.proposing import applied, not_leading
-from photon.idregistry.replica.server import CONFIG_GROUP, Machines, RegistryReplica
+from photon.idregistry.replica.server import Machines, RegistryReplica
 
 log = get_logger(__name__)
 
@@ -43,8 +40,6 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a replica runs, as it was told."""
-
     name: str
     members: Mapping[str, str]
     epoch: int
@@ -52,8 +47,6 @@ class Place:
 
 
 class Operator:
-    """Of one replica."""
-
     def __init__(
         self,
         place: Place,
@@ -73,7 +66,6 @@ class Operator:
 
     # -- looking ------------------------------------------------------------------------------------------------
     def inspect(self) -> pb.InspectReply:
-        """This replica and its groups as of now."""
         usage = shutil.disk_usage(self._place.directory)
         numbers = sorted(self._marks())
         description = self._replica.describe()
@@ -156,33 +148,18 @@ class Operator:
 
     async def register_again(self, shard: int, command: c.RegisterAgain) -> bytes | Refusal:
         """Answers per id, of a closed shard."""
-        if shard not in self._machines.shards:
+        server = self._replica.shard_server(shard)
+        if server is None:
             return Refusal(Status.REFUSED, f"replica {self._place.name} has no shard {shard}")
+        if refused := not_leading(server.group.state()):
+            return refused
         try:
-            c.decode_shard(c.encode(command))
+            outcome = await server.propose_own(command, timeout=PROPOSAL_SECONDS)
         except c.CommandError as error:
             return Refusal(Status.REFUSED, str(error))
-        try:
-            held, config = held_elsewhere(
-                shard,
-                command.digests,
-                self._machines.shards,
-                self._machines.config.changes.removed,
-                restoring=True,
-            )
-        except NotKnown as reason:
-            return Refusal(Status.UNKNOWN, str(reason))
-        answers = np.full(len(held), Answer.ELSEWHERE, np.uint8)
-        rows = np.flatnonzero(~held)
-        if not rows.size:
-            return answers.tobytes()
-        outcome = await self._proposed(shard, c.encode(command.take(rows, config)))
-        if isinstance(outcome, Refusal):
-            return outcome
         if isinstance(outcome, str):
             return Refusal(Status.REFUSED, f"shard {shard} {outcome}")
-        answers[rows] = outcome
-        return answers.tobytes()
+        return outcome if isinstance(outcome, Refusal) else outcome.tobytes()
 
     def transfer(self, group: int, to: str) -> Refusal | None:
         """Begins; the caller watches who leads. None: begun."""
@@ -253,7 +230,6 @@ class Operator:
             return None
 
     async def _proposed(self, group: int, command: bytes) -> Any:
-        """What the machine answered, or why it did not."""
         state = self._state(group)
         if state is None:
             return Refusal(Status.REFUSED, f"replica {self._place.name} has no group {group}")

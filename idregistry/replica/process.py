@@ -31,13 +31,11 @@ from photon.idregistry.core.sharding import single_range
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import RaftOptions, RaftStopped
-from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.metrics import details_of, reads
 from photon.idregistry.replica.operator import Operator, Place
-from photon.idregistry.replica.operator_service import OperatorServicer
-from photon.idregistry.replica.peer_clocks import PeerClocks
 from photon.idregistry.replica.server import Machines, RegistryReplica, shards_to_open
-from photon.idregistry.replica.service import SERVER_OPTIONS, RegistryServicer, datacentres_in
+from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, RegistryServicer, datacentres_in
 
 log = get_logger(__name__)
 
@@ -57,8 +55,6 @@ class ServeError(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """What one replica process needs to know."""
-
     name: str
     peers: Mapping[str, str]
     """Every replica, this one included: name -> host:port that peers and clients reach it by."""

@@ -12,7 +12,7 @@ from photon.config.structured import get_logger
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.state_checks import Checked
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.replica.memory_limit import MemoryLimit
+from photon.idregistry.replica.batching import MemoryLimit
 from photon.idregistry.replica.shard_server import ShardServer
 
 log = get_logger(__name__)
@@ -36,12 +36,10 @@ class Watch:
         self._differing: set[int] = set()
 
     async def once(self) -> None:
-        """All of it."""
         self.look()
         await self._check_states()
 
     def look(self) -> None:
-        """What needs no entry."""
         if self._memory.update(sum(server.machine.resident_bytes for server in self._shards.values())):
             if self._memory.reached:
                 log.error("registry.memory_limit", reason=self._memory.reason)

@@ -22,9 +22,9 @@ from photon.idregistry.core.resharding import NO_TIME, Ask, Resharding, ReshardO
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied, Group, StateMachine
 from photon.idregistry.raft.identity import KnownGroups
-from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.batching import MemoryLimit
+from photon.idregistry.replica.clocks import ClockWatch
 from photon.idregistry.replica.lead_placement import Leading
-from photon.idregistry.replica.memory_limit import MemoryLimit
 from photon.idregistry.replica.proposing import applied, not_leading, proposed
 from photon.idregistry.replica.self_checks import Watch
 from photon.idregistry.replica.shard_keeper import GroupOpener, ShardKeeper
@@ -32,7 +32,6 @@ from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
 
-CONFIG_GROUP = 0
 CARETAKER_SECONDS = 1.0
 WATCH_SECONDS = 1.0
 _STARTING_SECONDS = 0.02
@@ -58,7 +57,6 @@ class Machines:
         self.shards = {number: ShardMachine() for number in shards}
 
     def by_group(self) -> dict[int, StateMachine]:
-        """For the Raft host."""
         return {CONFIG_GROUP: self.config, **self.shards}
 
 
@@ -121,7 +119,6 @@ class RegistryReplica:
 
     # -- life ---------------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """On the event loop that will serve."""
         self.conflict = asyncio.get_running_loop().create_future()
         self._tasks = [
             asyncio.create_task(self._take_care(), name=f"registry-caretaker-{self.name}"),
@@ -129,7 +126,6 @@ class RegistryReplica:
         ]
 
     async def stop(self) -> None:
-        """Idempotent."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -158,16 +154,13 @@ class RegistryReplica:
     # -- for recovery -------------------------------------------------------------------------------------------
     @property
     def config(self) -> ConfigMachine:
-        """As far as it was applied here."""
         return self._config
 
     @property
     def memory(self) -> MemoryLimit:
-        """Of all shards."""
         return self._memory
 
     def resharding(self) -> Resharding:
-        """As this replica knows it."""
         return self._keeper.status()
 
     @property
@@ -175,7 +168,6 @@ class RegistryReplica:
         return self._config_group
 
     def shard_server(self, shard: int) -> ShardServer | None:
-        """None: this replica has no such shard."""
         return self._shards.get(shard)
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -196,19 +188,16 @@ class RegistryReplica:
         return opened
 
     async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
-        """See ShardServer."""
         server = self._shards.get(shard)
         return (
             await server.insert(caller, claim, ids, timeout=timeout) if server else self._keeper.without_shard(shard)
         )
 
     async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
-        """See ShardServer."""
         server = self._shards.get(shard)
         return await server.clear(ids, timeout=timeout) if server else self._keeper.without_shard(shard)
 
     def look_up(self, shard: int, ids: Ids) -> Answered:
-        """See ShardServer."""
         server = self._shards.get(shard)
         return server.look_up(ids) if server else self._keeper.without_shard(shard)
 
@@ -218,7 +207,6 @@ class RegistryReplica:
         return group is not None and group.state().leader is not None
 
     def describe(self) -> Description:
-        """What this replica knows."""
         state = self._config_group.state()
         config = GroupFacts(
             CONFIG_GROUP,
@@ -242,7 +230,6 @@ class RegistryReplica:
         )
 
     async def reshard(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
-        """See resharding.api."""
         return await self._keeper.answer(ask, timeout=timeout)
 
     # -- inside -------------------------------------------------------------------------------------------------

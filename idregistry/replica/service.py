@@ -1,29 +1,38 @@
-"""The gRPC face of a replica (registry.proto). Results are in the body; any non-OK status means unknown."""
+"""The gRPC faces of a replica (registry.proto): for callers, and for operators only (config/rights.py).
+
+Results are in the body; any non-OK status means unknown. What is refused is answered by the method's own reply."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
+from typing import Any
 
 from photon.config.rights import OWNED_SLOT, DatacentreOf
 from photon.config.rpc import Context, seconds_left
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.api import Opened, Slot
+from photon.idregistry.api import Slot
 from photon.idregistry.client.channels import REGISTRY
-from photon.idregistry.client.messages import description_reply, ids_of, owners, refusal
-from photon.idregistry.client.recovery_messages import witness_logs
-from photon.idregistry.client.reshard_messages import ask_of, reply_of
+from photon.idregistry.client.messages import (
+    description_reply,
+    ids_of,
+    owners,
+    refusal_reply,
+    reshard_ask,
+    reshard_reply,
+    witness_logs,
+)
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Refusal, SlotClaim
-from photon.idregistry.replica.recovery import RecoveryServer, Request
+from photon.idregistry.replica.operator import Operator
+from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.replica.server import RegistryReplica
 
 REQUEST_SECONDS_DEFAULT = 5.0
 """For callers that set no deadline."""
 _REPLY_MARGIN = 0.05
 """Answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it."""
-
-Reply = TypeVar("Reply")
 
 SERVER_OPTIONS = (
     *REGISTRY.sizes,
@@ -35,6 +44,15 @@ SERVER_OPTIONS = (
 )
 
 
+def _or_refusal(method: Callable[[Any, Any, Context], Awaitable[Any]]) -> Callable[[Any, Any, Context], Any]:
+    @wraps(method)
+    async def answered(self: Any, request: Any, context: Context) -> Any:
+        outcome = await method(self, request, context)
+        return refusal_reply(request, outcome) if isinstance(outcome, Refusal) else outcome
+
+    return answered
+
+
 class RegistryServicer:
     """Translates; all else is the replica's."""
 
@@ -42,17 +60,26 @@ class RegistryServicer:
         self._replica = replica
         self._recovery = RecoveryServer(replica)
 
-    async def OpenSlot(self, request: pb.OpenSlotRequest, context: Context) -> pb.OpenSlotReply:  # noqa: N802
+    @_or_refusal
+    async def OpenSlot(self, request: pb.OpenSlotRequest, context: Context) -> pb.OpenSlotReply | Refusal:  # noqa: N802
         slot = Slot(request.slot.slot, request.slot.datacentre, request.slot.address)
-        outcome = await self._replica.open_slot(slot, request.last, request.nonce, timeout=_timeout(context))
-        if isinstance(outcome, Refusal):
-            return pb.OpenSlotReply(**refusal(outcome))
-        return _opened(outcome)
+        opened = await self._replica.open_slot(slot, request.last, request.nonce, timeout=_timeout(context))
+        if isinstance(opened, Refusal):
+            return opened
+        if not opened.incarnation:
+            return pb.OpenSlotReply(status=pb.STATUS_REFUSED, reason=opened.reason, newest=opened.newest)
+        return pb.OpenSlotReply(
+            status=pb.STATUS_OK,
+            incarnation=opened.incarnation,
+            newest=opened.newest,
+            witness=witness_logs(opened.witness),
+        )
 
-    async def Insert(self, request: pb.InsertRequest, context: Context) -> pb.InsertReply:  # noqa: N802
+    @_or_refusal
+    async def Insert(self, request: pb.InsertRequest, context: Context) -> pb.InsertReply | Refusal:  # noqa: N802
         ids = ids_of(request.digests, request.times, request.tokens, request.kinds, request.tags, request.generations)
         if isinstance(ids, Refusal):
-            return pb.InsertReply(**refusal(ids))
+            return ids
         claim = None
         if request.HasField("slot"):
             named = request.slot
@@ -60,27 +87,26 @@ class RegistryServicer:
             claim = SlotClaim(Slot(named.slot, named.datacentre, named.address), announced)
         found = await self._replica.insert(request.shard, request.caller, claim, ids, timeout=_timeout(context))
         if isinstance(found, Refusal):
-            return pb.InsertReply(**refusal(found))
+            return found
         tokens = found.owner_tokens.astype("<u8", copy=False).tobytes()
         return pb.InsertReply(status=pb.STATUS_OK, owner_tokens=tokens, **owners(found))
 
-    async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply:  # noqa: N802
+    @_or_refusal
+    async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply | Refusal:  # noqa: N802
         ids = ids_of(request.digests, request.times, request.tokens)
-        found = (
-            ids
-            if isinstance(ids, Refusal)
-            else await self._replica.clear(request.shard, ids, timeout=_timeout(context))
-        )
+        if isinstance(ids, Refusal):
+            return ids
+        found = await self._replica.clear(request.shard, ids, timeout=_timeout(context))
         if isinstance(found, Refusal):
-            return pb.ClearReply(**refusal(found))
+            return found
         return pb.ClearReply(status=pb.STATUS_OK, answers=found.outcomes.tobytes())
 
-    async def LookUp(self, request: pb.LookUpRequest, context: Context) -> pb.LookUpReply:  # noqa: N802
+    @_or_refusal
+    async def LookUp(self, request: pb.LookUpRequest, context: Context) -> pb.LookUpReply | Refusal:  # noqa: N802
         ids = ids_of(request.digests, request.times)
         found = ids if isinstance(ids, Refusal) else self._replica.look_up(request.shard, ids)
         if isinstance(found, Refusal):
-            said = refusal(found)
-            return pb.LookUpReply(status=said["status"], reason=said["reason"])  # it names no leader
+            return found
         return pb.LookUpReply(status=pb.STATUS_OK, led=self._replica.led(request.shard), **owners(found))
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeReply:  # noqa: N802
@@ -89,49 +115,61 @@ class RegistryServicer:
     async def ReadClock(self, request: pb.ReadClockRequest, context: Context) -> pb.ReadClockReply:  # noqa: N802
         return pb.ReadClockReply(now_ns=self._replica.clocks.time.clock.now_ns())
 
-    async def Reshard(self, request: pb.ReshardRequest, context: Context) -> pb.ReshardReply:  # noqa: N802
-        ask = ask_of(request)
-        if not isinstance(ask, Refusal):
-            outcome = await self._replica.reshard(ask, timeout=_timeout(context))
-            if not isinstance(outcome, Refusal):
-                return reply_of(outcome)
-            ask = outcome
-        return pb.ReshardReply(**refusal(ask))
+    @_or_refusal
+    async def Reshard(self, request: pb.ReshardRequest, context: Context) -> pb.ReshardReply | Refusal:  # noqa: N802
+        ask = reshard_ask(request)
+        outcome = ask if isinstance(ask, Refusal) else await self._replica.reshard(ask, timeout=_timeout(context))
+        return outcome if isinstance(outcome, Refusal) else reshard_reply(outcome)
 
-    # -- recovery -----------------------------------------------------------------------------------------------
-    async def ReadWitness(self, request: pb.ReadWitnessRequest, context: Context) -> pb.WitnessReply:  # noqa: N802
-        return await self._recover(request, context, pb.WitnessReply)
+    async def _recover(self, request: Any, context: Context) -> Any:
+        return await self._recovery.answer(request, timeout=_timeout(context))
 
-    async def ExtendWitness(  # noqa: N802
-        self, request: pb.ExtendWitnessRequest, context: Context
-    ) -> pb.WitnessReply:
-        return await self._recover(request, context, pb.WitnessReply)
+    ReadWitness = ExtendWitness = RetireSlot = ListSlots = _recover
+    ClearBelow = ScanOwned = ScanReopened = Reopen = Trace = _recover
 
-    async def RetireSlot(self, request: pb.RetireSlotRequest, context: Context) -> pb.RetireSlotReply:  # noqa: N802
-        return await self._recover(request, context, pb.RetireSlotReply)
 
-    async def ClearBelow(self, request: pb.ClearBelowRequest, context: Context) -> pb.ClearBelowReply:  # noqa: N802
-        return await self._recover(request, context, pb.ClearBelowReply)
+class OperatorServicer:
+    """Translates; all else is the operator's."""
 
-    async def ScanOwned(self, request: pb.ScanOwnedRequest, context: Context) -> pb.EntriesReply:  # noqa: N802
-        return await self._recover(request, context, pb.EntriesReply)
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
 
-    async def ScanReopened(self, request: pb.ScanReopenedRequest, context: Context) -> pb.EntriesReply:  # noqa: N802
-        return await self._recover(request, context, pb.EntriesReply)
+    async def Inspect(self, request: pb.InspectRequest, context: Context) -> pb.InspectReply:  # noqa: N802
+        return self._operator.inspect()
 
-    async def Reopen(self, request: pb.ReopenRequest, context: Context) -> pb.ReopenReply:  # noqa: N802
-        return await self._recover(request, context, pb.ReopenReply)
+    @_or_refusal
+    async def Barrier(self, request: pb.BarrierRequest, context: Context) -> pb.BarrierReply | Refusal:  # noqa: N802
+        outcome = await self._operator.barrier(request.group, request.mark)
+        if isinstance(outcome, Refusal):
+            return outcome
+        return pb.BarrierReply(status=pb.STATUS_OK, index=outcome[0], term=outcome[1])
 
-    async def Trace(self, request: pb.TraceRequest, context: Context) -> pb.TraceReply:  # noqa: N802
-        return await self._recover(request, context, pb.TraceReply)
+    async def Export(self, request: pb.ExportRequest, context: Context) -> AsyncIterator[pb.ExportPart]:  # noqa: N802
+        async for part in self._operator.export(request.group, request.mark):
+            yield part
 
-    async def ListSlots(self, request: pb.ListSlotsRequest, context: Context) -> pb.ListSlotsReply:  # noqa: N802
-        return await self._recover(request, context, pb.ListSlotsReply)
+    @_or_refusal
+    async def TransferLeader(  # noqa: N802
+        self, request: pb.TransferLeaderRequest, context: Context
+    ) -> pb.OperatorReply | Refusal:
+        return self._operator.transfer(request.group, request.to) or pb.OperatorReply(status=pb.STATUS_OK)
 
-    async def _recover(self, request: Request, context: Context, kind: type[Reply]) -> Reply:
-        reply = await self._recovery.answer(request, timeout=_timeout(context))
-        assert isinstance(reply, kind)
-        return reply
+    @_or_refusal
+    async def OpenShard(self, request: pb.OpenShardRequest, context: Context) -> pb.OperatorReply | Refusal:  # noqa: N802
+        boundary = request.boundary_ns if request.raise_boundary else None
+        refused = await self._operator.open_shard(request.shard, boundary)
+        return refused or pb.OperatorReply(status=pb.STATUS_OK)
+
+    @_or_refusal
+    async def RegisterAgain(  # noqa: N802
+        self, request: pb.RegisterAgainRequest, context: Context
+    ) -> pb.RegisterAgainReply | Refusal:
+        names = ("slot", "datacentre", "digests", "times", "tokens", "kinds", "tags", "generations", "cleared")
+        command = c.RegisterAgain(**{name: getattr(request, name) for name in names})
+        answers = await self._operator.register_again(request.shard, command)
+        if isinstance(answers, Refusal):
+            return answers
+        return pb.RegisterAgainReply(status=pb.STATUS_OK, answers=answers)
 
 
 def datacentres_in(config: ConfigMachine) -> DatacentreOf:
@@ -147,14 +185,3 @@ def datacentres_in(config: ConfigMachine) -> DatacentreOf:
 
 def _timeout(context: Context) -> float:
     return seconds_left(context, default=REQUEST_SECONDS_DEFAULT, margin=_REPLY_MARGIN)
-
-
-def _opened(opened: Opened) -> pb.OpenSlotReply:
-    if opened.incarnation:
-        return pb.OpenSlotReply(
-            status=pb.STATUS_OK,
-            incarnation=opened.incarnation,
-            newest=opened.newest,
-            witness=witness_logs(opened.witness),
-        )
-    return pb.OpenSlotReply(status=pb.STATUS_REFUSED, reason=opened.reason, newest=opened.newest)

@@ -6,7 +6,8 @@ this replica; ``plan`` and the machines hold the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Protocol
@@ -27,11 +28,11 @@ from photon.idregistry.core.resharding import (
     ShardView,
     Stage,
 )
-from photon.idregistry.core.shard_changes import Changes, Ended, Intent
-from photon.idregistry.core.shard_standing import ShardFacts
+from photon.idregistry.core.shard_changes import Changes, Intent
+from photon.idregistry.core.shard_standing import ShardFacts, Standing
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied, Group, StateMachine
-from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.clocks import ClockWatch
 from photon.idregistry.replica.proposing import applied, proposed
 from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
@@ -47,8 +48,6 @@ class GroupOpener(Protocol):
 
 
 class ShardKeeper:
-    """See the module. Not thread-safe."""
-
     def __init__(
         self,
         *,
@@ -85,7 +84,6 @@ class ShardKeeper:
     # -- the caretaker's --------------------------------------------------------------------------------------------
     @property
     def changing(self) -> bool:
-        """Something is to be done soon."""
         changes = self._config.changes
         known = (server.machine.sharding.standing for server in self._shards.values() if self.is_live(server.number))
         return (
@@ -95,14 +93,10 @@ class ShardKeeper:
         )
 
     def is_live(self, shard: int) -> bool:
-        """Whether the active config has it."""
         changes = self._config.changes
         if changes is not self._live[0]:
             self._live = changes, frozenset(changes.live)
         return shard in self._live[1]
-
-    def is_removed(self, shard: int) -> bool:
-        return shard in self._config.changes.removed
 
     def open_and_close(self) -> None:
         """Groups of shards that were activated come, groups of shards that were removed go."""
@@ -162,11 +156,11 @@ class ShardKeeper:
         return Refusal(Status.WRONG_SHARD, f"replica {self._name} has no shard {shard}")
 
     async def answer(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
-        """See api.Action."""
         if ask.action is Action.STATUS:
             return self.status()
         if ask.action is Action.VERIFY:
-            return self.status(problems=await self._problems())
+            found = [each async for each in problems(self._config.changes, self._shards)]
+            return self.status(problems=tuple(found))
         state = self._config_group.state()
         if not state.is_leader:
             return Refusal(Status.NOT_LEADER, leader=state.leader or "")
@@ -177,18 +171,19 @@ class ShardKeeper:
     def status(
         self, planned: Plan | None = None, why: tuple[str, ...] = (), problems: tuple[str, ...] = ()
     ) -> Resharding:
-        """As this replica knows it."""
         changes = self._config.changes
         facts = self._facts()
         change = None
         if planned is not None:
             wanted = planned.intend
-            change = _change(Intent(wanted.config, wanted.starts_ns, wanted.shards, planned.added, planned.leaving))
+            intent = Intent(wanted.config, wanted.starts_ns, wanted.shards, planned.added, planned.leaving)
+            change = _change(intent, Stage.PLANNED)
         elif changes.pending is not None:
             change = _change(changes.pending, Stage.PREPARING)
         elif changes.last is not None:
             settled = all(n in facts and facts[n].standing.decided == changes.decided for n in changes.live)
-            change = _ended(changes.last, settled)
+            last, stage = changes.last, Stage.ACTIVATED if changes.last.activated else Stage.ABORTED
+            change = _change(last.intent, stage, last.reason, settled)
         return Resharding(
             replica=self._name,
             config=changes.config,
@@ -227,13 +222,12 @@ class ShardKeeper:
     def _view(self, number: int, facts: ShardFacts | None, until: int) -> ShardView:
         group = self._groups.get(number)
         leader = (group.state().leader or "") if group is not None else ""
-        if facts is None:
-            return ShardView(number, 0, 0, 0, 0, -(2**63), -(2**63), until, 0, leader)
+        facts = facts or ShardFacts(number, Standing(), NO_TIME, NO_TIME, until, ids=0)
         known = facts.standing
         prepared = known.prepared.config if known.prepared else 0
-        latest, boundary = facts.latest, facts.boundary
+        config, decided, refused = known.config, known.decided, known.refused
         return ShardView(
-            number, known.config, known.decided, prepared, known.refused, latest, boundary, until, facts.ids, leader
+            number, config, decided, prepared, refused, facts.latest, facts.boundary, until, facts.ids, leader
         )
 
     async def _apply(self, ask: Ask, timeout: float) -> ReshardOutcome:
@@ -287,17 +281,39 @@ class ShardKeeper:
         unknown = reason.status is Status.UNKNOWN
         return replace(reason, reason=f"{reason.reason}: ask for the status") if unknown else reason
 
-    async def _problems(self) -> tuple[str, ...]:
-        from photon.idregistry.replica.verifying import problems
 
-        return tuple([each async for each in problems(self._config.changes, self._shards)])
-
-
-def _change(intent: Intent, stage: Stage = Stage.PLANNED) -> Change:
-    return Change(intent.config, intent.starts_ns, intent.shards, intent.added, intent.leaving, stage)
+def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = False) -> Change:
+    of = intent
+    return Change(of.config, of.starts_ns, of.shards, of.added, of.leaving, stage, reason, settled)
 
 
-def _ended(ended: Ended, settled: bool) -> Change:
-    each = ended.intent
-    stage = Stage.ACTIVATED if ended.activated else Stage.ABORTED
-    return Change(each.config, each.starts_ns, each.shards, each.added, each.leaving, stage, ended.reason, settled)
+async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> AsyncIterator[str]:
+    """What a replica holds that does not agree with the shard config: an id outside its shard, a shard behind.
+
+    For people, one line each. Takes time in the number of ids, in pieces: others go on meanwhile."""
+    if not changes.ranges:
+        yield "the registry is not set up yet"
+        return
+    if changes.pending is not None:
+        yield f"change {changes.pending.config} of the shards is under way: verify again when it has ended"
+    for number in changes.live:
+        server = shards.get(number)
+        if server is None or not server.machine.configured:
+            yield f"shard {number} is not open here"
+            continue
+        facts = server.machine.sharding
+        if facts.number != number:
+            yield f"shard {number} believes to be shard {facts.number}"
+        if facts.standing.decided != changes.decided:
+            yield f"shard {number} knows changes up to {facts.standing.decided}, the config group {changes.decided}"
+        elif facts.standing.config != changes.config or server.machine.ranges != changes.ranges:
+            yield f"shard {number} serves by config {facts.standing.config}, the config group by {changes.config}"
+        misplaced = 0
+        for bucket in server.machine.bucket_numbers():
+            misplaced += server.machine.misplaced(bucket)
+            await asyncio.sleep(0)
+        if misplaced:
+            yield f"shard {number} holds {misplaced} ids that belong to other shards"
+    for number, server in shards.items():
+        if number not in changes.live and server.machine.ids:
+            yield f"shard {number} is none of the config's and holds {server.machine.ids} ids"

@@ -15,7 +15,7 @@ from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
-from photon.idregistry.api import BATCH_BITS, Answer
+from photon.idregistry.api import BATCH_BITS, U8, Answer
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
@@ -25,11 +25,10 @@ from photon.idregistry.core.shard_standing import Bools
 from photon.idregistry.core.sharding import FOREVER
 from photon.idregistry.core.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
 from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
-from photon.idregistry.replica.batching import Batcher, Entry, Waiting
-from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.batching import Batcher, Entry, MemoryLimit, Waiting
+from photon.idregistry.replica.clocks import ClockWatch
 from photon.idregistry.replica.lead_placement import Leading
-from photon.idregistry.replica.memory_limit import MemoryLimit
-from photon.idregistry.replica.proposing import not_applied, not_leading, propose, proposed
+from photon.idregistry.replica.proposing import applied, not_applied, not_leading, propose, proposed
 
 log = get_logger(__name__)
 
@@ -61,7 +60,7 @@ class ShardServer:
         """``machines``: of all shards. ``memory`` None: no limit. ``leading`` None: it leads where it was elected."""
         self.number = number
         self.machine = machine
-        self.group = self._group = group
+        self.group = group
         self._machines = machines
         self._config = config
         self._clock = clock
@@ -109,13 +108,35 @@ class ShardServer:
             found.outcomes[missing[held]] = Answer.ELSEWHERE
         return found
 
-    def held_elsewhere(self, digests: bytes) -> tuple[Bools, int]:
-        """See ``former``. Raises NotKnown."""
-        return held_elsewhere(self.number, digests, self._machines, self._config.changes.removed)
+    def held_elsewhere(self, digests: bytes, *, restoring: bool = False) -> tuple[Bools, int]:
+        """See ``former_shards``. Raises NotKnown."""
+        removed = self._config.changes.removed
+        return held_elsewhere(self.number, digests, self._machines, removed, restoring=restoring)
+
+    async def propose_own(self, command: c.Reopen | c.RegisterAgain, *, timeout: float) -> U8 | str | Refusal:
+        """An entry of those of the command's ids that no other shard holds; the others are answered ELSEWHERE.
+
+        A string says why the machine refused all of them. Raises CommandError.
+        """
+        c.decode_shard(
+            c.encode(command)
+        )  # what no replica could decode must not be committed: it would stop them all
+        try:
+            held, config = self.held_elsewhere(command.digests, restoring=isinstance(command, c.RegisterAgain))
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        answers = np.full(len(held), Answer.ELSEWHERE, np.uint8)
+        rows = np.flatnonzero(~held)
+        if rows.size:
+            own = c.encode(command.take(rows, config))
+            found: U8 | str | Refusal = await applied(self.group, own, f"shard {self.number}", timeout=timeout)
+            if isinstance(found, str | Refusal):
+                return found
+            answers[rows] = found
+        return answers
 
     def facts(self) -> GroupFacts:
-        """For Describe and metrics."""
-        state, batcher = self._group.state(), self._batcher
+        state, batcher = self.group.state(), self._batcher
         return GroupFacts(
             group=self.number,
             leader=state.leader or "",
@@ -151,34 +172,31 @@ class ShardServer:
 
     @property
     def queued_ids(self) -> int:
-        """Waiting for an entry."""
         return self._batcher.queued_ids
 
     @property
     def entries(self) -> tuple[int, int]:
-        """(entries committed from here, ids in them)."""
         return self._batcher.batches, self._batcher.ids
 
     # -- facts that concern every shard -------------------------------------------------------------------------
     @property
     def leads(self) -> bool:
-        return self._group.state().is_leader
+        return self.group.state().is_leader
 
     def let_nearer_lead(self) -> None:
         """Hands the lead to a replica beside those who insert, where there is one. Of the leader, once a second."""
         better = self._leading.better(self._clock.monotonic())
-        to = next((name for name in better if self._group.hears(name)), None)
+        to = next((name for name in better if self.group.hears(name)), None)
         if to is not None:
             log.info("registry.lead_moves", shard=self.number, to=to, why="those who insert are there")
-            self._group.transfer(to)
+            self.group.transfer(to)
 
     async def propose(self, command: c.ShardCommand) -> ProposalOutcome:
-        """An entry of its own, beside the batches."""
-        return await proposed(self._group, c.encode(command), timeout=PROPOSAL_TIMEOUT)
+        return await proposed(self.group, c.encode(command), timeout=PROPOSAL_TIMEOUT)
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _refusal(self) -> Refusal | None:
-        if refused := not_leading(self._group.state()):
+        if refused := not_leading(self.group.state()):
             return refused
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} is being set up")
@@ -253,7 +271,7 @@ class ShardServer:
         if entry is None:
             return
         propose(
-            self._group,
+            self.group,
             c.encode(entry.command()),
             timeout=PROPOSAL_TIMEOUT,
             done=lambda outcome: self._finished(entry, outcome),
@@ -277,7 +295,6 @@ class ShardServer:
 
 
 def _checked(ids: Ids, check: Callable[[Ids], None] = c.check_number) -> Refusal | None:
-    """Limits of what a caller sent."""
     try:
         check(ids)
     except c.CommandError as error:

@@ -18,7 +18,7 @@ from photon.idregistry.core.clock_offsets import Agreement
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.resharding import NO_TIME, Action, Ask, Resharding
 from photon.idregistry.operate.operator_client import OperatorClient
-from photon.idregistry.replica.clock_watch import ClockFacts
+from photon.idregistry.core.clock_offsets import ClockFacts
 from tests.integration.registry_processes import Processes, client_of, digests_of
 
 RETENTION_S = 3600

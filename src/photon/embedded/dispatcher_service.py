@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from photon.embedded.pipeline import DispatcherPlan
     from photon.idregistry.client.grpc_client import RegistryClient
     from photon.idregistry.core.outcomes import Refusal
-    from photon.idregistry.core.tracing import Traced
+    from photon.idregistry.core.scans import Traced
     from photon.joiner.api import Joiner
 
 PULSE_S = 2.0

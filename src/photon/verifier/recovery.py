@@ -49,7 +49,7 @@ from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, A
 from photon.idregistry.core.commands import take
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import EntryPage
-from photon.idregistry.operate.restoring import INCARNATIONS_SINCE_MAX
+from photon.idregistry.operate.backup import INCARNATIONS_SINCE_MAX
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.published import PublishedDamaged, SlotOutput, read_slot
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from photon.config.interval_clock import IntervalClock
 from photon.idregistry.core.clock_offsets import READING_S_MAX, Agreement, Reading
-from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.clocks import ClockWatch
 
 NS = 1_000_000_000
 S_NS = 2 * NS

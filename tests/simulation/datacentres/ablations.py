@@ -34,13 +34,13 @@ from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.clock_offsets import Range
+from photon.idregistry.core.clock_offsets import Offset
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.replica import clock_watch as watch
+from photon.idregistry.replica import clocks as watch
 from photon.idregistry.replica import shard_server
-from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.clocks import ClockWatch
 from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
@@ -197,7 +197,7 @@ def no_objection(self: ClockWatch) -> str:
     return ""
 
 
-def by_its_own(now: Interval, middle: Range, uncertainty_ns: int) -> int:
+def by_its_own(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
     """A leader's clock decides, though it is surely wrong."""
     return max(now.latest_ns, now.now_ns + uncertainty_ns)
 

@@ -23,8 +23,7 @@ from photon.idregistry.client.grpc_client import GrpcBackend
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import single_range
-from photon.idregistry.replica.clock_watch import ClockWatch
-from photon.idregistry.replica.peer_clocks import PeerClocks
+from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.server import Machines, RegistryReplica
 from photon.idregistry.replica.service import RegistryServicer
 from photon.joiner import engine as joiner_engine

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from photon.idregistry.client import grpc_client as client
-from photon.idregistry.client import routing
 from photon.idregistry.replica import server, shard_server
 from tests.simulation.raft.conftest import Silent, small
 
@@ -20,6 +19,6 @@ def short(small: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(server, "BOUNDARY_STEP_NS", 300_000_000)
     monkeypatch.setattr(server, "CARETAKER_SECONDS", 0.2)
     monkeypatch.setattr(client, "TRY_SECONDS_MAX", 0.5)
-    for module in (server, shard_server, routing):
+    for module in (server, shard_server):
         monkeypatch.setattr(module, "log", Silent())
     return

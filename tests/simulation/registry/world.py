@@ -18,7 +18,8 @@ from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import StateMachine
 from photon.idregistry.raft.options import RaftOptions
-from photon.idregistry.replica.server import CONFIG_GROUP, Machines, RegistryReplica
+from photon.idregistry.core.commands import CONFIG_GROUP
+from photon.idregistry.replica.server import Machines, RegistryReplica
 from photon.idregistry.replica.service import RegistryServicer
 from tests.simulation.registry.clients import Client, Operator, digest_of
 from tests.simulation.registry.history import History

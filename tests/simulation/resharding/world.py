@@ -20,9 +20,10 @@ from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.identity import KnownGroups, known_groups
 from photon.idregistry.raft.options import RaftStopped
-from photon.idregistry.replica.server import CONFIG_GROUP, Machines, RegistryReplica, shards_to_open
+from photon.idregistry.core.commands import CONFIG_GROUP
+from photon.idregistry.replica.server import Machines, RegistryReplica, shards_to_open
 from photon.idregistry.replica.service import RegistryServicer
-from photon.idregistry.replica.verifying import problems
+from photon.idregistry.replica.shard_keeper import problems
 from tests.simulation.registry.clients import digest_of
 from tests.simulation.registry.world import (
     LIVENESS_SECONDS,

@@ -14,7 +14,7 @@ from photon.idregistry.api import token_of
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
-from photon.idregistry.replica.clock_watch import ClockWatch
+from photon.idregistry.replica.clocks import ClockWatch
 from photon.idregistry.replica.server import Machines, RegistryReplica
 
 

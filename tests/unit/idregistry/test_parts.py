@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from photon.idregistry.client import parts
-from photon.idregistry.client.parts import Parts
+from photon.idregistry.client import routing as parts
+from photon.idregistry.client.routing import ShardCalls
 
 SICK = 2
 
@@ -38,7 +38,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "LOOK_S", 1000.0)
 
 
-async def took(p: Parts, shards: Shards, *numbers: int) -> float:
+async def took(p: ShardCalls, shards: Shards, *numbers: int) -> float:
     loop = asyncio.get_running_loop()
     begun = loop.time()
     async with asyncio.timeout(10):
@@ -49,7 +49,7 @@ async def took(p: Parts, shards: Shards, *numbers: int) -> float:
 
 
 async def test_the_others_are_answered_after_a_moment_then_at_once() -> None:
-    p, shards = Parts(), Shards()
+    p, shards = ShardCalls(), Shards()
     assert await took(p, shards, 1, SICK, 3) >= 0.2
     assert sorted(shards.answered) == [1, 3]
     assert shards.cancelled == 1
@@ -59,7 +59,7 @@ async def test_the_others_are_answered_after_a_moment_then_at_once() -> None:
 
 
 async def test_a_late_one_that_answers_is_waited_for_again() -> None:
-    p, shards = Parts(), Shards()
+    p, shards = ShardCalls(), Shards()
     await took(p, shards, 1, SICK)
     asyncio.get_running_loop().call_later(0.05, shards.gate.set)
     await took(p, shards, SICK, SICK)  # alone: as long as it takes
@@ -71,7 +71,7 @@ async def test_a_late_one_that_answers_is_waited_for_again() -> None:
 
 
 async def test_late_ones_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    p, shards = Parts(), Shards()
+    p, shards = ShardCalls(), Shards()
     await took(p, shards, 1, SICK)
     monkeypatch.setattr(parts, "LOOK_S", 0.0)
     p._look_at = 0.0
@@ -81,7 +81,7 @@ async def test_late_ones_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_cancelled_call_leaves_nothing_behind_and_errors_come_through() -> None:
-    p, shards = Parts(), Shards()
+    p, shards = ShardCalls(), Shards()
     running = asyncio.create_task(p.run([(1, shards.ask(1)), (SICK, shards.ask(SICK))]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

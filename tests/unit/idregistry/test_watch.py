@@ -18,7 +18,7 @@ from photon.idregistry.core.outcomes import GroupFacts
 from photon.idregistry.core.state_checks import Checked, Checks
 from photon.idregistry.replica import self_checks as watch
 from photon.idregistry.replica import server
-from photon.idregistry.replica.memory_limit import RESUME_SHARE, MemoryLimit
+from photon.idregistry.replica.batching import RESUME_SHARE, MemoryLimit
 from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
 from tests.unit.idregistry.test_server import answers, opened, routed, running

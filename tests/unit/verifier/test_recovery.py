@@ -14,7 +14,7 @@ from photon.config.disk import RealDisk
 from photon.idregistry.api import I64, U8, U32, U64, Answer, Slot, token_of
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.scans import EntryPage
-from photon.idregistry.operate.restoring import INCARNATIONS_SINCE_MAX
+from photon.idregistry.operate.backup import INCARNATIONS_SINCE_MAX
 from photon.outputs.cleared import Clearing
 from photon.outputs.published import OutputFile, PublishedDamaged, SlotOutput
 from photon.verifier.recovery import RecoveryLimits, Redone, SlotRecovery, read_redone, unread

@@ -85,8 +85,7 @@ def _restore(
 ) -> None:
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.idregistry.operate.backup import check_backup, read_manifest
-    from photon.idregistry.operate.restoring import restore_replica
+    from photon.idregistry.operate.backup import check_backup, read_manifest, restore_replica
     from photon.idregistry.operate.seeding import Member, check_free
 
     known = settings.registry.replicas

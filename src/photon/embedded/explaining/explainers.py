@@ -22,7 +22,7 @@ from photon.embedded.explaining.redo import search_redo_logs
 from photon.embedded.explaining.service import Explainer, Scope
 from photon.idregistry.api import Kind
 from photon.idregistry.core.outcomes import Refusal
-from photon.idregistry.core.tracing import Traced
+from photon.idregistry.core.scans import Traced
 from photon.joiner.core import OpenRecord
 from photon.joiner.metrics import HasSlot
 from photon.joiner.slot.place import DIRECTORY_OF

@@ -34,7 +34,7 @@ from photon.fleet.processes import Process, asked_of, of_datacentre
 from photon.idregistry.api import Digester
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
-from photon.idregistry.core.tracing import Traced
+from photon.idregistry.core.scans import Traced
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace

@@ -11,7 +11,7 @@ from photon.embedded.explaining.evidence import Evidence, InLog, Record, Searche
 from photon.embedded.explaining.question import question_of
 from photon.embedded.explaining.story import Heard, Story, tell
 from photon.idregistry.api import Answer, Kind, token_of
-from photon.idregistry.core.tracing import Traced
+from photon.idregistry.core.scans import Traced
 
 QUESTION = question_of("click-1")
 TOKEN = token_of(3, 9)

@@ -21,11 +21,11 @@ from photon.idregistry.operate.backup import (
     Source,
     check_backup,
     read_manifest,
+    restore_replica,
     write_backup,
 )
 from photon.idregistry.operate.fingerprints import differences, fingerprint
 from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
-from photon.idregistry.operate.restoring import restore_replica
 from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, seed_directory
 from photon.idregistry.raft.host import RaftHost
 from tests.unit.idregistry.model import Row, digest, reopen, time_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
 from photon.idregistry.raft import journal as journals
-from photon.idregistry.raft import move
+from photon.idregistry.raft import journal as move
 from photon.idregistry.raft.codec import NO_OP, REGULAR
 from photon.idregistry.raft.entry_log import Entry
 from photon.idregistry.raft.journal import Journal, segments_in

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from photon.config.interval_clock import Interval, IntervalClock
 from photon.config.structured import get_logger
+from photon.config.tls import Tls
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.client.channels import Channels
 from photon.idregistry.core.clock_offsets import (
     ANYWHERE,
     OWN,
-    Agreement,
-    Range,
+    Offset,
     Reading,
     ahead_by,
     judged,
@@ -20,22 +22,9 @@ from photon.idregistry.core.clock_offsets import (
     objection,
     too_new_after,
 )
+from photon.idregistry.core.outcomes import Refusal
 
 log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ClockFacts:
-    """A replica's clock as it sees it itself."""
-
-    now: Interval
-    agreement: Agreement
-    middle: Range
-    """The median of all replicas' clocks, as ahead of this one."""
-    peers: Mapping[str, Range]
-    """The others, as ahead of this one."""
-    objection: str
-    """Why this replica proposes no boundary and no change of the shards; empty: it does."""
 
 
 class ClockWatch:
@@ -50,7 +39,6 @@ class ClockWatch:
 
     @property
     def peers(self) -> Sequence[str]:
-        """The other replicas."""
         return list(self._readings)
 
     def read(self, peer: str, reading: Reading) -> None:
@@ -73,14 +61,12 @@ class ClockWatch:
         return self.facts().objection
 
     def facts(self) -> ClockFacts:
-        """As of now."""
         now, peers = self._now()
         middle, uncertainty = _middle(peers), self.time.uncertainty_ns
         why = objection(now, middle, peers, uncertainty_ns=uncertainty, require_sync=self._require_sync)
         return ClockFacts(now, judged(middle, uncertainty), middle, peers, why)
 
     def say(self, replica: str) -> None:
-        """Logs what has changed since the last call."""
         facts = self.facts()
         note = _note(facts.now, self.time.uncertainty_ns)
         said = (facts.objection, note)
@@ -93,7 +79,7 @@ class ClockWatch:
                 log.info("registry.clock", replica=replica, agrees=True)
         self._said = said
 
-    def _now(self) -> tuple[Interval, dict[str, Range]]:
+    def _now(self) -> tuple[Interval, dict[str, Offset]]:
         now, monotonic = self.time.read(), self.time.clock.monotonic()
         return now, {
             peer: ANYWHERE if reading is None else ahead_by(reading, now, monotonic)
@@ -101,7 +87,7 @@ class ClockWatch:
         }
 
 
-def _middle(peers: Mapping[str, Range]) -> Range:
+def _middle(peers: Mapping[str, Offset]) -> Offset:
     return median([OWN, *peers.values()])
 
 
@@ -113,3 +99,56 @@ def _note(now: Interval, uncertainty_ns: int) -> str:
     if now.error_ns > uncertainty_ns:
         return f"the kernel's bound on its clock's error is more than {bound}: look after the time daemon"
     return ""
+
+
+ASK_SECONDS = 2.0
+"""Each peer is asked as often as this."""
+PAUSE_SECONDS_MIN = 0.1
+"""After the first question that a peer does not answer; then longer and longer."""
+TIMEOUT_SECONDS = 2.0
+
+
+class PeerClocks:
+    """Feeds a ClockWatch. ``start`` and ``stop`` it on the replica's event loop."""
+
+    def __init__(self, name: str, watch: ClockWatch, addresses: Mapping[str, str], tls: Tls | None) -> None:
+        """``addresses``: of the watch's peers, replica -> host:port."""
+        self._name = name
+        self._watch = watch
+        self._channels = Channels({peer: addresses[peer] for peer in watch.peers}, tls)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._ask(peer), name=f"clock-of-{peer}") for peer in self._watch.peers]
+        self._tasks.append(asyncio.create_task(self._say(), name="clock-watch"))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._channels.close()
+
+    async def _ask(self, peer: str) -> None:
+        pause = PAUSE_SECONDS_MIN
+        while True:
+            connected = self._channels.connected(peer)
+            answered = await self._read(peer)
+            if answered and not connected:  # the time that connecting took made it inexact
+                answered = await self._read(peer)
+            pause = ASK_SECONDS if answered else min(2 * pause, ASK_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def _read(self, peer: str) -> bool:
+        clock = self._watch.time.clock
+        asked = clock.monotonic()
+        reply = await self._channels.ask(peer, "ReadClock", pb.ReadClockRequest(), timeout=TIMEOUT_SECONDS)
+        if isinstance(reply, Refusal):
+            return False
+        self._watch.read(peer, Reading(reply.now_ns, asked, clock.monotonic()))
+        return True
+
+    async def _say(self) -> None:
+        while True:
+            await asyncio.sleep(ASK_SECONDS)
+            self._watch.say(self._name)
