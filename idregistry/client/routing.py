@@ -74,8 +74,8 @@ class ShardCalls:
     """Calls of one kind to several shards at once: one that does not answer holds back its own ids only.
 
     The others' answers are handed over a moment after the first; what is missing then is unknown. A shard that was
-    missing is *late*: the next calls hardly wait for it, but for a look now and then whether it is back. A call to one
-    shard alone has all the time its caller gave it, so whoever asks again for what is unknown learns it.
+    missing is *late*: the next calls hardly wait for it, but for a look now and then whether it is back. A call to
+    one shard alone has all the time its caller gave it, so whoever asks again for what is unknown learns it.
     """
 
     def __init__(self) -> None:

@@ -37,6 +37,10 @@ MAX_SEEDED = 1_024
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
 MAX_JOINS = 1_024
+NO_TIME = -(2**63)
+"""No event time: nothing was entered, no boundary was set."""
+END_OF_TIME = 2**63 - 1
+"""End of a shard's last range while it takes new events."""
 CONFIG_GROUP = 0
 """Number of the group that carries ConfigCommands; shards are groups 1 and up."""
 

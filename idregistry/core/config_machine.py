@@ -2,7 +2,7 @@
 
 Invariants: an incarnation number is given out once in the deployment; a slot's newest incarnation is replaced only by
 an open that named it (compare-and-set); shard config is what the first set-up said and changes made of it
-(``resharding.intents``), and a join's id rule what the first set-up that named the join said.
+(``shard_changes``), and a join's id rule what the first set-up that named the join said.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 
 from photon.idregistry.api import INCARNATION_BITS, Opened
 from photon.idregistry.core import commands as c
-from photon.idregistry.core import shard_changes as intents
+from photon.idregistry.core import shard_changes
 from photon.idregistry.core.marked_states import Marked, Marks
 from photon.idregistry.core.reshard_plan import SlotSeed
-from photon.idregistry.core.shard_snapshot import SnapshotError
+from photon.idregistry.core.shard_snapshot import SnapshotError, slot_items
 from photon.idregistry.core.state_machine import MAX_DATACENTRES, MAX_SLOTS
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed, refusal
 
@@ -29,7 +29,6 @@ VERSIONS_READ = (2, VERSION)
 """Version 2 has no witnesses and no changes of the shards."""
 INCARNATION_MAX = (1 << INCARNATION_BITS) - 1
 _SLOTS_PER_CHUNK = 256
-_INCARNATIONS_PER_ITEM = 65_536
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ class ConfigMachine:
         self._slots: dict[str, ConfigSlot] = {}
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
-        self._changes = intents.Changes()  # as are these
+        self._changes = shard_changes.Changes()  # as are these
         self._restored = (0, 0)
         """Incarnations above the first up to the second may have been given out after the backup that this is of."""
         self._applied = 0
@@ -75,18 +74,20 @@ class ConfigMachine:
         decoded = c.decode_config(command)
         with self._lock:
             self._applied = index
-            if isinstance(decoded, c.Barrier):
-                return self._keep_marked(decoded.mark)
-            if isinstance(decoded, c.OpenSlot):
-                return self._open(decoded)
-            if isinstance(decoded, c.RetireSlot):
-                return self._retire(decoded.slot)
-            if isinstance(decoded, c.ExtendWitness):
-                return self._extend_witness(decoded)
-            if isinstance(decoded, c.Intend | c.Decide | c.Drop):
-                self._changes, reason = intents.change(self._changes, decoded)
-                return reason
-            return self._set_up(decoded)
+            match decoded:
+                case c.Barrier():
+                    return self._keep_marked(decoded.mark)
+                case c.OpenSlot():
+                    return self._open(decoded)
+                case c.RetireSlot():
+                    return self._retire(decoded.slot)
+                case c.ExtendWitness():
+                    return self._extend_witness(decoded)
+                case c.SetUp():
+                    return self._set_up(decoded)
+                case c.Intend() | c.Decide() | c.Drop():
+                    self._changes, reason = shard_changes.change(self._changes, decoded)
+                    return reason
 
     def snapshot(self) -> Iterable[bytes]:
         with self._lock:
@@ -105,7 +106,9 @@ class ConfigMachine:
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
             self._last_incarnation, self._id_rules = head.last_incarnation, head.id_rules
             self._restored = head.restored
-            self._changes = head.changes or (intents.set_up(head.ranges) if head.ranges else intents.Changes())
+            self._changes = head.changes or (
+                shard_changes.set_up(head.ranges) if head.ranges else shard_changes.Changes()
+            )
 
     # -- reads from other threads -------------------------------------------------------------------------------
     @property
@@ -114,7 +117,7 @@ class ConfigMachine:
         return self._changes.ranges
 
     @property
-    def changes(self) -> intents.Changes:
+    def changes(self) -> shard_changes.Changes:
         return self._changes
 
     def founding(self, shard: int) -> Founding:
@@ -281,13 +284,13 @@ class ConfigMachine:
         if conflict:
             return conflict
         if not self._changes.ranges:
-            self._changes = intents.set_up(command.ranges)
+            self._changes = shard_changes.set_up(command.ranges)
         self._id_rules = command.id_rules | self._id_rules
         return ""
 
     def _conflict(self, setup: c.SetUp) -> str:
         known = self._changes
-        if known.ranges and not intents.fits(known, setup.ranges):
+        if known.ranges and not shard_changes.fits(known, setup.ranges):
             ours, theirs = len(known.named), shards_in(setup.ranges)
             has = "was set up with" if known.config == 1 else "has"
             return f"this registry {has} {ours} shards, the configuration says {theirs}: set it to {ours}"
@@ -304,17 +307,10 @@ class ConfigMachine:
         return ""
 
     def _slot_chunks(self) -> Iterator[bytes]:
-        items: list[_SlotItem] = []
-        weight = 0
-        for name, slot in self._slots.items():
-            for start in range(0, max(len(slot.incarnations), 1), _INCARNATIONS_PER_ITEM):
-                part = slot.incarnations[start : start + _INCARNATIONS_PER_ITEM]
-                if items and (len(items) >= _SLOTS_PER_CHUNK or weight + len(part) > _INCARNATIONS_PER_ITEM):
-                    yield _encode(_Slots(items))
-                    items, weight = [], 0
-                items.append((name, slot.datacentre, slot.address, slot.nonce, slot.retired, part))
-                weight += len(part)
-        if items:
+        slots = (
+            ((name, s.datacentre, s.address, s.nonce, s.retired), s.incarnations) for name, s in self._slots.items()
+        )
+        for items in slot_items(slots, _SLOTS_PER_CHUNK):
             yield _encode(_Slots(items))
 
     def _witness_chunks(self) -> Iterator[bytes]:
@@ -339,7 +335,7 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     ranges: tuple[c.Range, ...]
     """Version 2; later ones have them among the changes."""
     id_rules: c.IdRules
-    changes: intents.Changes | None = None
+    changes: shard_changes.Changes | None = None
     restored: tuple[_Count, _Count] = (0, 0)
 
 

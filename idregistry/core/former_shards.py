@@ -10,33 +10,15 @@ config goes into the entry, and is compared where that is applied.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 import numpy as np
 
 from photon.idregistry.api import DIGEST_BYTES
-from photon.idregistry.core.commands import Range, take
+from photon.idregistry.core.commands import take
 from photon.idregistry.core.restored_shard import CLOSED_REASON
-from photon.idregistry.core.shard_standing import Bools, Standing
+from photon.idregistry.core.shard_standing import Bools
 from photon.idregistry.core.sharding import FOREVER, shards_of
-
-
-class Shard(Protocol):
-    """A shard's machine on this replica."""
-
-    @property
-    def serving(self) -> tuple[Standing, tuple[Range, ...]]:
-        """Where it stands in the changes, and the config that it serves by."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Restored from a backup and not opened yet: ids registered since may be missing."""
-        ...
-
-    def holds(self, digests: bytes, before_ns: int) -> Bools:
-        """Which ids it has an entry of, if it has any of event times before."""
-        ...
+from photon.idregistry.core.state_machine import ShardMachine
 
 
 class NotKnown(Exception):
@@ -46,7 +28,7 @@ class NotKnown(Exception):
 def held_elsewhere(
     number: int,
     digests: bytes,
-    shards: Mapping[int, Shard],
+    shards: Mapping[int, ShardMachine],
     removed: Collection[int],
     *,
     restoring: bool = False,

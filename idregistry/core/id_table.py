@@ -29,11 +29,9 @@ from photon.idregistry.core.digest_index import (
     words_of,
 )
 from photon.idregistry.core.id_bucket import (
-    ABSENT,
     CLEARED,
     KIND_SHIFT,
     OWNED,
-    REOPENED,
     ROW,
     STATE_MASK,
     Bools,
@@ -44,25 +42,9 @@ from photon.idregistry.core.id_bucket import (
     times_in,
 )
 
-__all__ = [
-    "ABSENT",
-    "CLEARED",
-    "OWNED",
-    "REOPENED",
-    "ROW",
-    "BucketRows",
-    "Entries",
-    "Entry",
-    "FrozenBucket",
-    "IdTable",
-    "Rows",
-    "times_in",
-]
-
 BUCKET_BITS = 43
 """Event times that differ only in their low 43 bits (2.4 hours of nanoseconds) share a bucket."""
 MAX_BUCKET_BITS = 48  # what a row has room for
-_LOAD_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +54,6 @@ class Entry:
     kind: int
     tag: int
     generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class BucketRows:
-    """A bucket as it is now: to be looked at, not to be kept."""
-
-    number: int
-    rows: Rows
-    generations: dict[int, int]
 
 
 def digest_columns(digests: bytes) -> tuple[U64, U64]:
@@ -113,10 +86,6 @@ class IdTable:
     @property
     def resident_bytes(self) -> int:
         return sum(bucket.resident_bytes for bucket in self._buckets.values()) + self._index.nbytes
-
-    @property
-    def buckets(self) -> int:
-        return len(self._buckets)
 
     def add(
         self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, may_add: Bools
@@ -379,16 +348,6 @@ class IdTable:
     def load_generations(self, number: int, pairs: Iterable[tuple[int, int]]) -> None:
         """Takes (row, generation) of a snapshot, after the rows. Raises ValueError for rows that are not there."""
         self._bucket_of(number).set_generations(pairs)
-
-    @classmethod
-    def thaw(cls, buckets: Iterable[FrozenBucket], bucket_bits: int = BUCKET_BITS) -> IdTable:
-        """The table that ``freeze`` saw."""
-        table = cls(bucket_bits)
-        for each in buckets:
-            while each.position < each.count:
-                table.load(each.number, each.read(_LOAD_ROWS))
-            table.load_generations(each.number, each.generations.items())
-        return table
 
     # -- sums ---------------------------------------------------------------------------------------------------
     def sum(self) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Opened, Pulse, Slot
 from photon.idregistry.core.clock_offsets import ClockFacts
 from photon.idregistry.core.commands import Range
 from photon.idregistry.core.state_checks import Checked
+from photon.idregistry.raft.api import GroupState
 
 
 class Status(enum.IntEnum):
@@ -66,6 +68,13 @@ class GroupFacts:
     """The state's hash at the last check: equal on all replicas for equal entries."""
     alarms: tuple[str, ...] = ()
     """Each one line, for people: what is wrong, and what to do."""
+
+    @classmethod
+    def of(cls, group: int, state: GroupState, **more: Any) -> GroupFacts:
+        leader = state.leader or ""
+        return cls(
+            group, leader, state.is_leader, state.term, state.applied, state.healthy, writable=state.writable, **more
+        )
 
 
 @dataclass(frozen=True, slots=True)

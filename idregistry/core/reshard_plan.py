@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.resharding import NO_TIME
+from photon.idregistry.core.commands import NO_TIME
 from photon.idregistry.core.shard_changes import Changes, new_shards
 from photon.idregistry.core.shard_standing import ShardFacts
 

@@ -9,11 +9,6 @@ from dataclasses import dataclass
 from photon.idregistry.core.commands import Range
 from photon.idregistry.core.outcomes import Refusal
 
-NO_TIME = -(2**63)
-"""No event time: nothing was entered, no boundary was set."""
-END_OF_TIME = 2**63 - 1
-"""End of a shard's last range while it takes new events."""
-
 
 class Action(enum.IntEnum):
     """STATUS and VERIFY are answered by any replica of what it knows; the others by the config group's leader."""

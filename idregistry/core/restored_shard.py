@@ -16,7 +16,8 @@ import numpy as np
 from photon.batch.ids import Ids
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, U8, Answer
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.id_table import CLEARED, OWNED, REOPENED, Entries, Entry, IdTable, digest_columns
+from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, Entries
+from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
 from photon.idregistry.core.shard_snapshot import ShardState
 
 CLOSED = 202

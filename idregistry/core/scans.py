@@ -1,4 +1,4 @@
-"""What a shard is asked of its ids beside inserts: who owns what, in pages, clearing by watermark (rule 8), one trace.
+"""What a shard is asked of its ids beside inserts: who owns what, in pages; clearing by watermark (rule 8); a trace.
 
 Pages are bounded in ids and in rows looked at, so that no question holds up the shard for long: a page may be empty
 and yet not the last. A cursor is (bucket, row, boundary). Rows keep their order, but collection, which comes with a
@@ -39,7 +39,6 @@ _CURSOR = struct.Struct("<BqIq")
 _CURSOR_VERSION = 1
 _NO_COLUMNS = [np.empty(0, kind) for kind in ("<u8", "<i8", "<u8", "u1", "<u4", "<u4")]
 _NO_ROWS = np.empty(0, np.int64)
-_FIRST_BUCKET = -(2**63)
 
 
 class CursorError(ValueError):
@@ -112,7 +111,7 @@ def reopened_page(table: IdTable, state: ShardState, cursor: bytes, limit: int =
 
 
 def _page(table: IdTable, state: ShardState, cursor: bytes, limit: int, select: Select, *, fenced: bool) -> EntryPage:
-    first, row = _decode(cursor, state.boundary) if cursor else (_FIRST_BUCKET, 0)
+    first, row = _decode(cursor, state.boundary) if cursor else (NO_BOUNDARY, 0)
     limit, budget = min(max(limit, 1), PAGE_IDS_MAX), PAGE_ROWS_MAX
     parts = []
     following = b""

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.resharding import END_OF_TIME
+from photon.idregistry.core.commands import END_OF_TIME
 from photon.idregistry.core.sharding import single_range, with_range
 
 Count = Annotated[int, msgspec.Meta(ge=0)]

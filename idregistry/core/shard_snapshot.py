@@ -10,21 +10,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from photon.idregistry.api import I64
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.id_table import MAX_BUCKET_BITS, ROW, FrozenBucket, IdTable, Rows, times_in
+from photon.idregistry.core.id_bucket import ROW, FrozenBucket, Rows, times_in
+from photon.idregistry.core.id_table import MAX_BUCKET_BITS, IdTable
 from photon.idregistry.core.shard_standing import Sharding, Standing, restored
 
 MAGIC = "PHOTSHRD"
 VERSION = 2
 VERSIONS_READ = (1, VERSION)
 """Version 1 has no watermarks, and nothing of changes of the shards."""
-NO_BOUNDARY = -(2**63)
+NO_BOUNDARY = c.NO_TIME
 _ROWS_PER_CHUNK = 16_384  # 560 KiB
 _GENERATIONS_PER_CHUNK = 65_536
 _SLOTS_PER_CHUNK = 1_024
@@ -156,19 +157,25 @@ def _slot_chunks(state: ShardState) -> Iterator[bytes]:
     held: dict[str, list[int]] = {name: [] for name in state.slots}
     for incarnation, name in state.incarnations.items():
         held[name].append(incarnation)
-    items: list[SlotItem] = []
+    slots = (((name, s.datacentre, s.newest, s.fenced), held[name]) for name, s in state.slots.items())
+    for items in slot_items(slots, _SLOTS_PER_CHUNK):
+        yield _encode(_Slots(items))
+
+
+def slot_items(slots: Iterable[tuple[tuple[Any, ...], list[int]]], most: int) -> Iterator[list[Any]]:
+    """(a slot's fields, its incarnations) as items of chunks: ``most`` a chunk, some of the incarnations in each."""
+    items: list[Any] = []
     weight = 0
-    for name, slot in state.slots.items():
-        incarnations = held[name]
+    for fields, incarnations in slots:
         for start in range(0, max(len(incarnations), 1), _INCARNATIONS_PER_ITEM):
             part = incarnations[start : start + _INCARNATIONS_PER_ITEM]
-            if items and (len(items) >= _SLOTS_PER_CHUNK or weight + len(part) > _INCARNATIONS_PER_ITEM):
-                yield _encode(_Slots(items))
+            if items and (len(items) >= most or weight + len(part) > _INCARNATIONS_PER_ITEM):
+                yield items
                 items, weight = [], 0
-            items.append((name, slot.datacentre, slot.newest, slot.fenced, part))
+            items.append((*fields, part))
             weight += len(part)
     if items:
-        yield _encode(_Slots(items))
+        yield items
 
 
 def _watermark_chunks(state: ShardState) -> Iterator[bytes]:
@@ -198,14 +205,18 @@ def read_shard(chunks: Iterable[bytes]) -> ShardImage:
 
 
 class ShardReading:
-    """Reads a snapshot chunk by chunk, some milliseconds each; at no time are there two copies of the ids."""
+    """Reads a snapshot chunk by chunk, some milliseconds each; at no time are there two copies of the ids.
 
-    def __init__(self) -> None:
+    Implements raft.api.Restoring. Raises SnapshotError.
+    """
+
+    def __init__(self, replace: Callable[[ShardImage], None] = lambda image: None) -> None:
+        """``replace`` is given the whole state by ``finish``."""
+        self._replace = replace
         self._image: ShardImage | None = None
         self._expected: int | None = None
 
     def take(self, data: bytes) -> None:
-        """The next chunk. Raises SnapshotError."""
         chunk = _decode(data)
         image = self._image
         if image is None:
@@ -227,7 +238,7 @@ class ShardReading:
             self._expected = chunk.ids
 
     def done(self) -> ShardImage:
-        """All chunks were taken. Raises SnapshotError."""
+        """The state, once all chunks were taken."""
         image = self._image
         if image is None or self._expected is None:
             raise SnapshotError("shard snapshot: cut short")
@@ -235,19 +246,8 @@ class ShardReading:
             raise SnapshotError(f"shard snapshot: {len(image.table)} ids, should be {self._expected}")
         return image
 
-
-class ShardRestoring:
-    """Implements raft.api.Restoring. Raises SnapshotError."""
-
-    def __init__(self, replace: Callable[[ShardImage], None]) -> None:
-        self._reading = ShardReading()
-        self._replace = replace
-
-    def take(self, chunk: bytes) -> None:
-        self._reading.take(chunk)
-
     def finish(self) -> None:
-        self._replace(self._reading.done())
+        self._replace(self.done())
 
 
 def _decode(data: bytes) -> _Chunk:

@@ -27,8 +27,6 @@ from photon.idregistry.core.sharding import shards_by, shards_of, with_range
 Bools = npt.NDArray[np.bool_]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
-LATE_MAX = -(2**63)
-
 
 class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     config: c.ConfigNumber
@@ -67,9 +65,9 @@ class Sharding:
     """0 until it is configured."""
     ranges: tuple[c.Range, ...] = ()
     standing: Standing = field(default_factory=Standing)
-    latest: int = LATE_MAX
+    latest: int = c.NO_TIME
     """Latest event time ever entered, or the boundary, whichever is later; ns."""
-    _until: tuple[tuple[c.Range, ...], int] = field(default=((), LATE_MAX), compare=False, repr=False)
+    _until: tuple[tuple[c.Range, ...], int] = field(default=((), c.NO_TIME), compare=False, repr=False)
     """(config, end of this shard's last range in it): asked for every second."""
 
     # -- ids ----------------------------------------------------------------------------------------------------
@@ -211,7 +209,7 @@ class Sharding:
         """End of its last range, ns."""
         if self._until[0] is not self.ranges:
             ends = (each.end_ns for each in self.ranges if self.number in each.shards)
-            self._until = self.ranges, max(ends, default=LATE_MAX)
+            self._until = self.ranges, max(ends, default=c.NO_TIME)
         return self._until[1]
 
     def _replace(self, **changed: object) -> None:

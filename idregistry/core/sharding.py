@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from photon.idregistry.api import DIGEST_BYTES, I64, U32, U64
-from photon.idregistry.core.commands import MAX_SHARDS, Range, check_ranges
+from photon.idregistry.core.commands import END_OF_TIME, MAX_SHARDS, NO_TIME, Range, check_ranges
 
-FOREVER = (-(2**63), 2**63 - 1)
+FOREVER = (NO_TIME, END_OF_TIME)
 
 
 def single_range(shards: int) -> tuple[Range, ...]:

@@ -36,16 +36,8 @@ from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U64, Answer
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.batch_merging import merged
-from photon.idregistry.core.id_table import (
-    BUCKET_BITS,
-    CLEARED,
-    OWNED,
-    REOPENED,
-    Entries,
-    Entry,
-    IdTable,
-    digest_columns,
-)
+from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, Entries
+from photon.idregistry.core.id_table import BUCKET_BITS, Entry, IdTable, digest_columns
 from photon.idregistry.core.marked_states import Marked, Marks
 from photon.idregistry.core.reshard_plan import SlotSeed
 from photon.idregistry.core.restored_shard import CLOSED, register_again
@@ -65,9 +57,10 @@ from photon.idregistry.core.scans import (
 from photon.idregistry.core.shard_snapshot import VERSION as SNAPSHOT_VERSION
 from photon.idregistry.core.shard_snapshot import (
     ShardImage,
-    ShardRestoring,
+    ShardReading,
     ShardState,
     SlotState,
+    read_shard,
     state_chunks,
     write_shard,
 )
@@ -120,29 +113,31 @@ class ShardMachine:
     def _apply(self, index: int, decoded: c.ShardCommand) -> BatchAnswers | Below | Checked | U8 | int | str:
         with self._lock:
             self._applied = index
-            if isinstance(decoded, c.Batch):
-                return BatchAnswers(self._insert(decoded), self._clear(decoded.clears()))
-            if isinstance(decoded, c.Announce):
-                return self._announce(decoded)
-            if isinstance(decoded, c.Fence):
-                return self._fence(decoded.slot)
-            if isinstance(decoded, c.Boundary):
-                return self._raise_boundary(decoded.time_ns)
-            if isinstance(decoded, c.CheckState):
-                return self._check_state(decoded)
-            if isinstance(decoded, c.Barrier):
-                return self._keep_marked(decoded.mark)
-            if isinstance(decoded, c.OpenShard):
-                return self._open(decoded.boundary_ns)
-            if isinstance(decoded, c.RegisterAgain):
-                return register_again(self._table, self._state, decoded, self._announce)
-            if isinstance(decoded, c.Reopen):
-                return self._reopen(decoded)
-            if isinstance(decoded, c.ClearBelow):
-                return clear_below(self._table, self._state, decoded)
-            if isinstance(decoded, c.Seed):
-                return self._seed(decoded)
-            return self._state.sharding.apply(decoded, len(self._table), self._state.boundary)
+            match decoded:
+                case c.Batch():
+                    return BatchAnswers(self._insert(decoded), self._clear(decoded.clears()))
+                case c.Announce():
+                    return self._announce(decoded)
+                case c.Fence():
+                    return self._fence(decoded.slot)
+                case c.Boundary():
+                    return self._raise_boundary(decoded.time_ns)
+                case c.CheckState():
+                    return self._check_state(decoded)
+                case c.Barrier():
+                    return self._keep_marked(decoded.mark)
+                case c.OpenShard():
+                    return self._open(decoded.boundary_ns)
+                case c.RegisterAgain():
+                    return register_again(self._table, self._state, decoded, self._announce)
+                case c.Reopen():
+                    return self._reopen(decoded)
+                case c.ClearBelow():
+                    return clear_below(self._table, self._state, decoded)
+                case c.Seed():
+                    return self._seed(decoded)
+                case c.Configure() | c.Prepare() | c.Activate() | c.Abort() | c.Close():
+                    return self._state.sharding.apply(decoded, len(self._table), self._state.boundary)
 
     def snapshot(self) -> Iterable[bytes]:
         """The state as of this call, though read later: chunks of at most 1 MiB."""
@@ -152,13 +147,10 @@ class ShardMachine:
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Raises SnapshotError."""
-        restoring = self.restoring()
-        for chunk in chunks:
-            restoring.take(chunk)
-        restoring.finish()
+        self._replace(read_shard(chunks))
 
-    def restoring(self) -> ShardRestoring:
-        return ShardRestoring(self._replace)
+    def restoring(self) -> ShardReading:
+        return ShardReading(self._replace)
 
     def _replace(self, image: ShardImage) -> None:
         with self._lock:
@@ -178,11 +170,13 @@ class ShardMachine:
             return self._with_owners(answers, met, present)
 
     def holds(self, digests: bytes, before_ns: int) -> Bools:
+        """Which ids it has an entry of, if it has any of event times before."""
         with self._lock:
             return self._table.holds(*digest_columns(digests), before_ns)
 
     @property
     def serving(self) -> tuple[Standing, tuple[c.Range, ...]]:
+        """Where it stands in the changes of the shards, and the config that it serves by, as of one moment."""
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 
@@ -225,7 +219,7 @@ class ShardMachine:
 
     @property
     def closed(self) -> bool:
-        """Restored from a backup and not opened yet."""
+        """Restored from a backup and not opened yet: ids registered since may be missing."""
         return self._state.held
 
     @property

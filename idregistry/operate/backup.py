@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -146,22 +147,31 @@ def read_manifest(disk: Disk, directory: Path) -> Manifest:
     return manifest
 
 
+@contextmanager
+def damage_in(path: Path) -> Iterator[None]:
+    """What raft and the machines call damage, as BackupDamaged."""
+    try:
+        yield
+    except SnapshotError as error:
+        raise BackupDamaged(f"{path}: {error}") from None
+    except RaftStopped as error:
+        raise BackupDamaged(str(error).partition("; do not delete")[0]) from None
+
+
 def chunks_of(disk: Disk, directory: Path, entry: GroupEntry) -> Iterator[bytes]:
     """A group's state, checked to its end against the manifest. Raises BackupDamaged."""
     place = group_directory(directory, entry.group)
-    try:
-        if not disk.exists(place / "snapshot"):
-            raise BackupDamaged(f"{place}/snapshot: is missing")
+    if not disk.exists(place / "snapshot"):
+        raise BackupDamaged(f"{place}/snapshot: is missing")
+    summer = Summer()
+    with damage_in(place / "snapshot"):
         store = SnapshotStore(place, disk)
         info = store.info
         if info is None or (info.index, info.term, info.size) != (entry.index, entry.term, entry.bytes):
             raise BackupDamaged(f"{place}/snapshot: is not the file that the manifest names")
-        summer = Summer()
         for chunk in store.chunks():
             summer.add(chunk)
             yield chunk
-    except RaftStopped as error:
-        raise BackupDamaged(str(error).partition("; do not delete")[0]) from None
     if (summer.chunks, summer.checksum().hex()) != (entry.chunks, entry.checksum):
         raise BackupDamaged(f"{place}/snapshot: its checksum is wrong")
 
@@ -194,10 +204,8 @@ def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
     entry = next((each for each in manifest.groups if each.group == 0), None)
     if entry is None:
         raise BackupDamaged(f"{directory}: has no config group")
-    try:
+    with damage_in(directory / entry.file):
         machine.restore(chunks_of(disk, directory, entry))
-    except SnapshotError as error:
-        raise BackupDamaged(f"{directory}/{entry.file}: {error}") from None
     if not shards_in(machine.ranges):
         raise BackupDamaged(f"{directory}/{entry.file}: the deployment was not set up yet when it was made")
     return machine
@@ -206,10 +214,8 @@ def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
 def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range, ...]) -> GroupContent:
     if entry.group == 0:
         return GroupContent(0, entry.index, entry.bytes, 0, 0, None)
-    try:
+    with damage_in(directory / entry.file):
         image = read_shard(chunks_of(disk, directory, entry))
-    except SnapshotError as error:
-        raise BackupDamaged(f"{directory}/{entry.file}: {error}") from None
     if image.state.number not in (0, entry.group):
         raise BackupDamaged(f"{directory}/{entry.file}: is of shard {image.state.number}")
     sharding = image.state.sharding
@@ -222,6 +228,7 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
     return GroupContent(entry.group, entry.index, entry.bytes, len(image.table), len(image.state.slots), boundary)
 
 
+# -- restoring: data directories of a new deployment, whose shards begin closed (``restored_shard``) -----------------
 INCARNATIONS_SINCE_MAX = 1 << 16
 """So many incarnations may have been given out after the backup: the restored deployment gives none of them again."""
 
@@ -240,10 +247,8 @@ def _seeds(disk: Disk, backup: Path, manifest: Manifest) -> Iterator[GroupSeed]:
     for entry in manifest.groups:
         if entry.group == 0:
             machine = config_of(disk, backup, manifest)
-            try:
+            with damage_in(backup):
                 machine.begin_restored(INCARNATIONS_SINCE_MAX)
-            except SnapshotError as error:
-                raise BackupDamaged(f"{backup}: {error}") from None
             yield GroupSeed(0, entry.index, entry.term, machine.snapshot())
         else:
             yield GroupSeed(entry.group, entry.index, entry.term, _held(chunks_of(disk, backup, entry)))

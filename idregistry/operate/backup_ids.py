@@ -6,7 +6,6 @@ Planning reads some bytes of each chunk, so it costs little however many ids the
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +18,14 @@ from photon.idregistry.api import U32
 from photon.idregistry.core.shard_snapshot import (
     PEEK_BYTES,
     HeadFacts,
-    SnapshotError,
     generations_of,
     head_facts,
     ids_of,
     peek_ids,
 )
-from photon.idregistry.operate.backup import BackupDamaged, Manifest
+from photon.idregistry.operate.backup import BackupDamaged, Manifest, damage_in
 from photon.idregistry.operate.id_columns import IdColumns, columns_of_rows
-from photon.idregistry.raft.snapshot import FRAME, FRAMES_END, HEADER_BYTES
+from photon.idregistry.raft.snapshot import frames, read_chunk
 
 T = TypeVar("T")
 
@@ -82,14 +80,15 @@ def _plan_shard(disk: Disk, path: Path, file: str, group: int, chunks: int, part
     ids: list[IdsChunk] = []
     generations: list[Chunk] = []
     count = 0
-    for chunk, begin in _frames(disk, path):
+    for offset, length, begin in _frames(disk, path):
+        chunk = Chunk(offset, length)
         count += 1
         if facts is None:
-            facts = _checked(path, head_facts, read_chunk(disk, path, chunk))
+            facts = _read(disk, path, chunk, head_facts)
             continue
-        peeked = peek_ids(begin, chunk.length)
+        peeked = peek_ids(begin, length)
         if peeked is None:
-            other = _checked(path, generations_of, read_chunk(disk, path, chunk))
+            other = _read(disk, path, chunk, generations_of)
             if other is not None:
                 generations.append(chunk)
             continue
@@ -118,35 +117,21 @@ def _cut(
         yield IdsPart(group, file, facts.bucket_bits, part, list(generations))
 
 
-def _frames(disk: Disk, path: Path) -> Iterator[tuple[Chunk, bytes]]:
-    """Each chunk with its first bytes."""
-    at = HEADER_BYTES
-    while True:
-        head = disk.read(path, at, FRAME.size + PEEK_BYTES)
-        if len(head) < FRAME.size:
-            raise BackupDamaged(f"{path}: ends early, at byte {at}")
-        length, _ = FRAME.unpack_from(head)
-        if length == FRAMES_END:
-            return
-        yield Chunk(at, length), head[FRAME.size : FRAME.size + length]
-        at += FRAME.size + length
+def _frames(disk: Disk, path: Path) -> Iterator[tuple[int, int, bytes]]:
+    with damage_in(path):
+        yield from frames(disk, path, PEEK_BYTES)
 
 
-def read_chunk(disk: Disk, path: Path, chunk: Chunk) -> bytes:
-    """Raises BackupDamaged, OSError."""
-    data = disk.read(path, chunk.offset, FRAME.size + chunk.length)
-    length, crc = FRAME.unpack_from(data) if len(data) >= FRAME.size else (0, 0)
-    body = data[FRAME.size :]
-    if length != chunk.length or len(body) != length or zlib.crc32(body) != crc:
-        raise BackupDamaged(f"{path}: the chunk at byte {chunk.offset} is damaged")
-    return body
+def _read(disk: Disk, path: Path, chunk: Chunk, read: Callable[[bytes], T]) -> T:
+    with damage_in(path):
+        return read(read_chunk(disk, path, chunk.offset, chunk.length))
 
 
 def read_part(disk: Disk, directory: Path, part: IdsPart) -> Iterator[IdColumns]:
     """A part's ids, a chunk at a time. Raises BackupDamaged, OSError."""
     path = directory / part.file
     for each in part.chunks:
-        bucket, rows = _checked(path, ids_of, read_chunk(disk, path, each.chunk))
+        bucket, rows = _read(disk, path, each.chunk, ids_of)
         if (bucket, len(rows)) != (each.bucket, each.rows):
             raise BackupDamaged(f"{path}: the chunk at byte {each.chunk.offset} is another than it was")
         generations = _generations(disk, path, part, each)
@@ -156,15 +141,8 @@ def read_part(disk: Disk, directory: Path, part: IdsPart) -> Iterator[IdColumns]
 def _generations(disk: Disk, path: Path, part: IdsPart, ids: IdsChunk) -> U32:
     column = np.zeros(ids.rows, np.uint32)
     for chunk in part.generations:
-        found = _checked(path, generations_of, read_chunk(disk, path, chunk))
+        found = _read(disk, path, chunk, generations_of)
         for row, generation in found[1] if found is not None else ():
             if ids.first_row <= row < ids.first_row + ids.rows:
                 column[row - ids.first_row] = generation
     return column
-
-
-def _checked(path: Path, read: Callable[[bytes], T], chunk: bytes) -> T:
-    try:
-        return read(chunk)
-    except SnapshotError as error:
-        raise BackupDamaged(f"{path}: {error}") from None

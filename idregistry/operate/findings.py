@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
@@ -55,105 +55,92 @@ def findings(
     for row in group_rows(found):
         said += _group(row)
     said += _certificates(certificates)
-    for name, each in found.items():
-        said += [] if each.reply is None else [_alarm(f"replica {name}", alarm) for alarm in each.reply.alarms]
+    said += [_alarm(f"replica {name}", alarm) for name, reply in _replies(found) for alarm in reply.alarms]
     return sorted(said, key=lambda each: each.level != "error")
 
 
-def _reach(found: Mapping[str, Inspection]) -> list[Finding]:
+def _reach(found: Mapping[str, Inspection]) -> Iterator[Finding]:
     silent = {name: each.why for name, each in found.items() if each.reply is None}
-    said = [
-        Finding(
-            "error", f"replica {name}", why, "start it, or look at its log; lost for ever: photon registry replace"
-        )
-        for name, why in silent.items()
-    ]
+    for name, why in silent.items():
+        do = "start it, or look at its log; lost for ever: photon registry replace"
+        yield Finding("error", f"replica {name}", why, do)
     left, needed = len(found) - len(silent), len(found) // 2 + 1
     if left < needed:
         what = f"{left} of {len(found)} replicas answer, {needed} are needed: nothing can be registered"
-        said.append(Finding("error", "registry", what, "bring replicas back before anything else"))
+        yield Finding("error", "registry", what, "bring replicas back before anything else")
     elif silent and left == needed:
         what = f"{left} of {len(found)} replicas answer: one more loss stops it"
-        said.append(Finding("warning", "registry", what, "bring the silent ones back"))
-    return said
+        yield Finding("warning", "registry", what, "bring the silent ones back")
 
 
-def _membership(found: Mapping[str, Inspection], expected: Expected) -> list[Finding]:
-    said = []
+def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator[Finding]:
+    do = "give it this deployment file and restart it"
     for name, reply in _replies(found):
         if sorted(reply.members) != sorted(expected.members):
             what = f"believes in the members {', '.join(sorted(reply.members))}"
-            said.append(Finding("error", f"replica {name}", what, "give it this deployment file and restart it"))
+            yield Finding("error", f"replica {name}", what, do)
         elif reply.epoch != expected.epoch:
             what = f"is in membership epoch {reply.epoch}, the file says {expected.epoch}"
-            said.append(Finding("error", f"replica {name}", what, "give it this deployment file and restart it"))
+            yield Finding("error", f"replica {name}", what, do)
     versions = {reply.version for _, reply in _replies(found)}
     if len(versions) > 1:
         what = f"replicas run the releases {', '.join(sorted(versions))}"
-        said.append(Finding("warning", "registry", what, "finish the upgrade"))
-    return said
+        yield Finding("warning", "registry", what, "finish the upgrade")
 
 
-def _clocks(found: Mapping[str, Inspection], uncertainty_s: float) -> list[Finding]:
+def _clocks(found: Mapping[str, Inspection], uncertainty_s: float) -> Iterator[Finding]:
     """Against the replicas' median: the operator's own clock may be the wrong one."""
     answering = [each for each in found.values() if each.reply is not None]
     if not answering:
-        return []
+        return
     middle = median(each.clock_ahead_s for each in answering)
-    said: list[Finding] = []
     for each in answering:
         off = each.clock_ahead_s - middle
         least = max(abs(off) - each.round_trip_s / 2, 0.0)
         if least > uncertainty_s / 2:
             what = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the others' median"
             level: Level = "error" if least > uncertainty_s else "warning"
-            said.append(Finding(level, f"replica {each.name}", what, f"synchronise it: S is {uncertainty_s:g} s"))
+            yield Finding(level, f"replica {each.name}", what, f"synchronise it: S is {uncertainty_s:g} s")
     if abs(middle) > uncertainty_s:
         what = f"all replicas' clocks are {abs(middle):.1f} s {'ahead of' if middle > 0 else 'behind'} this machine's"
-        said.append(Finding("warning", "this machine", what, "synchronise the clocks"))
-    return said
+        yield Finding("warning", "this machine", what, "synchronise the clocks")
 
 
-def _disks(found: Mapping[str, Inspection]) -> list[Finding]:
-    said = []
+def _disks(found: Mapping[str, Inspection]) -> Iterator[Finding]:
     for name, reply in _replies(found):
         share = reply.disk_free / max(reply.disk_size, 1)
         if reply.disk_free < DISK_BYTES_MIN or share < DISK_SHARE_MIN:
             what = f"its disk has {reply.disk_free / (1 << 20):,.0f} MiB free, {share:.1%}"
-            said.append(
-                Finding("warning", f"replica {name}", what, "free some space: a full disk makes it read-only")
-            )
-    return said
+            yield Finding("warning", f"replica {name}", what, "free some space: a full disk makes it read-only")
 
 
-def _group(row: GroupRow) -> list[Finding]:
+def _group(row: GroupRow) -> Iterator[Finding]:
     where = f"group {row.group}"
-    said = [_alarm(where, alarm) for alarm in row.alarms]
+    for alarm in row.alarms:
+        yield _alarm(where, alarm)
     if not row.leader:
-        said.append(Finding("error", where, "has no leader", "see which replicas answer; wait for an election"))
+        yield Finding("error", where, "has no leader", "see which replicas answer; wait for an election")
     if row.closed:
-        what = "was restored and is not open: inserts wait"
-        said.append(Finding("error", where, what, "photon registry restore --help: step 2"))
+        yield Finding(
+            "error", where, "was restored and is not open: inserts wait", "photon registry restore --help: step 2"
+        )
     for lag in row.lags:
         if lag.behind is not None and lag.behind > LAG_MAX:
             what = f"replica {lag.replica} is {lag.behind:,} entries behind"
-            said.append(Finding("warning", where, what, "is its disk or network slow? It catches up by itself"))
-    return said
+            yield Finding("warning", where, what, "is its disk or network slow? It catches up by itself")
 
 
 def _alarm(where: str, alarm: str) -> Finding:
     return Finding("error", where, alarm, "see the replica's log and docs/operations/registry.md")
 
 
-def _certificates(certificates: Sequence[CertificateEnd]) -> list[Finding]:
-    said = []
+def _certificates(certificates: Sequence[CertificateEnd]) -> Iterator[Finding]:
     for each in certificates:
-        where = f"certificate {each.identity}"
+        where, do = f"certificate {each.identity}", "photon certs for FILE"
         if each.ends is None:
-            said.append(Finding("error", where, each.why, "photon certs for FILE"))
+            yield Finding("error", where, each.why, do)
         elif each.soon:
-            said.append(Finding("warning", where, f"expires on {each.ends:%Y-%m-%d}", "photon certs for FILE"))
-    return said
+            yield Finding("warning", where, f"expires on {each.ends:%Y-%m-%d}", do)
 
 
 def _replies(found: Mapping[str, Inspection]) -> list[tuple[str, pb.InspectReply]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
 
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError
+from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome, Stage
 
@@ -27,24 +27,20 @@ class ReshardFailed(PhotonError):
     """``str()`` is one line: what, and what to do."""
 
 
-class Shards(Protocol):
-    async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome: ...
-
-
 Tell = Callable[[Resharding], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-async def asked(shards: Shards, ask: Ask, *, replica: str = "", timeout: float) -> Resharding:
+async def asked(registry: RegistryClient, ask: Ask, *, replica: str = "", timeout: float) -> Resharding:
     """The answer. Raises ReshardFailed."""
-    outcome = await shards.reshard(ask, replica=replica, timeout=timeout)
+    outcome = await registry.reshard(ask, replica=replica, timeout=timeout)
     if isinstance(outcome, Refusal):
         raise ReshardFailed(_why(outcome, replica))
     return outcome
 
 
 async def apply(
-    shards: Shards,
+    registry: RegistryClient,
     count: int,
     *,
     lead_s: float | None,
@@ -65,7 +61,7 @@ async def apply(
     until = None if limit is None else clock.monotonic() + limit
     while True:
         tries -= 1
-        planned = await asked(shards, Ask(Action.PLAN, count, lead_s=lead_s), timeout=timeout)
+        planned = await asked(registry, Ask(Action.PLAN, count, lead_s=lead_s), timeout=timeout)
         if planned.change is None:
             raise ReshardFailed(
                 f"the registry plans nothing: {'; '.join(planned.why_not_sooner) or 'no reason given'}"
@@ -73,7 +69,7 @@ async def apply(
         tell(planned)
         config = planned.change.config
         ask = Ask(Action.APPLY, count, lead_s=lead_s, config=config)
-        begun = await shards.reshard(ask, timeout=timeout)
+        begun = await registry.reshard(ask, timeout=timeout)
         if isinstance(begun, Refusal):
             if begun.status is Status.REFUSED and tries > 0:  # something has changed since the plan
                 await sleep(AGAIN_SECONDS)
@@ -83,14 +79,14 @@ async def apply(
         starts_ns = planned.change.starts_ns if begun.change is None else begun.change.starts_ns
         longest = clock.monotonic() + max((starts_ns - begun.now_ns) / 1e9, 0.0) + AFTER_START_SECONDS
         end = await watch(
-            shards, config, until=longest if until is None else until, clock=clock, sleep=sleep, tell=tell
+            registry, config, until=longest if until is None else until, clock=clock, sleep=sleep, tell=tell
         )
         if tries <= 0 or not refused(end, config):
             return end
 
 
 async def watch(
-    shards: Shards, config: int, *, until: float, clock: Clock, sleep: Sleep = asyncio.sleep, tell: Tell
+    registry: RegistryClient, config: int, *, until: float, clock: Clock, sleep: Sleep = asyncio.sleep, tell: Tell
 ) -> Resharding:
     """The registry's state once a change has ended and settled, or at ``until`` (monotonic).
 
@@ -100,7 +96,7 @@ async def watch(
     reason = "no registry replica answers"
     while True:
         remaining = until - clock.monotonic()
-        outcome = await shards.reshard(Ask(Action.STATUS), timeout=min(max(remaining, 0.1), 5.0))
+        outcome = await registry.reshard(Ask(Action.STATUS), timeout=min(max(remaining, 0.1), 5.0))
         if isinstance(outcome, Resharding):
             last = outcome
             tell(last)
@@ -132,9 +128,11 @@ def refused(found: Resharding, config: int) -> bool:
     return any(each.refused == config for each in found.shards)
 
 
-async def verified(shards: Shards, replicas: Sequence[str], *, timeout: float) -> Mapping[str, ReshardOutcome]:
+async def verified(
+    registry: RegistryClient, replicas: Sequence[str], *, timeout: float
+) -> Mapping[str, ReshardOutcome]:
     """Each replica's own check of what it holds."""
-    asking = (shards.reshard(Ask(Action.VERIFY), replica=name, timeout=timeout) for name in replicas)
+    asking = (registry.reshard(Ask(Action.VERIFY), replica=name, timeout=timeout) for name in replicas)
     return dict(zip(replicas, await asyncio.gather(*asking), strict=True))
 
 

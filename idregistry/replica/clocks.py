@@ -13,6 +13,7 @@ from photon.idregistry.client.channels import Channels
 from photon.idregistry.core.clock_offsets import (
     ANYWHERE,
     OWN,
+    ClockFacts,
     Offset,
     Reading,
     ahead_by,

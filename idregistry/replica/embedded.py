@@ -14,13 +14,10 @@ from photon.config.errors import PhotonError
 from photon.idregistry.api import Pulse
 from photon.idregistry.client.messages import refused
 from photon.idregistry.client.routing import RoutedRegistry
-from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Answered, Description, Refusal, Status, pulse_of
-from photon.idregistry.core.sharding import single_range
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.replica.recovery import RecoveryServer
-from photon.idregistry.replica.server import Machines, RegistryReplica, shards_to_open
+from photon.idregistry.replica.server import RegistryReplica, host_and_replica
 
 _NAME = "local"
 _POLL = 0.005
@@ -98,29 +95,19 @@ class EmbeddedRegistry(RoutedRegistry):
         that cannot be read.
         """
         clock = clock or SystemClock()
-        ranges = single_range(shards)
-        disk = disk or RealDisk()
-        machines = Machines(shards_to_open(shards, known_groups(disk, directory)))
-        host = RaftHost(
+        host, replica = host_and_replica(
             name=_NAME,
             peers={_NAME: _NAME},
             directory=directory,
-            machines=machines.by_group(),
-            disk=disk,
-            clock=clock,
-        )
-        await asyncio.get_running_loop().run_in_executor(None, host.start)
-        replica = RegistryReplica(
-            name=_NAME,
-            groups={number: host.group(number) for number in machines.by_group()},
-            machines=machines,
-            set_up=c.SetUp(ranges, dict(id_rules or {})),
+            shards=shards,
+            id_rules=id_rules or {},
+            disk=disk or RealDisk(),
             clock=clock,
             uncertainty_ns=uncertainty_ns,
             retention_ns=retention_ns,
             memory_limit=memory_limit,
-            opener=host,
         )
+        await asyncio.get_running_loop().run_in_executor(None, host.start)
         replica.start()
         registry = cls(replica, host, clock)
         try:

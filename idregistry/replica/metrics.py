@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from photon.config.metrics.readings import Details, Readings, Source
+from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
 from photon.idregistry.core.outcomes import GroupFacts
-from photon.idregistry.core.resharding import END_OF_TIME, NO_TIME, Stage
+from photon.idregistry.core.resharding import Stage
 from photon.idregistry.replica.server import RegistryReplica
 
 PREFIX = "photon_registry"

@@ -23,7 +23,7 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.raft.api import GroupState
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.replica.proposing import applied, not_leading
-from photon.idregistry.replica.server import Machines, RegistryReplica
+from photon.idregistry.replica.server import RegistryReplica
 
 log = get_logger(__name__)
 
@@ -36,6 +36,11 @@ PROPOSAL_SECONDS = 5.0
 APPLY_SECONDS = 10.0
 """How long an export waits for its mark to be applied here."""
 POLL_SECONDS = 0.02
+_INSPECTED = (
+    *("group", "leader", "is_leader", "term", "applied", "healthy", "writable", "ids", "bytes"),
+    *("batches", "batch_mean", "commit_ms_p50", "commit_ms_p99", "alarms"),
+)
+"""Of GroupFacts and GroupInspection alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +52,10 @@ class Place:
 
 
 class Operator:
-    def __init__(
-        self,
-        place: Place,
-        host: RaftHost,
-        machines: Machines,
-        replica: RegistryReplica,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, place: Place, host: RaftHost, replica: RegistryReplica, clock: Clock) -> None:
         self._place = place
         self._host = host
-        self._machines = machines
+        self._machines = replica.machines
         self._replica = replica
         self._clock = clock
         self._exports = 0
@@ -67,16 +65,14 @@ class Operator:
     # -- looking ------------------------------------------------------------------------------------------------
     def inspect(self) -> pb.InspectReply:
         usage = shutil.disk_usage(self._place.directory)
-        numbers = sorted(self._marks())
         description = self._replica.describe()
-        described = {facts.group: facts for facts in description.groups}
         clock = description.clock
         doubted = clock is not None and clock.objection and clock.agreement is not Agreement.UNCERTAIN
         return pb.InspectReply(
             replica=self._place.name,
             epoch=self._place.epoch,
             members=dict(self._place.members),
-            groups=[found for number in numbers if (found := self._group(number, described.get(number))) is not None],
+            groups=[found for facts in description.groups if (found := self._group(facts)) is not None],
             clock_ns=self._clock.now_ns(),
             disk_free=usage.free,
             disk_size=usage.total,
@@ -84,30 +80,16 @@ class Operator:
             alarms=[f"proposes no boundary: {clock.objection}"] if doubted and clock is not None else [],
         )
 
-    def _group(self, number: int, facts: GroupFacts | None) -> pb.GroupInspection | None:
-        state = self._state(number)
+    def _group(self, facts: GroupFacts) -> pb.GroupInspection | None:
+        state, machine = self._state(facts.group), self._machines.shards.get(facts.group)
         if state is None:  # it was just removed
             return None
-        machine = self._machines.shards.get(number)
-        found = pb.GroupInspection(
-            group=number,
-            leader=state.leader or "",
-            is_leader=state.is_leader,
-            term=state.term,
-            applied=state.applied,
+        return pb.GroupInspection(
+            **{name: getattr(facts, name) for name in _INSPECTED},
             committed=state.committed,
-            healthy=state.healthy,
-            writable=state.writable,
-            boundary_ns=NO_BOUNDARY,
+            boundary_ns=NO_BOUNDARY if machine is None else machine.boundary,
+            closed=machine is not None and machine.closed,
         )
-        if machine is not None:
-            found.ids, found.bytes = machine.ids, machine.resident_bytes
-            found.boundary_ns, found.closed = machine.boundary, machine.closed
-        if facts is not None:
-            found.alarms.extend(facts.alarms)
-            found.batches, found.batch_mean = facts.batches, facts.batch_mean
-            found.commit_ms_p50, found.commit_ms_p99 = facts.commit_ms_p50, facts.commit_ms_p99
-        return found
 
     # -- entries ------------------------------------------------------------------------------------------------
     async def barrier(self, group: int, mark: bytes) -> tuple[int, int] | Refusal:

@@ -26,15 +26,12 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen, Tls, bind
 from photon.idregistry.client.channels import REGISTRY, REGISTRY_OPERATOR
-from photon.idregistry.core import commands as c
-from photon.idregistry.core.sharding import single_range
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.raft.identity import known_groups
 from photon.idregistry.raft.options import RaftOptions, RaftStopped
 from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.metrics import details_of, reads
 from photon.idregistry.replica.operator import Operator, Place
-from photon.idregistry.replica.server import Machines, RegistryReplica, shards_to_open
+from photon.idregistry.replica.server import RegistryReplica, host_and_replica
 from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, RegistryServicer, datacentres_in
 
 log = get_logger(__name__)
@@ -98,42 +95,35 @@ async def serve_registry(
     clock = clock or SystemClock()
     disk = disk or RealDisk()
     clocks = _clocks(settings, clock, kernel)
-    set_up = c.SetUp(_ranges(settings.shards), dict(settings.id_rules))
-    machines = Machines(_shards_here(settings, disk))
     try:
-        host = RaftHost(
+        host, replica = host_and_replica(
             name=settings.name,
             peers=settings.peers,
             directory=settings.directory,
-            machines=machines.by_group(),
+            shards=settings.shards,
+            id_rules=settings.id_rules,
             disk=disk,
             clock=clock,
             tls=settings.tls,
             options=RaftOptions(epoch=settings.epoch),
+            uncertainty_ns=clocks.time.uncertainty_ns,
+            retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
+            memory_limit=settings.memory_limit,
+            clocks=clocks,
+            near=settings.near,
         )
     except ValueError as error:
-        raise ServeError(str(error)) from None
-    replica = RegistryReplica(
-        name=settings.name,
-        groups={number: host.group(number) for number in machines.by_group()},
-        machines=machines,
-        set_up=set_up,
-        clock=clock,
-        uncertainty_ns=clocks.time.uncertainty_ns,
-        retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
-        memory_limit=settings.memory_limit,
-        opener=host,
-        clocks=clocks,
-        near=settings.near,
-    )
+        raise ServeError(f"registry {settings.name}: {error}") from None
+    except (RaftStopped, OSError) as error:
+        raise ServeError(f"registry {settings.name}: {settings.directory}: {error}") from error
     peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
-    server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(machines.config))
+    server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(replica.config))
     health = HealthServicer()
     await health.set(REGISTRY.name, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     REGISTRY.add(server, RegistryServicer(replica))
     place = Place(settings.name, settings.peers, settings.epoch, settings.directory)
-    operator = Operator(place, host, machines, replica, clock)
+    operator = Operator(place, host, replica, clock)
     REGISTRY_OPERATOR.add(server, OperatorServicer(operator))
     host.add_to_server(server)
     sources = [*reads(replica), free_space({"state": settings.directory})]
@@ -210,22 +200,6 @@ async def _watch(
             log.info("registry.ready", replica=replica.name)
             ready()
         await until(stop, _WATCH_SECONDS)
-
-
-def _shards_here(settings: ReplicaSettings, disk: Disk) -> list[int]:
-    """Those of the first set-up, and those that came and went since. Raises ServeError."""
-    try:
-        known = known_groups(disk, settings.directory)
-    except (RaftStopped, OSError) as error:
-        raise ServeError(f"registry {settings.name}: {settings.directory}: {error}") from error
-    return shards_to_open(settings.shards, known)
-
-
-def _ranges(shards: int) -> tuple[c.Range, ...]:
-    try:
-        return single_range(shards)
-    except ValueError as error:
-        raise ServeError(f"registry: {error}") from None
 
 
 def _bind(server: grpc.aio.Server, settings: ReplicaSettings) -> None:

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from photon.batch.ids import Ids
 from photon.config.clock import Clock, utc
+from photon.config.disk import Disk
 from photon.config.interval_clock import IntervalClock
 from photon.config.structured import get_logger
+from photon.config.tls import Tls
 from photon.idregistry.api import Opened, Slot
 from photon.idregistry.core import commands as c
+from photon.idregistry.core.commands import CONFIG_GROUP, NO_TIME
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Answered, Description, GroupFacts, OpenOutcome, Refusal, SlotClaim, Status
-from photon.idregistry.core.resharding import NO_TIME, Ask, Resharding, ReshardOutcome
+from photon.idregistry.core.resharding import Ask, Resharding, ReshardOutcome
+from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied, Group, StateMachine
-from photon.idregistry.raft.identity import KnownGroups
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.identity import KnownGroups, known_groups
+from photon.idregistry.raft.options import RaftOptions
 from photon.idregistry.replica.batching import MemoryLimit
 from photon.idregistry.replica.clocks import ClockWatch
 from photon.idregistry.replica.lead_placement import Leading
 from photon.idregistry.replica.proposing import applied, not_leading, proposed
 from photon.idregistry.replica.self_checks import Watch
-from photon.idregistry.replica.shard_keeper import GroupOpener, ShardKeeper
+from photon.idregistry.replica.shard_keeper import ShardKeeper
 from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
@@ -60,6 +68,43 @@ class Machines:
         return {CONFIG_GROUP: self.config, **self.shards}
 
 
+def host_and_replica(
+    *,
+    name: str,
+    peers: Mapping[str, str],
+    directory: Path,
+    shards: int,
+    id_rules: Mapping[str, bytes],
+    disk: Disk,
+    clock: Clock,
+    tls: Tls | None = None,
+    options: RaftOptions | None = None,
+    **facts: Any,
+) -> tuple[RaftHost, RegistryReplica]:
+    """A replica on a Raft host; neither is started. ``facts``: what else RegistryReplica wants.
+
+    Raises ValueError for a number of shards or a name that cannot be, RaftStopped and OSError for a directory that
+    cannot be read.
+    """
+    set_up = c.SetUp(single_range(shards), dict(id_rules))
+    machines = Machines(shards_to_open(shards, known_groups(disk, directory)))
+    of_groups = machines.by_group()
+    host = RaftHost(
+        name=name,
+        peers=peers,
+        directory=directory,
+        machines=of_groups,
+        disk=disk,
+        clock=clock,
+        tls=tls,
+        options=options,
+    )
+    groups = {number: host.group(number) for number in of_groups}
+    return host, RegistryReplica(
+        name=name, groups=groups, machines=machines, set_up=set_up, clock=clock, opener=host, **facts
+    )
+
+
 class RegistryReplica:
     """Serves requests on one event loop. ``start`` and ``stop`` on that loop; the Raft host lives outside."""
 
@@ -74,7 +119,7 @@ class RegistryReplica:
         uncertainty_ns: int,
         retention_ns: int | None = None,
         memory_limit: int | None = None,
-        opener: GroupOpener | None = None,
+        opener: RaftHost | None = None,
         clocks: ClockWatch | None = None,
         near: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
@@ -95,7 +140,7 @@ class RegistryReplica:
         self._memory = MemoryLimit(memory_limit)
         self._near = near
         self._groups = dict(groups)
-        self._machines = machines
+        self.machines = machines
         self._shards = {
             number: self._serve(number, groups[number], machine) for number, machine in machines.shards.items()
         }
@@ -207,16 +252,7 @@ class RegistryReplica:
         return group is not None and group.state().leader is not None
 
     def describe(self) -> Description:
-        state = self._config_group.state()
-        config = GroupFacts(
-            CONFIG_GROUP,
-            state.leader or "",
-            state.is_leader,
-            state.term,
-            state.applied,
-            state.healthy,
-            writable=state.writable,
-        )
+        config = GroupFacts.of(CONFIG_GROUP, self._config_group.state())
         shards = [self._shards[number].facts() for number in sorted(self._shards)]
         changes = self._config.changes
         return Description(
@@ -234,12 +270,12 @@ class RegistryReplica:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _serve(self, number: int, group: Group, machine: ShardMachine) -> ShardServer:
-        self._machines.shards[number] = machine
+        self.machines.shards[number] = machine
         return ShardServer(
             number=number,
             group=group,
             machine=machine,
-            machines=self._machines.shards,
+            machines=self.machines.shards,
             config=self._config,
             clock=self._clock,
             clocks=self.clocks,

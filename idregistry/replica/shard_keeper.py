@@ -10,41 +10,25 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Protocol
 
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.idregistry.core import commands as c
+from photon.idregistry.core.commands import NO_TIME
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.reshard_plan import Plan, config_step, plan, seeds, shard_step
-from photon.idregistry.core.resharding import (
-    NO_TIME,
-    Action,
-    Ask,
-    Change,
-    Resharding,
-    ReshardOutcome,
-    ShardView,
-    Stage,
-)
+from photon.idregistry.core.resharding import Action, Ask, Change, Resharding, ReshardOutcome, ShardView, Stage
 from photon.idregistry.core.shard_changes import Changes, Intent
 from photon.idregistry.core.shard_standing import ShardFacts, Standing
 from photon.idregistry.core.state_machine import ShardMachine
-from photon.idregistry.raft.api import Applied, Group, StateMachine
+from photon.idregistry.raft.api import Applied, Group
+from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.replica.clocks import ClockWatch
 from photon.idregistry.replica.proposing import applied, proposed
 from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
-
-
-class GroupOpener(Protocol):
-    """Groups that come and go: a Raft host."""
-
-    def add_group(self, number: int, machine: StateMachine) -> Future[Group | None]: ...
-
-    def remove_group(self, number: int) -> Future[Group | None]: ...
 
 
 class ShardKeeper:
@@ -57,7 +41,7 @@ class ShardKeeper:
         groups: dict[int, Group],
         shards: dict[int, ShardServer],
         serve: Callable[[int, Group, ShardMachine], ShardServer],
-        opener: GroupOpener | None,
+        opener: RaftHost | None,
         clock: Clock,
         clocks: ClockWatch,
         retention: bool,
@@ -197,7 +181,7 @@ class ShardKeeper:
         )
 
     # -- inside -------------------------------------------------------------------------------------------------
-    def _open(self, opener: GroupOpener, number: int) -> None:
+    def _open(self, opener: RaftHost, number: int) -> None:
         machine = ShardMachine()
         try:
             self._coming[number] = machine, opener.add_group(number, machine)

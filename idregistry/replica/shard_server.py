@@ -137,19 +137,14 @@ class ShardServer:
 
     def facts(self) -> GroupFacts:
         state, batcher = self.group.state(), self._batcher
-        return GroupFacts(
-            group=self.number,
-            leader=state.leader or "",
-            is_leader=state.is_leader,
-            term=state.term,
-            applied=state.applied,
-            healthy=state.healthy,
+        return GroupFacts.of(
+            self.number,
+            state,
             ids=self.machine.ids,
             batches=batcher.batches,
             batch_mean=batcher.ids / batcher.batches if batcher.batches else 0.0,
             commit_ms_p50=batcher.commit_ms(0.5),
             commit_ms_p99=batcher.commit_ms(0.99),
-            writable=state.writable,
             bytes=self.machine.resident_bytes,
             overloaded=batcher.overloaded,
             checked=self.machine.checks.last,

@@ -23,7 +23,8 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.idregistry.api import token_of
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.id_table import CLEARED, IdTable
+from photon.idregistry.core.id_bucket import CLEARED
+from photon.idregistry.core.id_table import IdTable
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.host import RaftHost

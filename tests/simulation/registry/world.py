@@ -12,13 +12,13 @@ from typing import Any
 
 from photon.idregistry.api import incarnation_of
 from photon.idregistry.core import commands as c
+from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.config_machine import ConfigMachine
-from photon.idregistry.core.id_table import OWNED
+from photon.idregistry.core.id_bucket import OWNED
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import StateMachine
 from photon.idregistry.raft.options import RaftOptions
-from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.replica.server import Machines, RegistryReplica
 from photon.idregistry.replica.service import RegistryServicer
 from tests.simulation.registry.clients import Client, Operator, digest_of

@@ -12,7 +12,8 @@ import numpy as np
 from photon.idregistry.api import incarnation_of
 from photon.idregistry.core import commands as c
 from photon.idregistry.core import shard_changes as intents
-from photon.idregistry.core.id_table import OWNED
+from photon.idregistry.core.commands import CONFIG_GROUP
+from photon.idregistry.core.id_bucket import OWNED
 from photon.idregistry.core.outcomes import Description
 from photon.idregistry.core.shard_changes import Changes
 from photon.idregistry.core.sharding import single_range
@@ -20,7 +21,6 @@ from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.identity import KnownGroups, known_groups
 from photon.idregistry.raft.options import RaftStopped
-from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.replica.server import Machines, RegistryReplica, shards_to_open
 from photon.idregistry.replica.service import RegistryServicer
 from photon.idregistry.replica.shard_keeper import problems

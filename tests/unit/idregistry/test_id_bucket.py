@@ -13,6 +13,7 @@ from photon.idregistry.core import growing_array as growing
 from photon.idregistry.core.growing_array import GrowingArray
 from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, SUM_ROWS, Bucket
 from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
+from tests.unit.idregistry.shard import thawed
 
 BITS = 20
 
@@ -133,7 +134,7 @@ def test_a_snapshot_sees_what_was_whatever_changes_meanwhile() -> None:
     assert {n: read.get(digests_of(n, 1)) for n in range(3_000)} == expected
     assert len(read) == 3_000
     assert later is not None
-    again = IdTable.thaw(later[0], BITS)
+    again = thawed(later[0], BITS)
     assert {n: again.get(digests_of(n, 1)) for n in range(3_550)} == later[1]
 
 
@@ -165,7 +166,7 @@ def test_sums_are_the_same_in_any_order_and_differ_for_any_difference() -> None:
     assert one.sum() != other.sum()
     other.put(digests_of(2_000, 1), 5, entry)
     assert one.sum() == other.sum()
-    assert IdTable.thaw(one.freeze(), BITS).sum() == one.sum()
+    assert thawed(one.freeze(), BITS).sum() == one.sum()
     for changed in ({"state": OWNED}, {"token": 4}, {"kind": 2}, {"tag": 8}, {"generation": 5}):
         other.put(digests_of(2_000, 1), 5, replace(entry, **changed))
         assert one.sum() != other.sum(), changed

@@ -11,11 +11,10 @@ import structlog
 from photon.config.interval_clock import ASK_SECONDS, Interval, IntervalClock, KernelTime
 from photon.idregistry.api import Answer
 from photon.idregistry.client.messages import clock_facts, clock_status
-from photon.idregistry.core.clock_offsets import ANYWHERE, READING_S_MAX, Agreement, Offset, Reading
+from photon.idregistry.core.clock_offsets import ANYWHERE, READING_S_MAX, Agreement, ClockFacts, Offset, Reading
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask
 from photon.idregistry.registry_pb2 import DescribeReply
-from photon.idregistry.core.clock_offsets import ClockFacts
 from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts

@@ -10,7 +10,6 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.core.shard_snapshot import read_shard
-from photon.idregistry.operate import backup_ids
 from photon.idregistry.operate.backup import BackupDamaged, read_manifest
 from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
 from photon.idregistry.operate.id_columns import blocks_of
@@ -51,9 +50,9 @@ def test_a_damaged_chunk_is_noticed(tmp_path: Path) -> None:
     parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), 1 << 20))
     file = directory / parts[0].file
     good = file.read_bytes()
-    at = parts[0].chunks[0].chunk.offset + backup_ids.FRAME.size + 100
+    at = parts[0].chunks[0].chunk.offset + 8 + 100  # behind its frame
     file.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-    with pytest.raises(BackupDamaged, match=r"snapshot: the chunk at byte \d+ is damaged"):
+    with pytest.raises(BackupDamaged, match=r"snapshot is damaged: the chunk at byte \d+ is bad"):
         rows_of(directory, parts)
     file.write_bytes(good[:-1])
     with pytest.raises(BackupDamaged, match="is not the file that the manifest names"):

@@ -8,7 +8,7 @@ import pytest
 from photon.idregistry.api import Answer, Opened
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import INCARNATION_MAX, ConfigMachine
-from photon.idregistry.core.id_table import OWNED
+from photon.idregistry.core.id_bucket import OWNED
 from photon.idregistry.core.restored_shard import CLOSED
 from photon.idregistry.core.shard_snapshot import SnapshotError, held_head, read_shard
 from photon.idregistry.core.state_machine import ShardMachine
