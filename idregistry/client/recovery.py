@@ -3,8 +3,8 @@ their time is up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from photon.idregistry.client.messages import (
     witnessed_of,
 )
 from photon.idregistry.core.commands import CONFIG_GROUP, take
-from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.outcomes import Description, Refusal, Status
 from photon.idregistry.core.scans import Below, EntryPage, Traced
 from photon.idregistry.core.sharding import Part, shards_of, split
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed
@@ -29,15 +29,17 @@ from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 WITNESS_TIMEOUT = 5.0
 
 
-if TYPE_CHECKING:
-    from photon.idregistry.client.routing import RoutedRegistry
-
-
 class Recovery:
     """For joiners, verifiers, dispatchers and operators. Time-outs in seconds; nothing raises for no answer."""
 
-    def __init__(self, registry: RoutedRegistry, clock: Clock) -> None:
-        self._registry = registry
+    def __init__(
+        self,
+        ask: Callable[..., Awaitable[Any]],
+        described: Callable[[float], Awaitable[Description | None]],
+        clock: Clock,
+    ) -> None:
+        """``ask`` and ``described``: see RoutedRegistry."""
+        self._ask, self._described = ask, described
         self._clock = clock
 
     # -- config group -------------------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ class Recovery:
         return await self._witness("ExtendWitness", request, timeout)
 
     async def _witness(self, method: str, request: Any, timeout: float) -> Witnessed | None:
-        reply = await self._registry.ask(CONFIG_GROUP, method, request, deadline=self._deadline(timeout))
+        reply = await self._ask(CONFIG_GROUP, method, request, deadline=self._deadline(timeout))
         if isinstance(reply, Refusal):
             return Witnessed(0, (), reply.reason) if reply.status is Status.REFUSED else None
         return witnessed_of(reply)
@@ -63,7 +65,7 @@ class Recovery:
         deadline = self._deadline(timeout)
         while True:
             request = pb.ListSlotsRequest(after=found[-1].name if found else "")
-            reply = await self._registry.ask(CONFIG_GROUP, "ListSlots", request, deadline=deadline)
+            reply = await self._ask(CONFIG_GROUP, "ListSlots", request, deadline=deadline)
             if isinstance(reply, Refusal):
                 return reply
             found += slots_of(reply)
@@ -77,7 +79,7 @@ class Recovery:
         open with the fence. A Refusal says why not, or that nobody knows: ask again then.
         """
         request = pb.RetireSlotRequest(slot=slot)
-        reply = await self._registry.ask(CONFIG_GROUP, "RetireSlot", request, deadline=self._deadline(timeout))
+        reply = await self._ask(CONFIG_GROUP, "RetireSlot", request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else tuple(reply.shards)
 
     # -- one shard ----------------------------------------------------------------------------------------------
@@ -86,7 +88,7 @@ class Recovery:
     ) -> Below | None:
         """Clears by watermark (rule 8). None: unknown; ask again. Not ``applied``: clear by id."""
         request = pb.ClearBelowRequest(shard=shard, incarnation=incarnation, batch=batch, count=count, xor=xor)
-        reply = await self._registry.ask(shard, "ClearBelow", request, deadline=self._deadline(timeout))
+        reply = await self._ask(shard, "ClearBelow", request, deadline=self._deadline(timeout))
         if isinstance(reply, Refusal):
             return Below(False, 0, bytes(16), reply.reason) if reply.status is Status.REFUSED else None
         return below_of(reply)
@@ -108,7 +110,7 @@ class Recovery:
     async def trace(self, digest: bytes, time_ns: int, *, timeout: float) -> Traced | Refusal:
         """What the registry has of one id with this event time."""
         deadline = self._deadline(timeout)
-        known = await self._registry.described(deadline)
+        known = await self._described(deadline)
         if known is None:
             return Refusal(Status.UNKNOWN, "no replica of the registry answers")
         missed: list[Traced] = []
@@ -116,7 +118,7 @@ class Recovery:
             if shard in known.removed:
                 continue
             request = pb.TraceRequest(shard=shard, digest=digest, time_ns=time_ns)
-            reply = await self._registry.ask(shard, "Trace", request, deadline=deadline)
+            reply = await self._ask(shard, "Trace", request, deadline=deadline)
             if isinstance(reply, Refusal):
                 return reply
             found = traced_of(reply, shard)
@@ -128,13 +130,13 @@ class Recovery:
         return missed[0] if missed else Refusal(Status.UNKNOWN, "the registry is being set up")
 
     async def _page(self, shard: int, method: str, request: Any, timeout: float) -> EntryPage | Refusal:
-        reply = await self._registry.ask(shard, method, request, deadline=self._deadline(timeout))
+        reply = await self._ask(shard, method, request, deadline=self._deadline(timeout))
         return reply if isinstance(reply, Refusal) else page_of(reply)
 
     # -- every shard --------------------------------------------------------------------------------------------
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
         """Numbers of all shards, as far as this client has heard; empty when nobody said so in time."""
-        known = await self._registry.described(self._deadline(timeout))
+        known = await self._described(self._deadline(timeout))
         if known is None:
             return ()
         return tuple(sorted({shard for each in known.ranges for shard in each.shards} - {*known.removed}))
@@ -153,7 +155,7 @@ class Recovery:
         """Gives ids up by compare on their exported entries: REOPENED, NO_OP or UNKNOWN for each (rules 13 to 15)."""
         answers = np.full(len(times), Answer.UNKNOWN, np.uint8)
         deadline = self._deadline(timeout)
-        known = await self._registry.described(deadline)
+        known = await self._described(deadline)
         rows: I64 | None = None
         for each in reversed(known.ranges) if known is not None else ():
             for shard, some in _requests(split(digests, each.shards, rows)):
@@ -166,7 +168,7 @@ class Recovery:
                     operator=operator,
                     retired=retired,
                 )
-                reply = await self._registry.ask(shard, "Reopen", request, deadline=deadline)
+                reply = await self._ask(shard, "Reopen", request, deadline=deadline)
                 if not isinstance(reply, Refusal) and len(reply.answers) == len(some):
                     answers[some] = np.frombuffer(reply.answers, np.uint8)
             rows = np.flatnonzero(answers == Answer.ELSEWHERE)

@@ -139,7 +139,7 @@ class RoutedRegistry:
         self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
         self.problem = ""
         """Why the last try that was not answered was not; for people."""
-        self.recovery = Recovery(self, clock)
+        self.recovery = Recovery(self.ask, self.described, clock)
         """What verifiers, dispatchers and operators ask beside the contract."""
         self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
 
