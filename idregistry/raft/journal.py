@@ -7,7 +7,7 @@ tried again. Until it succeeds nothing of it may leave the replica.
 
 At each start all that is alive is written to a new segment: so what an earlier process wrote but perhaps failed to
 sync is made durable before anything is answered from it (protocol rule 7). After each snapshot too, slice by slice,
-while the log goes on in the old segment (``move.py``): however long the log is, nobody waits for it.
+while the log goes on in the old segment (``Move``): however long the log is, nobody waits for it.
 """
 
 from __future__ import annotations
