@@ -23,7 +23,7 @@ from photon.idregistry.client.messages import (
 from photon.idregistry.core.commands import CONFIG_GROUP, take
 from photon.idregistry.core.outcomes import Description, Refusal, Status
 from photon.idregistry.core.scans import Below, EntryPage, Traced
-from photon.idregistry.core.sharding import Part, shards_of, split
+from photon.idregistry.core.sharding import Part, shards_in, shards_of, split
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 
 WITNESS_TIMEOUT = 5.0
@@ -139,7 +139,7 @@ class Recovery:
         known = await self._described(self._deadline(timeout))
         if known is None:
             return ()
-        return tuple(sorted({shard for each in known.ranges for shard in each.shards} - {*known.removed}))
+        return tuple(sorted(shards_in(known.ranges) - {*known.removed}))
 
     async def reopen(
         self,

@@ -20,6 +20,7 @@ from photon.idregistry.core import shard_changes
 from photon.idregistry.core.marked_states import Marked, Marks
 from photon.idregistry.core.reshard_plan import SlotSeed
 from photon.idregistry.core.shard_snapshot import SnapshotError, slot_items
+from photon.idregistry.core.sharding import shards_in
 from photon.idregistry.core.state_machine import MAX_DATACENTRES, MAX_SLOTS
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed, refusal
 
@@ -134,12 +135,6 @@ class ConfigMachine:
     def retired(self) -> list[str]:
         with self._lock:
             return sorted(name for name, slot in self._slots.items() if slot.retired)
-
-    def newest(self, slot: str) -> int:
-        """A slot's newest incarnation, 0 when it has none."""
-        with self._lock:
-            known = self._slots.get(slot)
-            return known.newest if known else 0
 
     def datacentre_of(self, slot: str = "", incarnation: int = 0) -> str:
         """To which datacentre a slot belongs, named or by one of its incarnations; empty: not heard of here."""
@@ -291,7 +286,7 @@ class ConfigMachine:
     def _conflict(self, setup: c.SetUp) -> str:
         known = self._changes
         if known.ranges and not shard_changes.fits(known, setup.ranges):
-            ours, theirs = len(known.named), shards_in(setup.ranges)
+            ours, theirs = len(known.named), len(shards_in(setup.ranges))
             has = "was set up with" if known.config == 1 else "has"
             return f"this registry {has} {ours} shards, the configuration says {theirs}: set it to {ours}"
         for join, rule in sorted(setup.id_rules.items()):
@@ -317,10 +312,6 @@ class ConfigMachine:
         items = [(name, slot.witness) for name, slot in self._slots.items() if slot.witness]
         for start in range(0, len(items), _SLOTS_PER_CHUNK):
             yield _encode(_Witnesses(items[start : start + _SLOTS_PER_CHUNK]))
-
-
-def shards_in(ranges: tuple[c.Range, ...]) -> int:
-    return len({shard for each in ranges for shard in each.shards})
 
 
 # -- snapshot chunks ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import msgspec
 
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.commands import END_OF_TIME
-from photon.idregistry.core.sharding import single_range, with_range
+from photon.idregistry.core.sharding import shards_in, single_range, with_range
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -54,7 +54,7 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def live(self) -> tuple[int, ...]:
         """Shards of the active config that are not removed, ascending."""
-        return tuple(sorted({shard for each in self.ranges for shard in each.shards} - {*self.removed}))
+        return tuple(sorted(shards_in(self.ranges) - {*self.removed}))
 
     def until(self, shard: int) -> int:
         """End of a shard's last range, ns."""
@@ -62,7 +62,7 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def set_up(ranges: tuple[c.Range, ...]) -> Changes:
-    return Changes(ranges, 1, 1, max(shard for each in ranges for shard in each.shards))
+    return Changes(ranges, 1, 1, max(shards_in(ranges)))
 
 
 def fits(changes: Changes, ranges: tuple[c.Range, ...]) -> bool:

@@ -4,7 +4,8 @@ Invariants: ids are entered only if they are the shard's own under its active co
 every time ever entered is below the change's start, and from there on enters no later one that is not its own under
 both configs: so all that it holds of others' ids lies below; a new config comes from its own Activate entry; no
 change at or below ``decided`` is prepared any more. That no other shard holds an id is the leader's to know before it
-proposes (``former_shards``); the config that it knew this by stands in the entry, and must be the shard's when applied.
+proposes (``former_shards``); the config that it knew this by stands in the entry, and must be the shard's when that
+is applied.
 
 ``latest`` is the latest event time ever entered, and never below the boundary: what was collected is below that, so
 that a shard restored from a snapshot of a release that did not keep it has the same value.

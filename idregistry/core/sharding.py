@@ -27,6 +27,10 @@ def single_range(shards: int) -> tuple[Range, ...]:
     return (Range(*FOREVER, tuple(range(1, shards + 1))),)
 
 
+def shards_in(ranges: tuple[Range, ...]) -> set[int]:
+    return {shard for each in ranges for shard in each.shards}
+
+
 def with_range(ranges: tuple[Range, ...], starts_ns: int, shards: tuple[int, ...]) -> tuple[Range, ...]:
     """The config in which event times from ``starts_ns`` on belong to other shards. Raises CommandError."""
     last = ranges[-1]

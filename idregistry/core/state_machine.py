@@ -106,7 +106,7 @@ class ShardMachine:
         return self._apply(index, c.decode_shard(command))
 
     def apply_run(self, first: int, commands: Sequence[bytes]) -> None:
-        """Applies committed commands whose results nobody waits for: consecutive batches as one (``batch_merging``)."""
+        """Applies committed commands whose results nobody waits for: consecutive batches as one."""
         for index, decoded in merged(enumerate(map(c.decode_shard, commands), first)):
             self._apply(index, decoded)
 

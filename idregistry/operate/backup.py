@@ -23,8 +23,9 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.client.export_stream import ExportFacts, Summer
 from photon.idregistry.core.commands import Range
-from photon.idregistry.core.config_machine import ConfigMachine, shards_in
+from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, SnapshotError, held_head, read_shard
+from photon.idregistry.core.sharding import shards_in
 from photon.idregistry.operate.seeding import GroupSeed, Member, seed_directory, write_snapshot
 from photon.idregistry.raft.identity import group_directory
 from photon.idregistry.raft.options import RaftStopped
@@ -192,7 +193,7 @@ def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
     config = config_of(disk, directory, manifest)
     found = [_content(disk, directory, entry, config.ranges) for entry in manifest.groups]
     numbers = {each.group for each in found}
-    missing = sorted({shard for each in config.ranges for shard in each.shards} - numbers)
+    missing = sorted(shards_in(config.ranges) - numbers)
     if missing:
         raise BackupDamaged(f"{directory}: shards {missing} are missing: they came while it was made; make it again")
     return found
@@ -206,7 +207,7 @@ def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
         raise BackupDamaged(f"{directory}: has no config group")
     with damage_in(directory / entry.file):
         machine.restore(chunks_of(disk, directory, entry))
-    if not shards_in(machine.ranges):
+    if not machine.ranges:
         raise BackupDamaged(f"{directory}/{entry.file}: the deployment was not set up yet when it was made")
     return machine
 

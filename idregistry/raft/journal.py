@@ -46,7 +46,12 @@ SLICE_BYTES = 1 << 20
 
 
 class Move:
-    """Not thread-safe. After an OSError it must be closed, and begun anew."""
+    """A journal on its way to its next segment: written slice by slice beside the live one, which goes on meanwhile.
+
+    First come the entries that were alive when it began, then whatever was appended to the live segment since, in the
+    same order. When nothing is left, the new one is whole and durable, and takes the old one's place. After an
+    OSError it must be closed, and another one begun.
+    """
 
     def __init__(
         self, path: Path, disk: Disk, header: bytes, alive: Iterator[bytes], frame: Callable[[int, int, bytes], bytes]

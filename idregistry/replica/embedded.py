@@ -11,13 +11,15 @@ from photon.batch.ids import Ids
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
+from photon.config.interval_clock import IntervalClock
 from photon.idregistry.api import Pulse
 from photon.idregistry.client.messages import refused
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.outcomes import Answered, Description, Refusal, Status, pulse_of
 from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.replica.clocks import ClockWatch
 from photon.idregistry.replica.recovery import RecoveryServer
-from photon.idregistry.replica.server import RegistryReplica, host_and_replica
+from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings, host_and_replica
 
 _NAME = "local"
 _POLL = 0.005
@@ -95,18 +97,17 @@ class EmbeddedRegistry(RoutedRegistry):
         that cannot be read.
         """
         clock = clock or SystemClock()
-        host, replica = host_and_replica(
+        settings = ReplicaSettings(
             name=_NAME,
             peers={_NAME: _NAME},
             directory=directory,
             shards=shards,
-            id_rules=id_rules or {},
-            disk=disk or RealDisk(),
-            clock=clock,
-            uncertainty_ns=uncertainty_ns,
-            retention_ns=retention_ns,
+            retention_s=None if retention_ns is None else retention_ns / 1e9,
             memory_limit=memory_limit,
+            id_rules=id_rules or {},
         )
+        clocks = ClockWatch(IntervalClock(clock, uncertainty_ns))
+        host, replica = host_and_replica(settings, disk or RealDisk(), clock, clocks)
         await asyncio.get_running_loop().run_in_executor(None, host.start)
         replica.start()
         registry = cls(replica, host, clock)

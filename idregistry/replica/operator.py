@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 from photon import __version__
@@ -23,7 +21,7 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.raft.api import GroupState
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.replica.proposing import applied, not_leading
-from photon.idregistry.replica.server import RegistryReplica
+from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings
 
 log = get_logger(__name__)
 
@@ -43,17 +41,9 @@ _INSPECTED = (
 """Of GroupFacts and GroupInspection alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    name: str
-    members: Mapping[str, str]
-    epoch: int
-    directory: Path
-
-
 class Operator:
-    def __init__(self, place: Place, host: RaftHost, replica: RegistryReplica, clock: Clock) -> None:
-        self._place = place
+    def __init__(self, settings: ReplicaSettings, host: RaftHost, replica: RegistryReplica, clock: Clock) -> None:
+        self._settings = settings
         self._host = host
         self._machines = replica.machines
         self._replica = replica
@@ -64,14 +54,14 @@ class Operator:
 
     # -- looking ------------------------------------------------------------------------------------------------
     def inspect(self) -> pb.InspectReply:
-        usage = shutil.disk_usage(self._place.directory)
+        usage = shutil.disk_usage(self._settings.directory)
         description = self._replica.describe()
         clock = description.clock
         doubted = clock is not None and clock.objection and clock.agreement is not Agreement.UNCERTAIN
         return pb.InspectReply(
-            replica=self._place.name,
-            epoch=self._place.epoch,
-            members=dict(self._place.members),
+            replica=self._settings.name,
+            epoch=self._settings.epoch,
+            members=dict(self._settings.peers),
             groups=[found for facts in description.groups if (found := self._group(facts)) is not None],
             clock_ns=self._clock.now_ns(),
             disk_free=usage.free,
@@ -122,7 +112,7 @@ class Operator:
     async def open_shard(self, shard: int, boundary_ns: int | None) -> Refusal | None:
         """Ends the closed state of a restored shard. None: done."""
         if shard not in self._machines.shards:
-            return Refusal(Status.REFUSED, f"replica {self._place.name} has no shard {shard}")
+            return Refusal(Status.REFUSED, f"replica {self._settings.name} has no shard {shard}")
         outcome = await self._proposed(shard, c.encode(c.OpenShard(boundary_ns)))
         if isinstance(outcome, Refusal):
             return outcome
@@ -132,7 +122,7 @@ class Operator:
         """Answers per id, of a closed shard."""
         server = self._replica.shard_server(shard)
         if server is None:
-            return Refusal(Status.REFUSED, f"replica {self._place.name} has no shard {shard}")
+            return Refusal(Status.REFUSED, f"replica {self._settings.name} has no shard {shard}")
         if refused := not_leading(server.group.state()):
             return refused
         try:
@@ -147,17 +137,17 @@ class Operator:
         """Begins; the caller watches who leads. None: begun."""
         state = self._state(group)
         if state is None:
-            return Refusal(Status.REFUSED, f"replica {self._place.name} has no group {group}")
+            return Refusal(Status.REFUSED, f"replica {self._settings.name} has no group {group}")
         if not state.is_leader:
             return Refusal(Status.NOT_LEADER, leader=state.leader or "")
-        if to == self._place.name:
+        if to == self._settings.name:
             return Refusal(Status.REFUSED, f"{to} leads group {group} already")
         try:
             self._host.transfer_leadership(group, to or None)
         except ValueError:
-            known = ", ".join(sorted(self._place.members))
+            known = ", ".join(sorted(self._settings.peers))
             return Refusal(Status.REFUSED, f"{to}: no replica of that name; there are: {known}")
-        log.info("registry.transfer", replica=self._place.name, group=group, to=to or None)
+        log.info("registry.transfer", replica=self._settings.name, group=group, to=to or None)
         return None
 
     # -- export -------------------------------------------------------------------------------------------------
@@ -170,11 +160,11 @@ class Operator:
             if marked is None:
                 reason = f"has no state of group {group} under this mark (any more)"
         if marked is None:
-            yield head(self._place.name, group, pb.STATUS_REFUSED, f"replica {self._place.name} {reason}")
+            yield head(self._settings.name, group, pb.STATUS_REFUSED, f"replica {self._settings.name} {reason}")
             return
         self._exports += 1
         try:
-            yield head(self._place.name, group)
+            yield head(self._settings.name, group)
             loop = asyncio.get_running_loop()
             summer = Summer()
             rest = iter(marked.chunks)
@@ -214,7 +204,7 @@ class Operator:
     async def _proposed(self, group: int, command: bytes) -> Any:
         state = self._state(group)
         if state is None:
-            return Refusal(Status.REFUSED, f"replica {self._place.name} has no group {group}")
+            return Refusal(Status.REFUSED, f"replica {self._settings.name} has no group {group}")
         return not_leading(state) or await applied(
             self._host.group(group), command, f"group {group}", timeout=PROPOSAL_SECONDS
         )

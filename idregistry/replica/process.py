@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 
 import grpc
 import grpc.aio
@@ -24,14 +22,14 @@ from photon.config.metrics.service import METRICS_SERVICE, MetricsService
 from photon.config.serving import make_server
 from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.config.tls import CannotListen, Tls, bind
+from photon.config.tls import CannotListen, bind
 from photon.idregistry.client.channels import REGISTRY, REGISTRY_OPERATOR
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.raft.options import RaftOptions, RaftStopped
+from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.metrics import details_of, reads
-from photon.idregistry.replica.operator import Operator, Place
-from photon.idregistry.replica.server import RegistryReplica, host_and_replica
+from photon.idregistry.replica.operator import Operator
+from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings, host_and_replica
 from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, RegistryServicer, datacentres_in
 
 log = get_logger(__name__)
@@ -48,33 +46,6 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 class ServeError(PhotonError):
     """The replica cannot serve. ``str()`` is one line: what, where, what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSettings:
-    name: str
-    peers: Mapping[str, str]
-    """Every replica, this one included: name -> host:port that peers and clients reach it by."""
-    directory: Path
-    shards: int
-    uncertainty_s: float = 5.0
-    """S: the bound on clock uncertainty between any two machines of the deployment."""
-    retention_s: float | None = None
-    """None: the boundary never moves."""
-    memory_limit: int | None = None
-    """Bytes that the ids may take; then inserts are answered OVERLOADED. None: as much as there is."""
-    id_rules: Mapping[str, bytes] = field(default_factory=dict)
-    """Join -> hash of the rule that derives id, key and time from its records."""
-    bind: str | None = None
-    """Where to listen, if it is not the advertised address."""
-    tls: Tls | None = None
-    """None: plain text, for clients and between replicas."""
-    epoch: int = 1
-    """Of the membership: replicas of another epoch are not listened to."""
-    near: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
-    require_sync: bool = False
-    """Whether a machine whose kernel does not call its clock synchronised is refused."""
 
 
 async def serve_registry(
@@ -96,22 +67,7 @@ async def serve_registry(
     disk = disk or RealDisk()
     clocks = _clocks(settings, clock, kernel)
     try:
-        host, replica = host_and_replica(
-            name=settings.name,
-            peers=settings.peers,
-            directory=settings.directory,
-            shards=settings.shards,
-            id_rules=settings.id_rules,
-            disk=disk,
-            clock=clock,
-            tls=settings.tls,
-            options=RaftOptions(epoch=settings.epoch),
-            uncertainty_ns=clocks.time.uncertainty_ns,
-            retention_ns=None if settings.retention_s is None else int(settings.retention_s * 1e9),
-            memory_limit=settings.memory_limit,
-            clocks=clocks,
-            near=settings.near,
-        )
+        host, replica = host_and_replica(settings, disk, clock, clocks)
     except ValueError as error:
         raise ServeError(f"registry {settings.name}: {error}") from None
     except (RaftStopped, OSError) as error:
@@ -122,8 +78,7 @@ async def serve_registry(
     await health.set(REGISTRY.name, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     REGISTRY.add(server, RegistryServicer(replica))
-    place = Place(settings.name, settings.peers, settings.epoch, settings.directory)
-    operator = Operator(place, host, replica, clock)
+    operator = Operator(settings, host, replica, clock)
     REGISTRY_OPERATOR.add(server, OperatorServicer(operator))
     host.add_to_server(server)
     sources = [*reads(replica), free_space({"state": settings.directory})]

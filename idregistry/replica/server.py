@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from photon.batch.ids import Ids
 from photon.config.clock import Clock, utc
@@ -68,40 +68,66 @@ class Machines:
         return {CONFIG_GROUP: self.config, **self.shards}
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    name: str
+    peers: Mapping[str, str]
+    """Every replica, this one included: name -> host:port that peers and clients reach it by."""
+    directory: Path
+    shards: int
+    uncertainty_s: float = 5.0
+    """S: the bound on clock uncertainty between any two machines of the deployment."""
+    retention_s: float | None = None
+    """None: the boundary never moves."""
+    memory_limit: int | None = None
+    """Bytes that the ids may take; then inserts are answered OVERLOADED. None: as much as there is."""
+    id_rules: Mapping[str, bytes] = field(default_factory=dict)
+    """Join -> hash of the rule that derives id, key and time from its records."""
+    bind: str | None = None
+    """Where to listen, if it is not the advertised address."""
+    tls: Tls | None = None
+    """None: plain text, for clients and between replicas."""
+    epoch: int = 1
+    """Of the membership: replicas of another epoch are not listened to."""
+    near: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
+    require_sync: bool = False
+    """Whether a machine whose kernel does not call its clock synchronised is refused."""
+
+
 def host_and_replica(
-    *,
-    name: str,
-    peers: Mapping[str, str],
-    directory: Path,
-    shards: int,
-    id_rules: Mapping[str, bytes],
-    disk: Disk,
-    clock: Clock,
-    tls: Tls | None = None,
-    options: RaftOptions | None = None,
-    **facts: Any,
+    settings: ReplicaSettings, disk: Disk, clock: Clock, clocks: ClockWatch
 ) -> tuple[RaftHost, RegistryReplica]:
-    """A replica on a Raft host; neither is started. ``facts``: what else RegistryReplica wants.
+    """A replica on a Raft host; neither is started.
 
     Raises ValueError for a number of shards or a name that cannot be, RaftStopped and OSError for a directory that
     cannot be read.
     """
-    set_up = c.SetUp(single_range(shards), dict(id_rules))
-    machines = Machines(shards_to_open(shards, known_groups(disk, directory)))
+    set_up = c.SetUp(single_range(settings.shards), dict(settings.id_rules))
+    machines = Machines(shards_to_open(settings.shards, known_groups(disk, settings.directory)))
     of_groups = machines.by_group()
     host = RaftHost(
-        name=name,
-        peers=peers,
-        directory=directory,
+        name=settings.name,
+        peers=settings.peers,
+        directory=settings.directory,
         machines=of_groups,
         disk=disk,
         clock=clock,
-        tls=tls,
-        options=options,
+        tls=settings.tls,
+        options=RaftOptions(epoch=settings.epoch),
     )
-    groups = {number: host.group(number) for number in of_groups}
     return host, RegistryReplica(
-        name=name, groups=groups, machines=machines, set_up=set_up, clock=clock, opener=host, **facts
+        name=settings.name,
+        groups={number: host.group(number) for number in of_groups},
+        machines=machines,
+        set_up=set_up,
+        clock=clock,
+        uncertainty_ns=clocks.time.uncertainty_ns,
+        retention_ns=None if settings.retention_s is None else round(settings.retention_s * 1e9),
+        memory_limit=settings.memory_limit,
+        opener=host,
+        clocks=clocks,
+        near=settings.near,
     )
 
 

@@ -1,7 +1,7 @@
 """Changes of the shards on one replica: opens and closes groups, proposes the next entry, answers operators.
 
 Runs on the replica's event loop, called by its caretaker. What is decided here is decided from what was applied on
-this replica; ``plan`` and the machines hold the rules.
+this replica; ``reshard_plan`` and the machines hold the rules.
 """
 
 from __future__ import annotations

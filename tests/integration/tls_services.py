@@ -25,7 +25,8 @@ from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.cache_nodes.wire import CACHE
 from photon.eventstore.columns import EVENT_STORE
 from photon.idregistry.client.channels import REGISTRY
-from photon.idregistry.replica.process import ReplicaSettings, serve_registry
+from photon.idregistry.replica.process import serve_registry
+from photon.idregistry.replica.server import ReplicaSettings
 from photon.joiner import service as joiner
 from photon.joiner.copies import service as copies
 from photon.joiner.copies.wire import COPIES

@@ -65,7 +65,8 @@ async def serve_replica(
     settings: Settings, base: Path, name: str, id_rules: Sequence[str], stop: asyncio.Event
 ) -> None:
     """One registry replica."""
-    from photon.idregistry.replica.process import ReplicaSettings, serve_registry
+    from photon.idregistry.replica.process import serve_registry
+    from photon.idregistry.replica.server import ReplicaSettings
 
     replicas = settings.registry.replicas
     if name not in replicas:

@@ -27,7 +27,7 @@ def test_each_open_gets_a_number_of_its_own() -> None:
     assert opened(machine, "a", 0, b"n1") == Opened(1, 1)
     assert opened(machine, "b", 0, b"n2", "dc2") == Opened(2, 2)
     assert opened(machine, "a", 1, b"n3") == Opened(3, 3)
-    assert machine.newest("a") == 3
+    assert machine.witnessed("a").newest == 3
 
 
 def test_the_same_nonce_learns_the_same_number() -> None:

@@ -239,7 +239,7 @@ def test_a_restored_replica_starts_closed_with_everything(tmp_path: Path) -> Non
     try:
         assert shard.ids == 40
         assert shard.closed
-        assert group0.newest("a") == 1
+        assert group0.witnessed("a").newest == 1
         wait_until(lambda: host.group(1).state().is_leader)
         assert host.group(1).state().applied >= 50
     finally:
