@@ -19,7 +19,7 @@ LEAST_IDS = 20
 """A period with fewer says nothing."""
 
 
-class Leading:
+class LeadPlacement:
     """One shard's, on one replica. Times are monotonic seconds, given by the caller."""
 
     def __init__(self, name: str, near: Mapping[str, Sequence[str]]) -> None:

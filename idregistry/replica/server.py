@@ -32,7 +32,7 @@ from photon.idregistry.raft.identity import KnownGroups, known_groups
 from photon.idregistry.raft.options import RaftOptions
 from photon.idregistry.replica.batching import MemoryLimit
 from photon.idregistry.replica.clocks import ClockWatch
-from photon.idregistry.replica.lead_placement import Leading
+from photon.idregistry.replica.lead_placement import LeadPlacement
 from photon.idregistry.replica.proposing import applied, not_leading, proposed
 from photon.idregistry.replica.self_checks import Watch
 from photon.idregistry.replica.shard_keeper import ShardKeeper
@@ -306,7 +306,7 @@ class RegistryReplica:
             clock=self._clock,
             clocks=self.clocks,
             memory=self._memory,
-            leading=Leading(self.name, self._near),
+            leading=LeadPlacement(self.name, self._near),
         )
 
     def _serves(self, shard: int) -> bool:

@@ -27,7 +27,7 @@ from photon.idregistry.core.state_machine import UNKNOWN_CALLER, WRONG_SHARD, Ba
 from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
 from photon.idregistry.replica.batching import Batcher, Entry, MemoryLimit, Waiting
 from photon.idregistry.replica.clocks import ClockWatch
-from photon.idregistry.replica.lead_placement import Leading
+from photon.idregistry.replica.lead_placement import LeadPlacement
 from photon.idregistry.replica.proposing import applied, not_applied, not_leading, propose, proposed
 
 log = get_logger(__name__)
@@ -55,7 +55,7 @@ class ShardServer:
         clock: Clock,
         clocks: ClockWatch,
         memory: MemoryLimit | None = None,
-        leading: Leading | None = None,
+        leading: LeadPlacement | None = None,
     ) -> None:
         """``machines``: of all shards. ``memory`` None: no limit. ``leading`` None: it leads where it was elected."""
         self.number = number
@@ -66,7 +66,7 @@ class ShardServer:
         self._clock = clock
         self._clocks = clocks
         self._memory = memory or MemoryLimit()
-        self._leading = leading or Leading("", {})
+        self._leading = leading or LeadPlacement("", {})
         self.damaged = False
         """Rows in memory are not what was written."""
         self._batcher: Batcher[Future] = Batcher()

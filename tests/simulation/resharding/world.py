@@ -11,7 +11,7 @@ import numpy as np
 
 from photon.idregistry.api import incarnation_of
 from photon.idregistry.core import commands as c
-from photon.idregistry.core import shard_changes as intents
+from photon.idregistry.core import shard_changes
 from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.id_bucket import OWNED
 from photon.idregistry.core.outcomes import Description
@@ -85,7 +85,7 @@ class ReshardingWorld(RegistryWorld):
         machines: dict[str, Machines] = self.__dict__.get("machines", {})  # asked for while the world is made, too
         known = [each.config.changes for each in machines.values() if each.config.changes.ranges]
         ahead = max(known, key=lambda each: (each.decided, len(each.removed)), default=None)
-        return ahead or intents.set_up(single_range(FIRST_SHARDS))
+        return ahead or shard_changes.set_up(single_range(FIRST_SHARDS))
 
     @property
     def shards(self) -> Sequence[int]:  # type: ignore[override]
@@ -226,7 +226,7 @@ def hasty_intent(world: Cluster) -> None:
     assert isinstance(world, ReshardingWorld)
     changes, random = world.changes, world.random
     starts = world.epoch_ns + int((world.now + random.uniform(-1.0, 2.0)) * NS)
-    wanted = intents.new_shards(changes, random.choice((1, 2, 3, 4)))
+    wanted = shard_changes.new_shards(changes, random.choice((1, 2, 3, 4)))
     command = c.encode(c.Intend(changes.decided + 1, starts, wanted))
     for node in world.nodes.values():
         host = node.host

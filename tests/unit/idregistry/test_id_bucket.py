@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from photon.idregistry.core import digest_index
-from photon.idregistry.core import growing_array as growing
+from photon.idregistry.core import digest_index, growing_array
 from photon.idregistry.core.growing_array import GrowingArray
 from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, SUM_ROWS, Bucket
 from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
@@ -54,7 +53,7 @@ def states(table: IdTable, first: int, count: int, time: int = 5) -> np.ndarray:
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many splits and moves with few ids."""
     monkeypatch.setattr(digest_index, "SEGMENT_SLOTS", 64)
-    monkeypatch.setattr(growing, "MAPPED_FROM_BYTES", 4096)
+    monkeypatch.setattr(growing_array, "MAPPED_FROM_BYTES", 4096)
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -98,7 +97,7 @@ def test_a_real_size_takes_less_than_48_bytes_an_id() -> None:
 
 
 def test_an_array_moves_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "MAPPED_FROM_BYTES", 4096)
+    monkeypatch.setattr(growing_array, "MAPPED_FROM_BYTES", 4096)
     array = GrowingArray(np.uint32)
     kept = []
     for rows in (10, 100, 1_000, 5_000, 50_000, 51_000, 500_000):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from photon.idregistry.client import routing as parts
+from photon.idregistry.client import routing
 from photon.idregistry.client.routing import ShardCalls
 
 SICK = 2
@@ -33,9 +33,9 @@ class Shards:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "GRACE_S", 0.2)
-    monkeypatch.setattr(parts, "LATE_S", 0.01)
-    monkeypatch.setattr(parts, "LOOK_S", 1000.0)
+    monkeypatch.setattr(routing, "GRACE_S", 0.2)
+    monkeypatch.setattr(routing, "LATE_S", 0.01)
+    monkeypatch.setattr(routing, "LOOK_S", 1000.0)
 
 
 async def took(p: ShardCalls, shards: Shards, *numbers: int) -> float:
@@ -73,7 +73,7 @@ async def test_a_late_one_that_answers_is_waited_for_again() -> None:
 async def test_late_ones_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     p, shards = ShardCalls(), Shards()
     await took(p, shards, 1, SICK)
-    monkeypatch.setattr(parts, "LOOK_S", 0.0)
+    monkeypatch.setattr(routing, "LOOK_S", 0.0)
     p._look_at = 0.0
     asyncio.get_running_loop().call_later(0.05, shards.gate.set)
     await took(p, shards, 1, SICK)
