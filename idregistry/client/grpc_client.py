@@ -3,8 +3,8 @@
 Which replica leads a shard is learnt from Describe, from NOT_LEADER hints and from silence: after a failed try the
 next replica is asked, and hints that name the one that failed are not followed for a while, since the others notice a
 leader's death later than its clients do. Look-ups go to the nearest one (``nearest_replica``), which is measured
-while there are any. Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this client
-was configured with, since each region may reach a replica by another one.
+while there are any. Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this
+client was configured with, since each region may reach a replica by another one.
 """
 
 from __future__ import annotations

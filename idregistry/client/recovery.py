@@ -3,7 +3,7 @@ their time is up."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from photon.idregistry.client.messages import (
 from photon.idregistry.core.commands import CONFIG_GROUP, take
 from photon.idregistry.core.outcomes import Description, Refusal, Status
 from photon.idregistry.core.scans import Below, EntryPage, Traced
-from photon.idregistry.core.sharding import Part, shards_in, shards_of, split
+from photon.idregistry.core.sharding import shards_in, shards_of, split
 from photon.idregistry.witness import KnownSlot, Witness, Witnessed
 
 WITNESS_TIMEOUT = 5.0
@@ -158,9 +158,10 @@ class Recovery:
         known = await self._described(deadline)
         rows: I64 | None = None
         for each in reversed(known.ranges) if known is not None else ():
-            for shard, some in _requests(split(digests, each.shards, rows)):
+            for part in split(digests, each.shards, rows, most=REOPEN_IDS_MAX):
+                some = part.rows
                 request = pb.ReopenRequest(
-                    shard=shard,
+                    shard=part.shard,
                     digests=take(digests, DIGEST_BYTES, some),
                     times=times[some].astype("<i8").tobytes(),
                     tokens=tokens[some].astype("<u8").tobytes(),
@@ -168,7 +169,7 @@ class Recovery:
                     operator=operator,
                     retired=retired,
                 )
-                reply = await self._ask(shard, "Reopen", request, deadline=deadline)
+                reply = await self._ask(part.shard, "Reopen", request, deadline=deadline)
                 if not isinstance(reply, Refusal) and len(reply.answers) == len(some):
                     answers[some] = np.frombuffer(reply.answers, np.uint8)
             rows = np.flatnonzero(answers == Answer.ELSEWHERE)
@@ -177,9 +178,3 @@ class Recovery:
 
     def _deadline(self, timeout: float) -> float:
         return self._clock.monotonic() + timeout
-
-
-def _requests(parts: Iterable[Part]) -> Iterator[tuple[int, I64]]:
-    for part in parts:
-        for start in range(0, len(part.rows), REOPEN_IDS_MAX):
-            yield part.shard, part.rows[start : start + REOPEN_IDS_MAX]

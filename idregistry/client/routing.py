@@ -18,12 +18,10 @@ from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.idregistry.api import I64, U8, U64, Answer, Opened, Pulse, Slot
 from photon.idregistry.client.recovery import Recovery
-from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
-from photon.idregistry.core.sharding import Part, split
+from photon.idregistry.core.sharding import split
 
 OPEN_TIMEOUT = 10.0
-REQUEST_IDS_MAX = c.MAX_ENTRY_IDS
 _BACK_OFF_MIN = 0.01
 _BACK_OFF_MAX = 0.25
 
@@ -231,26 +229,17 @@ class RoutedRegistry:
                     said.append((some, answered))
                 return isinstance(answered, Verdicts)
 
-            await self._by_shard(split(ids.digests, each.shards, rows), ask, parts)
+            calls = [(part.shard, ask(part.shard, part.rows)) for part in split(ids.digests, each.shards, rows)]
+            if len(calls) == 1:
+                await calls[0][1]
+            elif calls:
+                await parts.run(calls)
             found = found.put(said)
             if not found.says(Answer.ELSEWHERE):
                 return found
             rows = np.flatnonzero(found.outcomes == Answer.ELSEWHERE)
         self._stale = True
         return _as_unknown(found, Answer.ELSEWHERE)
-
-    async def _by_shard(
-        self, split: Sequence[Part], ask: Callable[[int, I64], Coroutine[Any, Any, bool]], parts: ShardCalls
-    ) -> None:
-        calls: list[ShardCall] = []
-        for part in split:
-            starts = range(0, len(part.rows), REQUEST_IDS_MAX)
-            rows = (part.rows[start : start + REQUEST_IDS_MAX] for start in starts)
-            calls += [(part.shard, ask(part.shard, some)) for some in rows]
-        if len(calls) == 1:
-            await calls[0][1]
-        elif calls:
-            await parts.run(calls)
 
     async def described(self, deadline: float, *, fresh: bool = False) -> Description | None:
         """As ``describe``, by a deadline (monotonic); not ``fresh``: as it was last heard, while nobody objected."""

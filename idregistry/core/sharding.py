@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from photon.idregistry.api import DIGEST_BYTES, I64, U32, U64
-from photon.idregistry.core.commands import END_OF_TIME, MAX_SHARDS, NO_TIME, Range, check_ranges
+from photon.idregistry.core.commands import END_OF_TIME, MAX_ENTRY_IDS, MAX_SHARDS, NO_TIME, Range, check_ranges
 
 FOREVER = (NO_TIME, END_OF_TIME)
 
@@ -59,8 +59,8 @@ class Part:
     rows: I64
 
 
-def split(digests: bytes, shards: Sequence[int], rows: I64 | None = None) -> list[Part]:
-    """A batch (or the given rows of it) by shard, ascending."""
+def split(digests: bytes, shards: Sequence[int], rows: I64 | None = None, *, most: int = MAX_ENTRY_IDS) -> list[Part]:
+    """A batch (or the given rows of it) by shard, ascending, in parts of at most so many rows."""
     numbers = shards_of(digests, shards)
     if rows is None:
         rows = np.arange(len(numbers))
@@ -69,7 +69,9 @@ def split(digests: bytes, shards: Sequence[int], rows: I64 | None = None) -> lis
     if not len(rows):
         return []
     if (numbers == numbers[0]).all():
-        return [Part(int(numbers[0]), rows)]
-    order = np.argsort(numbers, kind="stable")
-    ends = np.flatnonzero(np.diff(numbers[order])) + 1
-    return [Part(int(numbers[part[0]]), rows[part]) for part in np.split(order, ends)]
+        by_shard = [(int(numbers[0]), rows)]
+    else:
+        order = np.argsort(numbers, kind="stable")
+        ends = np.flatnonzero(np.diff(numbers[order])) + 1
+        by_shard = [(int(numbers[part[0]]), rows[part]) for part in np.split(order, ends)]
+    return [Part(shard, mine[at : at + most]) for shard, mine in by_shard for at in range(0, len(mine), most)]
