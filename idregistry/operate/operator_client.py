@@ -114,7 +114,16 @@ class OperatorClient:
         """The state under a mark, from one replica. Reading it raises ExportFailed, RegistryUnreachable."""
         request = pb.ExportRequest(group=mark.group, mark=mark.mark)
         stream = self._stubs[name].Export(request, timeout=EXPORT_SECONDS)
-        return ExportReader(_errors_in_one_line(stream, name, self._why), f"group {mark.group} of replica {name}")
+
+        def parts() -> Iterator[pb.ExportPart]:
+            try:
+                yield from stream
+            except grpc.RpcError as error:
+                raise RegistryUnreachable(f"replica {name}: {self._why(error)}, while it exported") from None
+            finally:
+                stream.cancel()
+
+        return ExportReader(parts(), f"group {mark.group} of replica {name}")
 
     def ranges(self) -> tuple[Range, ...]:
         """The shards' active config, as the first replica says that knows it. Raises RegistryUnreachable."""
@@ -196,8 +205,15 @@ class OperatorClient:
         answers: bytes = reply.answers
         return answers
 
-    def _why(self, error: grpc.RpcError) -> str:
-        return _why(error, tls=self._tls is not None)
+    def _why(self, error: Any) -> str:
+        """In a few words. ``error``: what a call raises has a code, whatever the stubs say."""
+        code = error.code()
+        if code is grpc.StatusCode.PERMISSION_DENIED:
+            return "refused: the certificate shown is no operator's"
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return "is of another release of Photon"
+        said = unreachable(error, tls=self._tls is not None)
+        return code.name.lower().replace("_", " ") if said.startswith(code.name) else said
 
     def _at_leader(self, group: int, call: Callable[[Any], Any], done: str | None = None) -> Any:
         """A call that may be repeated. ``done``: a leader of this name means that it need not be asked any more."""
@@ -219,23 +235,3 @@ class OperatorClient:
                 why = reply.reason or f"replica {name} leads it no more"
             time.sleep(_PAUSE)
         raise RegistryUnreachable(f"group {group}: {why}")
-
-
-def _why(error: Any, *, tls: bool) -> str:
-    """In a few words. ``error``: what a call raises has a code, whatever the stubs say."""
-    code = error.code()
-    if code is grpc.StatusCode.PERMISSION_DENIED:
-        return "refused: the certificate shown is no operator's"
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return "is of another release of Photon"
-    said = unreachable(error, tls=tls)
-    return code.name.lower().replace("_", " ") if said.startswith(code.name) else said
-
-
-def _errors_in_one_line(stream: Any, name: str, why: Callable[[grpc.RpcError], str]) -> Iterator[pb.ExportPart]:
-    try:
-        yield from stream
-    except grpc.RpcError as error:
-        raise RegistryUnreachable(f"replica {name}: {why(error)}, while it exported") from None
-    finally:
-        stream.cancel()
