@@ -12,7 +12,6 @@ Little-endian:
 
 from __future__ import annotations
 
-import itertools
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,7 @@ import numpy as np
 
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
-from photon.idregistry.api import I64, U8, U32, U64
+from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64
 from photon.idregistry.core.id_bucket import KIND_SHIFT, STATE_MASK, Rows, times_in
 from photon.idregistry.core.id_table import IdTable
 from photon.idregistry.core.shard_snapshot import ShardImage, SnapshotError, read_shard
@@ -31,7 +30,12 @@ from photon.idregistry.core.shard_snapshot import ShardImage, SnapshotError, rea
 MAGIC = b"PHOTIDS1"
 VERSION = 1
 BLOCK_ROWS = 65_536
-ROW_BYTES = 16 + 8 + 8 + 4 + 4 + 1 + 1
+_FIELDS = (
+    *(("times", "<i8"), ("tokens", "<u8"), ("tags", "<u4")),
+    *(("generations", "<u4"), ("kinds", "u1"), ("states", "u1")),
+)
+"""Of IdColumns behind the digests, in this order."""
+ROW_BYTES = DIGEST_BYTES + sum(np.dtype(kind).itemsize for _, kind in _FIELDS)
 _HEADER = struct.Struct("<8sB7xQQq")
 _CRC = struct.Struct("<I")
 _BLOCK = struct.Struct("<II")
@@ -99,9 +103,8 @@ def _write(file: AppendFile, image: ShardImage) -> int:
     file.write(header, _CRC.pack(zlib.crc32(header)))
     ids = 0
     for block in blocks_of(image.table):
-        columns = b"".join((block.digests, block.times.astype("<i8").tobytes(), block.tokens.astype("<u8").tobytes(),
-                            block.tags.astype("<u4").tobytes(), block.generations.astype("<u4").tobytes(),
-                            block.kinds.tobytes(), block.states.tobytes()))  # fmt: skip
+        rest = (getattr(block, name).astype(kind).tobytes() for name, kind in _FIELDS)
+        columns = b"".join((block.digests, *rest))
         file.write(_BLOCK.pack(len(block), zlib.crc32(columns)), columns)
         ids += len(block)
     count = _COUNT.pack(ids)
@@ -171,15 +174,9 @@ def _read_header(disk: Disk, path: Path) -> None:
 
 
 def _columns(data: bytes, rows: int) -> IdColumns:
-    starts = np.cumsum([0, 16 * rows, 8 * rows, 8 * rows, 4 * rows, 4 * rows, rows, rows]).tolist()
-    digests, *rest = (data[start:end] for start, end in itertools.pairwise(starts))
-    times, tokens, tags, generations, kinds, states = rest
-    return IdColumns(
-        digests,
-        np.frombuffer(times, "<i8"),
-        np.frombuffer(tokens, "<u8"),
-        np.frombuffer(tags, "<u4"),
-        np.frombuffer(generations, "<u4"),
-        np.frombuffer(kinds, np.uint8),
-        np.frombuffer(states, np.uint8),
-    )
+    at = DIGEST_BYTES * rows
+    columns = {}
+    for name, kind in _FIELDS:
+        columns[name] = np.frombuffer(data, kind, rows, at)
+        at += columns[name].nbytes
+    return IdColumns(data[: DIGEST_BYTES * rows], **columns)

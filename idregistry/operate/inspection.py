@@ -85,20 +85,14 @@ def _row(found: Mapping[str, Inspection], group: int) -> GroupRow:
         for name in found
     )
     alarms = [f"{name}: {alarm}" for name, facts in known.items() for alarm in _alarms(facts)]
+    names = ("term", "applied", "ids", "bytes", "closed", "batch_mean", "commit_ms_p50", "commit_ms_p99")
     return GroupRow(
         group=group,
         leader=leader,
-        term=shown.term,
-        applied=shown.applied,
         lags=lags,
-        ids=shown.ids,
-        bytes=shown.bytes,
         boundary_ns=None if shown.boundary_ns == NO_BOUNDARY else shown.boundary_ns,
-        closed=shown.closed,
-        batch_mean=shown.batch_mean,
-        commit_ms_p50=shown.commit_ms_p50,
-        commit_ms_p99=shown.commit_ms_p99,
         alarms=tuple(alarms),
+        **{name: getattr(shown, name) for name in names},
     )
 
 

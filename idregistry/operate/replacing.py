@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -149,46 +149,45 @@ def _header(line: str) -> str | None:
 
 
 def _with_replica(lines: list[str], wanted: Exchange) -> list[str]:
+    keys = [f"{key} = {_quoted(value)}\n" for key, value in _keys(wanted.replica).items()]
+    new = [f"[registry.replicas.{wanted.new}]\n", *keys]
+    return _table(
+        lines, f"registry.replicas.{wanted.old}", lambda header: new, "address|directory|datacentre|region"
+    )[0]
+
+
+def _with_epoch(lines: list[str], epoch: int) -> list[str]:
+    key = f"epoch = {epoch}\n"
+    out, found = _table(
+        lines, "registry", lambda header: [header if header.endswith("\n") else header + "\n", key], "epoch"
+    )
+    if found:
+        return out
+    newline = "" if not out or out[-1].endswith("\n") else "\n"
+    return [*out, f"{newline}\n[registry]\n{key}"]  # at the end: keys of the file's top are above
+
+
+def _table(lines: list[str], name: str, begin: Callable[[str], list[str]], keys: str) -> tuple[list[str], bool]:
+    """With another beginning of a table in place of its header, and without these keys in it; whether it is there."""
     out: list[str] = []
-    inside = False
+    inside = found = False
     for line in lines:
         header = _header(line)
         if header is not None:
-            inside = header == f"registry.replicas.{wanted.old}"
+            inside = header == name
             if inside:
-                out.append(f"[registry.replicas.{wanted.new}]\n")
-                out += [f"{key} = {_quoted(value)}\n" for key, value in _keys(wanted.replica).items()]
+                out += begin(line)
+                found = True
                 continue
-        if inside and re.match(r"\s*(address|directory|datacentre|region)\s*=", line):
-            continue
-        out.append(line)
-    return out
+        if not (inside and re.match(rf"\s*({keys})\s*=", line)):
+            out.append(line)
+    return out, found
 
 
 def _keys(replica: Replica) -> dict[str, str]:
     values = {"address": replica.address, "directory": replica.directory}
     values |= {"datacentre": replica.datacentre, "region": replica.region}
     return {key: value for key, value in values.items() if value}
-
-
-def _with_epoch(lines: list[str], epoch: int) -> list[str]:
-    out: list[str] = []
-    inside = done = False
-    for line in lines:
-        header = _header(line)
-        if header is not None:
-            inside = header == "registry"
-            if inside and not done:
-                out += [line if line.endswith("\n") else line + "\n", f"epoch = {epoch}\n"]
-                done = True
-                continue
-        if inside and re.match(r"\s*epoch\s*=", line):
-            continue
-        out.append(line)
-    if done:
-        return out
-    newline = "" if not out or out[-1].endswith("\n") else "\n"
-    return [*out, f"{newline}\n[registry]\nepoch = {epoch}\n"]  # at the end: keys of the file's top are above
 
 
 def _quoted(value: str) -> str:
