@@ -23,7 +23,6 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.commands import CONFIG_GROUP, NO_TIME
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Answered, Description, GroupFacts, OpenOutcome, Refusal, SlotClaim, Status
-from photon.idregistry.core.resharding import Ask, Resharding, ReshardOutcome
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied, Group, StateMachine
@@ -157,13 +156,13 @@ class RegistryReplica:
         ``retention_ns`` None: the boundary never moves. ``memory_limit``: bytes that the ids of all shards may take.
         """
         self.name = name
-        self._config_group = groups[CONFIG_GROUP]
-        self._config = machines.config
+        self.config_group = groups[CONFIG_GROUP]
+        self.config = machines.config
         self._set_up = set_up
         self._clock = clock
         self.clocks = clocks or ClockWatch(IntervalClock(clock, uncertainty_ns))
         self._retention_ns = retention_ns
-        self._memory = MemoryLimit(memory_limit)
+        self.memory = MemoryLimit(memory_limit)
         self._near = near
         self._groups = dict(groups)
         self.machines = machines
@@ -172,7 +171,7 @@ class RegistryReplica:
         }
         self._keeper = ShardKeeper(
             name=name,
-            config_group=self._config_group,
+            config_group=self.config_group,
             config=machines.config,
             groups=self._groups,
             shards=self._shards,
@@ -182,7 +181,8 @@ class RegistryReplica:
             clocks=self.clocks,
             retention=retention_ns is not None,
         )
-        self._watch = Watch(shards=self._shards, memory=self._memory, clock=clock)
+        self.reshard, self.resharding = self._keeper.answer, self._keeper.status
+        self._watch = Watch(shards=self._shards, memory=self.memory, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._remembered_told = False
         self.conflict: asyncio.Future[str] | None = None
@@ -215,36 +215,20 @@ class RegistryReplica:
         wait, and all others need not.
         """
         return (
-            bool(self._config.ranges)
-            and not self._config.conflict(self._set_up)
-            and not (self._config.lacks(self._set_up) and self._config_group.state().is_leader)
-            and bool(self._config_group.state().leader)
+            bool(self.config.ranges)
+            and not self.config.conflict(self._set_up)
+            and not (self.config.lacks(self._set_up) and self.config_group.state().is_leader)
+            and bool(self.config_group.state().leader)
             and all(self._serves(number) for number in self._keeper.waited_for)
         )
 
-    # -- for recovery -------------------------------------------------------------------------------------------
-    @property
-    def config(self) -> ConfigMachine:
-        return self._config
-
-    @property
-    def memory(self) -> MemoryLimit:
-        return self._memory
-
-    def resharding(self) -> Resharding:
-        return self._keeper.status()
-
-    @property
-    def config_group(self) -> Group:
-        return self._config_group
-
+    # -- requests -----------------------------------------------------------------------------------------------
     def shard_server(self, shard: int) -> ShardServer | None:
         return self._shards.get(shard)
 
-    # -- requests -----------------------------------------------------------------------------------------------
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
         """Compare-and-set in the config group; done when committed there."""
-        refused = not_leading(self._config_group.state())
+        refused = not_leading(self.config_group.state())
         if refused is not None:
             return refused
         command = c.encode(c.OpenSlot(slot.name, slot.datacentre, last, nonce, slot.address))
@@ -253,7 +237,7 @@ class RegistryReplica:
         except c.CommandError as error:
             return Refusal(Status.REFUSED, str(error))
         timeout = min(timeout, PROPOSAL_TIMEOUT)
-        opened: OpenOutcome = await applied(self._config_group, command, "the config group", timeout=timeout)
+        opened: OpenOutcome = await applied(self.config_group, command, "the config group", timeout=timeout)
         if isinstance(opened, Opened):
             log.info("registry.slot", slot=slot.name, incarnation=opened.incarnation, refused=opened.reason or None)
         return opened
@@ -278,21 +262,18 @@ class RegistryReplica:
         return group is not None and group.state().leader is not None
 
     def describe(self) -> Description:
-        config = GroupFacts.of(CONFIG_GROUP, self._config_group.state())
+        config = GroupFacts.of(CONFIG_GROUP, self.config_group.state())
         shards = [self._shards[number].facts() for number in sorted(self._shards)]
-        changes = self._config.changes
+        changes = self.config.changes
         return Description(
             replica=self.name,
             ranges=changes.ranges,
             groups=[config, *shards],
-            id_rules=self._config.id_rules,
+            id_rules=self.config.id_rules,
             config=changes.config,
             clock=self.clocks.facts(),
             removed=changes.removed,
         )
-
-    async def reshard(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
-        return await self._keeper.answer(ask, timeout=timeout)
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _serve(self, number: int, group: Group, machine: ShardMachine) -> ShardServer:
@@ -302,10 +283,10 @@ class RegistryReplica:
             group=group,
             machine=machine,
             machines=self.machines.shards,
-            config=self._config,
+            config=self.config,
             clock=self._clock,
             clocks=self.clocks,
-            memory=self._memory,
+            memory=self.memory,
             leading=LeadPlacement(self.name, self._near),
         )
 
@@ -341,18 +322,18 @@ class RegistryReplica:
 
     async def _care_once(self) -> bool:
         """Proposes what the config group has and a shard led from here lacks; whether nothing is left to do."""
-        reason = self._config.conflict(self._set_up)
+        reason = self.config.conflict(self._set_up)
         if reason:
             if self.conflict is not None and not self.conflict.done():
                 self.conflict.set_result(reason)
             return True
-        if self._config.lacks(self._set_up) and self._config_group.state().is_leader:
-            await proposed(self._config_group, c.encode(self._set_up), timeout=PROPOSAL_TIMEOUT)
+        if self.config.lacks(self._set_up) and self.config_group.state().is_leader:
+            await proposed(self.config_group, c.encode(self._set_up), timeout=PROPOSAL_TIMEOUT)
             return False
-        if not self._config.ranges:
+        if not self.config.ranges:
             return False
         self._keeper.open_and_close()
-        retired = self._config.retired()
+        retired = self.config.retired()
         live = [server for number, server in self._shards.items() if self._keeper.is_live(number)]
         done = await asyncio.gather(
             self._keeper.care_for_changes(), *(self._care_for(server, retired) for server in live)
