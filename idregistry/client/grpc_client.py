@@ -112,7 +112,7 @@ class GrpcBackend:
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
         request = pb.OpenSlotRequest(slot=slot_name(SlotClaim(slot, ())), last=last, nonce=nonce)
-        reply = await self._at_leader(CONFIG_GROUP, "OpenSlot", request, timeout)
+        reply = await self.ask(CONFIG_GROUP, "OpenSlot", request, timeout=timeout)
         if isinstance(reply, Refusal):
             return reply
         return Opened(reply.incarnation, reply.newest, reply.reason, witness_of(reply.witness))
@@ -120,12 +120,12 @@ class GrpcBackend:
     async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
         slot = slot_name(claim) if claim else None
         request = pb.InsertRequest(shard=shard, caller=caller, slot=slot, **Ids.encode([ids]))
-        reply = await self._at_leader(shard, "Insert", request, timeout)
+        reply = await self.ask(shard, "Insert", request, timeout=timeout)
         return reply if isinstance(reply, Refusal) else verdicts_of(reply, len(ids), reply.owner_tokens)
 
     async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         request = pb.ClearRequest(shard=shard, **Ids.encode_cleared([ids]))
-        reply = await self._at_leader(shard, "Clear", request, timeout)
+        reply = await self.ask(shard, "Clear", request, timeout=timeout)
         if isinstance(reply, Refusal):
             return reply
         if len(reply.answers) != len(ids):
@@ -146,7 +146,28 @@ class GrpcBackend:
         return outcome if isinstance(second, Refusal) else second
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
-        return await self._at_leader(group, method, request, timeout)
+        """One try at the presumed leader; learns from its outcome who to ask next."""
+        name = self._leaders.get(group) or self._names[group % len(self._names)]
+        reply = await self._channels.call(name, method, request, timeout=min(timeout, TRY_SECONDS_MAX))
+        if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
+            return reply  # an answer: it says what the newest incarnation is
+        if isinstance(reply, Refusal):
+            self._silent[name] = self._clock.monotonic()
+            refusal = reply
+        else:
+            self._silent.pop(name, None)
+            answer = refused(reply)
+            if answer is None:
+                self._leaders[group] = name
+                return reply
+            refusal = answer
+        self._doubted |= refusal.status is Status.WRONG_SHARD
+        hint = refusal.leader
+        if refusal.status is Status.NOT_LEADER and hint in self._addresses and hint != name and self._speaks(hint):
+            self._leaders[group] = hint
+        elif refusal.status in (Status.NOT_LEADER, Status.UNKNOWN) and self._leaders.get(group, name) == name:
+            self._leaders[group] = self._after(name)
+        return refusal
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
         """One try, at this replica, or at the config group's leader. Raises KeyError for an unknown replica."""
@@ -154,7 +175,7 @@ class GrpcBackend:
         if replica:
             reply = await self._channels.call(replica, "Reshard", request, timeout=timeout)
         else:
-            reply = await self._at_leader(CONFIG_GROUP, "Reshard", request, timeout)
+            reply = await self.ask(CONFIG_GROUP, "Reshard", request, timeout=timeout)
         if isinstance(reply, Refusal):
             return reply
         return refused(reply) or resharding_of(reply)
@@ -222,30 +243,6 @@ class GrpcBackend:
             self._nearest.applied(name, facts.group, facts.applied, now)
             if facts.leader in self._addresses and facts.term >= self._terms.get(facts.group, 0):
                 self._leaders[facts.group], self._terms[facts.group] = facts.leader, facts.term
-
-    async def _at_leader(self, group: int, method: str, request: Any, timeout: float) -> Any:
-        """One try at the presumed leader; learns from its outcome who to ask next."""
-        name = self._leaders.get(group) or self._names[group % len(self._names)]
-        reply = await self._channels.call(name, method, request, timeout=min(timeout, TRY_SECONDS_MAX))
-        if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
-            return reply  # an answer: it says what the newest incarnation is
-        if isinstance(reply, Refusal):
-            self._silent[name] = self._clock.monotonic()
-            refusal = reply
-        else:
-            self._silent.pop(name, None)
-            answer = refused(reply)
-            if answer is None:
-                self._leaders[group] = name
-                return reply
-            refusal = answer
-        self._doubted |= refusal.status is Status.WRONG_SHARD
-        hint = refusal.leader
-        if refusal.status is Status.NOT_LEADER and hint in self._addresses and hint != name and self._speaks(hint):
-            self._leaders[group] = hint
-        elif refusal.status in (Status.NOT_LEADER, Status.UNKNOWN) and self._leaders.get(group, name) == name:
-            self._leaders[group] = self._after(name)
-        return refusal
 
     def _speaks(self, name: str) -> bool:
         return self._clock.monotonic() - self._silent.get(name, -float("inf")) >= SILENT_SECONDS

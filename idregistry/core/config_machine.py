@@ -8,7 +8,7 @@ an open that named it (compare-and-set); shard config is what the first set-up s
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -62,12 +62,14 @@ class ConfigMachine:
         self._slots: dict[str, ConfigSlot] = {}
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
-        self._changes = shard_changes.Changes()  # as are these
+        self.changes = shard_changes.Changes()
+        """The shards and their changes. This and ``id_rules`` are replaced, never changed: others read them freely."""
         self._restored = (0, 0)
         """Incarnations above the first up to the second may have been given out after the backup that this is of."""
         self._applied = 0
         self.marks = Marks()
-        self._id_rules: dict[str, bytes] = {}  # replaced, never changed: others read it without the lock
+        self.id_rules: dict[str, bytes] = {}
+        """Join -> hash of the rule that derives id, key and time from its records."""
 
     # -- StateMachine -------------------------------------------------------------------------------------------
     def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
@@ -87,7 +89,7 @@ class ConfigMachine:
                 case c.SetUp():
                     return self._set_up(decoded)
                 case c.Intend() | c.Decide() | c.Drop():
-                    self._changes, reason = shard_changes.change(self._changes, decoded)
+                    self.changes, reason = shard_changes.change(self.changes, decoded)
                     return reason
 
     def snapshot(self) -> Iterable[bytes]:
@@ -95,8 +97,8 @@ class ConfigMachine:
             return self._chunks()
 
     def _chunks(self) -> list[bytes]:
-        rules = dict(sorted(self._id_rules.items()))
-        head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self._changes, self._restored)
+        rules = dict(sorted(self.id_rules.items()))
+        head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self.changes, self._restored)
         return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), _encode(_End(len(self._slots)))]
 
     def restore(self, chunks: Iterable[bytes]) -> None:
@@ -105,9 +107,9 @@ class ConfigMachine:
         with self._lock:
             self._slots = slots
             self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
-            self._last_incarnation, self._id_rules = head.last_incarnation, head.id_rules
+            self._last_incarnation, self.id_rules = head.last_incarnation, head.id_rules
             self._restored = head.restored
-            self._changes = head.changes or (
+            self.changes = head.changes or (
                 shard_changes.set_up(head.ranges) if head.ranges else shard_changes.Changes()
             )
 
@@ -115,22 +117,13 @@ class ConfigMachine:
     @property
     def ranges(self) -> tuple[c.Range, ...]:
         """The active shard config; empty before the first set-up."""
-        return self._changes.ranges
-
-    @property
-    def changes(self) -> shard_changes.Changes:
-        return self._changes
+        return self.changes.ranges
 
     def founding(self, shard: int) -> Founding:
         with self._lock:
-            known = self._changes
+            known = self.changes
             slots = [(name, slot.datacentre, slot.newest, slot.retired) for name, slot in self._slots.items()]
             return Founding(c.Configure(shard, known.ranges, known.config, known.decided), slots)
-
-    @property
-    def id_rules(self) -> Mapping[str, bytes]:
-        """Join -> hash of the rule that derives id, key and time from its records."""
-        return self._id_rules
 
     def retired(self) -> list[str]:
         with self._lock:
@@ -165,7 +158,7 @@ class ConfigMachine:
 
     def lacks(self, setup: c.SetUp) -> bool:
         """Whether there is something in this set-up that the deployment has not been told yet."""
-        return not self._changes.ranges or not setup.id_rules.keys() <= self._id_rules.keys()
+        return not self.changes.ranges or not setup.id_rules.keys() <= self.id_rules.keys()
 
     def conflict(self, setup: c.SetUp) -> str:
         """Why a replica with this set-up must not serve this deployment; empty when it may."""
@@ -278,27 +271,27 @@ class ConfigMachine:
         conflict = self._conflict(command)
         if conflict:
             return conflict
-        if not self._changes.ranges:
-            self._changes = shard_changes.set_up(command.ranges)
-        self._id_rules = command.id_rules | self._id_rules
+        if not self.changes.ranges:
+            self.changes = shard_changes.set_up(command.ranges)
+        self.id_rules = command.id_rules | self.id_rules
         return ""
 
     def _conflict(self, setup: c.SetUp) -> str:
-        known = self._changes
+        known = self.changes
         if known.ranges and not shard_changes.fits(known, setup.ranges):
             ours, theirs = len(known.named), len(shards_in(setup.ranges))
             has = "was set up with" if known.config == 1 else "has"
             return f"this registry {has} {ours} shards, the configuration says {theirs}: set it to {ours}"
         for join, rule in sorted(setup.id_rules.items()):
-            before = self._id_rules.get(join, rule)
+            before = self.id_rules.get(join, rule)
             if before != rule:
                 return (
                     f"this registry was filled under the id rule {before.hex()[:16]} of join {join}, the "
                     f"configuration's is {rule.hex()[:16]}: with another format, key or time for the same logs, "
                     "events would be counted twice. Restore the old settings or start with a new registry and output"
                 )
-        if len(self._id_rules | setup.id_rules) > c.MAX_JOINS:
-            return f"this registry knows {len(self._id_rules)} joins, at most {c.MAX_JOINS} may be"
+        if len(self.id_rules | setup.id_rules) > c.MAX_JOINS:
+            return f"this registry knows {len(self.id_rules)} joins, at most {c.MAX_JOINS} may be"
         return ""
 
     def _slot_chunks(self) -> Iterator[bytes]:

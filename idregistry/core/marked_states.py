@@ -31,15 +31,13 @@ class Marks:
             self._kept = marked
 
     def take(self, mark: bytes) -> Marked | None:
+        """It is kept no longer then."""
         with self._lock:
             kept = self._kept
             if kept is None or kept.mark != mark:
                 return None
             self._kept = None
             return kept
-
-    def drop(self, mark: bytes) -> None:
-        self.take(mark)
 
     @property
     def mark(self) -> bytes:

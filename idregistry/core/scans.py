@@ -261,13 +261,13 @@ def traced(entry: Entry | None, state: ShardState, time_ns: int) -> Traced:
     if entry is None:
         below = boundary is not None and time_ns < boundary
         answer = Answer.BELOW_BOUNDARY if below else Answer.ABSENT
-        return Traced(answer, state.number, boundary_ns=boundary)
+        return Traced(answer, state.sharding.number, boundary_ns=boundary)
     name = state.incarnations.get(incarnation_of(entry.token), "")
     slot = state.slots.get(name)
     known = slot is not None and 0 <= slot.datacentre < len(state.datacentres)
     return Traced(
         Answer.REOPENED if entry.state == REOPENED else Answer.PRESENT,
-        state.number,
+        state.sharding.number,
         entry.state == CLEARED,
         entry.token,
         entry.kind,

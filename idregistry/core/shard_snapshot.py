@@ -54,14 +54,6 @@ class ShardState:
     watermarks: dict[int, int] = field(default_factory=dict)  # incarnation -> batch below which all was cleared
     held: bool = False  # restored from a backup and not opened yet
 
-    @property
-    def number(self) -> int:
-        return self.sharding.number
-
-    @property
-    def ranges(self) -> tuple[c.Range, ...]:
-        return self.sharding.ranges
-
 
 @dataclass(frozen=True, slots=True)
 class ShardImage:
@@ -269,7 +261,7 @@ class HeadFacts:
 def head_facts(chunk: bytes) -> HeadFacts:
     """Of a snapshot's first chunk. Raises SnapshotError."""
     image = _begin(_decode(chunk))
-    return HeadFacts(image.state.number, image.bucket_bits, image.state.boundary)
+    return HeadFacts(image.state.sharding.number, image.bucket_bits, image.state.boundary)
 
 
 def peek_ids(begin: bytes, length: int) -> tuple[int, int] | None:

@@ -92,7 +92,8 @@ class ShardMachine:
         self._lock = threading.Lock()
         self._table = IdTable(bucket_bits)
         self._state = ShardState()
-        self._applied = 0
+        self.applied = 0
+        """The last entry."""
         self.marks = Marks()
         self.checks = Checks()
 
@@ -112,7 +113,7 @@ class ShardMachine:
 
     def _apply(self, index: int, decoded: c.ShardCommand) -> BatchAnswers | Below | Checked | U8 | int | str:
         with self._lock:
-            self._applied = index
+            self.applied = index
             match decoded:
                 case c.Batch():
                     return BatchAnswers(self._insert(decoded), self._clear(decoded.clears()))
@@ -142,7 +143,7 @@ class ShardMachine:
     def snapshot(self) -> Iterable[bytes]:
         """The state as of this call, though read later: chunks of at most 1 MiB."""
         with self._lock:
-            image = ShardImage(self._applied, self._bucket_bits, self._state, self._table.freeze())
+            image = ShardImage(self.applied, self._bucket_bits, self._state, self._table.freeze())
             return Frozen(write_shard(image), self._lock)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
@@ -154,7 +155,7 @@ class ShardMachine:
 
     def _replace(self, image: ShardImage) -> None:
         with self._lock:
-            self._table, self._state, self._applied = image.table, image.state, image.applied
+            self._table, self._state, self.applied = image.table, image.state, image.applied
             self._bucket_bits = image.bucket_bits
 
     # -- reads from other threads -------------------------------------------------------------------------------
@@ -252,10 +253,6 @@ class ShardMachine:
     def ids(self) -> int:
         with self._lock:
             return len(self._table)
-
-    @property
-    def applied(self) -> int:
-        return self._applied
 
     def blocks(self) -> list[tuple[int, int]]:
         """(bucket, block) of all rows, for ``adds_up``."""
@@ -400,7 +397,7 @@ class ShardMachine:
     def _open(self, boundary_ns: int | None) -> str:
         if not self._state.held:
             again = boundary_ns is None or self._state.boundary >= boundary_ns
-            return "" if again else f"shard {self._state.number} is open"
+            return "" if again else f"shard {self._state.sharding.number} is open"
         self._state.held = False
         if boundary_ns is not None:
             self._raise_boundary(boundary_ns)
@@ -408,15 +405,15 @@ class ShardMachine:
 
     def _check_state(self, command: c.CheckState) -> Checked:
         self.checks.compare(command)
-        image = ShardImage(self._applied, self._bucket_bits, self._state)
+        image = ShardImage(self.applied, self._bucket_bits, self._state)
         found = state_hash(state_chunks(image), self._table)
-        return self.checks.take(Checked(SNAPSHOT_VERSION, self._applied, found))
+        return self.checks.take(Checked(SNAPSHOT_VERSION, self.applied, found))
 
     def _keep_marked(self, mark: bytes) -> int:
         if mark:
-            image = ShardImage(self._applied, self._bucket_bits, self._state, self._table.freeze())
-            self.marks.keep(Marked(mark, self._applied, Frozen(write_shard(image), self._lock)))
-        return self._applied
+            image = ShardImage(self.applied, self._bucket_bits, self._state, self._table.freeze())
+            self.marks.keep(Marked(mark, self.applied, Frozen(write_shard(image), self._lock)))
+        return self.applied
 
     # -- facts that concern every shard, each by an entry of its own ----------------------------------------------
     def _announce(self, command: c.Announce) -> str:

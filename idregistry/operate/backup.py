@@ -217,8 +217,8 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
         return GroupContent(0, entry.index, entry.bytes, 0, 0, None)
     with damage_in(directory / entry.file):
         image = read_shard(chunks_of(disk, directory, entry))
-    if image.state.number not in (0, entry.group):
-        raise BackupDamaged(f"{directory}/{entry.file}: is of shard {image.state.number}")
+    if image.state.sharding.number not in (0, entry.group):
+        raise BackupDamaged(f"{directory}/{entry.file}: is of shard {image.state.sharding.number}")
     sharding = image.state.sharding
     if sharding.standing.prepared is not None or (sharding.ranges != ranges and not sharding.standing.closed):
         raise BackupDamaged(

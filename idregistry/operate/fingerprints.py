@@ -50,8 +50,8 @@ def facts_sum(image: ShardImage) -> str:
     state = image.state
     slots = sorted((name, slot.datacentre, slot.newest, slot.fenced) for name, slot in state.slots.items())
     facts = (
-        state.number,
-        state.ranges,
+        state.sharding.number,
+        state.sharding.ranges,
         state.sharding.standing,
         state.boundary,
         state.datacentres,

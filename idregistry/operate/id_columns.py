@@ -95,11 +95,11 @@ def write_columns(disk: Disk, path: Path, chunks: Iterable[bytes]) -> Written:
         file.close()
     disk.rename(temporary, path)
     disk.sync_dir(path.parent)
-    return Written(image.state.number, image.applied, ids, size)
+    return Written(image.state.sharding.number, image.applied, ids, size)
 
 
 def _write(file: AppendFile, image: ShardImage) -> int:
-    header = _HEADER.pack(MAGIC, VERSION, image.state.number, image.applied, image.state.boundary)
+    header = _HEADER.pack(MAGIC, VERSION, image.state.sharding.number, image.applied, image.state.boundary)
     file.write(header, _CRC.pack(zlib.crc32(header)))
     ids = 0
     for block in blocks_of(image.table):

@@ -336,9 +336,6 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftLastApplied = index
         self._SyncObj__raftCommitIndex = max(self.committed(), index)
 
-    def send_soon(self) -> None:
-        self.sends_due = True
-
     # --- outputs ----------------------------------------------------------------------------------------------
 
     def next_append(self, peer: str, *, with_entries: bool) -> Append | None:

@@ -78,7 +78,7 @@ class Sender:
         if not self._journal.first < progress.next_index <= last:
             return
         if ack.accepted or now - sending.rewound_at >= self._options.heartbeat:
-            core.send_soon()
+            core.sends_due = True
             if not ack.accepted:  # doubled or late rejections must not start a storm; heartbeats repair the rest
                 sending.rewound_at = now
 
@@ -90,7 +90,7 @@ class Sender:
             return
         if ack.offset > transfer.offset:
             transfer.sent_at = -_NEVER
-            self._core.send_soon()
+            self._core.sends_due = True
         transfer.offset = ack.offset  # going back waits for transfer_retry: late answers must not start a storm
 
     def send(self, now: float, out: Out) -> None:

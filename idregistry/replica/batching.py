@@ -71,16 +71,12 @@ class Batcher(Generic[T]):
 
     def __init__(self) -> None:
         self._queue: deque[Waiting[T]] = deque()
-        self._queued_ids = 0
+        self.queued_ids = 0
         self._in_flight = 0
         self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self.batches = 0
         self.ids = 0
         self.overloaded = 0
-
-    @property
-    def queued_ids(self) -> int:
-        return self._queued_ids
 
     @property
     def may_take(self) -> bool:
@@ -91,11 +87,11 @@ class Batcher(Generic[T]):
         n = len(request.ids)
         if not 1 <= n <= MAX_ENTRY_IDS:
             raise ValueError(f"a request has 1 to {MAX_ENTRY_IDS} ids, not {n}")
-        if self._queued_ids + n > QUEUED_IDS_MAX or len(self._queue) >= QUEUED_REQUESTS_MAX:
+        if self.queued_ids + n > QUEUED_IDS_MAX or len(self._queue) >= QUEUED_REQUESTS_MAX:
             self.overloaded += 1
             return False
         self._queue.append(request)
-        self._queued_ids += n
+        self.queued_ids += n
         return True
 
     def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
@@ -115,7 +111,7 @@ class Batcher(Generic[T]):
                 break
             self._queue.popleft()
             n = len(request.ids)
-            self._queued_ids -= n
+            self.queued_ids -= n
             if request.deadline <= now:
                 expired.append(request.ticket)
                 continue
@@ -137,7 +133,7 @@ class Batcher(Generic[T]):
         """Empties the queue: this replica does not lead any more."""
         tickets = [request.ticket for request in self._queue]
         self._queue.clear()
-        self._queued_ids = 0
+        self.queued_ids = 0
         return tickets
 
     def commit_ms(self, quantile: float) -> float:

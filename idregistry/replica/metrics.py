@@ -58,16 +58,16 @@ def _put_group(into: Readings, replica: RegistryReplica, facts: GroupFacts) -> N
     server = replica.shard_server(facts.group)
     if server is None:  # the config group
         return
-    entries, ids = server.entries
+    batcher = server.batcher
     into.put_all(
         PREFIX,
         {
-            "entries_total": entries,
-            "entry_ids_total": ids,
+            "entries_total": batcher.batches,
+            "entry_ids_total": batcher.ids,
             "overloaded_total": facts.overloaded,
             "ids": facts.ids,
             "id_bytes": facts.bytes,
-            "queued_ids": server.queued_ids,
+            "queued_ids": batcher.queued_ids,
         },
         **labels,
     )

@@ -107,7 +107,7 @@ class Operator:
             if since is None or since[0] != mark:
                 self._marked_at.pop(number, None)
             elif now - since[1] >= MARK_SECONDS:
-                marks.drop(mark)
+                marks.take(mark)
 
     async def open_shard(self, shard: int, boundary_ns: int | None) -> Refusal | None:
         """Ends the closed state of a restored shard. None: done."""

@@ -69,7 +69,7 @@ class ShardServer:
         self._leading = leading or LeadPlacement("", {})
         self.damaged = False
         """Rows in memory are not what was written."""
-        self._batcher: Batcher[Future] = Batcher()
+        self.batcher: Batcher[Future] = Batcher()
         self._pump_scheduled = False
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class ShardServer:
         return answers
 
     def facts(self) -> GroupFacts:
-        state, batcher = self.group.state(), self._batcher
+        state, batcher = self.group.state(), self.batcher
         return GroupFacts.of(
             self.number,
             state,
@@ -164,14 +164,6 @@ class ShardServer:
                 f"the state after entry {difference.index} is not the leader's ({difference.ours.hex()}, "
                 f"{difference.leaders.hex()}): where one replica differs, replace it; where all do, the leader"
             )
-
-    @property
-    def queued_ids(self) -> int:
-        return self._batcher.queued_ids
-
-    @property
-    def entries(self) -> tuple[int, int]:
-        return self._batcher.batches, self._batcher.ids
 
     # -- facts that concern every shard -------------------------------------------------------------------------
     @property
@@ -243,8 +235,8 @@ class ShardServer:
 
     async def _queued(self, ids: Ids, caller: int, deadline: float, config: int) -> Answered:
         future: Future = asyncio.get_running_loop().create_future()
-        if not self._batcher.offer(Waiting(future, ids, caller, deadline, config)):
-            return Refusal(Status.OVERLOADED, f"shard {self.number} has {self._batcher.queued_ids} ids waiting")
+        if not self.batcher.offer(Waiting(future, ids, caller, deadline, config)):
+            return Refusal(Status.OVERLOADED, f"shard {self.number} has {self.batcher.queued_ids} ids waiting")
         self._pump_soon()
         try:
             async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
@@ -254,13 +246,13 @@ class ShardServer:
 
     def _pump_soon(self) -> None:
         """After the handlers that are ready now have queued as well."""
-        if not self._pump_scheduled and self._batcher.may_take:
+        if not self._pump_scheduled and self.batcher.may_take:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
         self._pump_scheduled = False
-        entry, expired = self._batcher.take(self._clock.monotonic())
+        entry, expired = self.batcher.take(self._clock.monotonic())
         for future in expired:
             _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} did not get to it in time"))
         if entry is None:
@@ -275,7 +267,7 @@ class ShardServer:
         self._pump_soon()
 
     def _finished(self, entry: Entry[Future], outcome: ProposalOutcome) -> None:
-        self._batcher.finish(entry, self._clock.monotonic(), applied=isinstance(outcome, Applied))
+        self.batcher.finish(entry, self._clock.monotonic(), applied=isinstance(outcome, Applied))
         if isinstance(outcome, Applied) and isinstance(outcome.result, BatchAnswers):
             for future, answers in entry.split(outcome.result):
                 _resolve(future, _judged(answers))
@@ -284,7 +276,7 @@ class ShardServer:
             for future in entry.tickets:
                 _resolve(future, refusal)
             if isinstance(outcome, NotLeader):
-                for future in self._batcher.drain():
+                for future in self.batcher.drain():
                     _resolve(future, refusal)
         self._pump_soon()
 

@@ -159,7 +159,7 @@ class RegistryWorld(Cluster):
 
     def owned_by(self, shard: int, slot: str) -> list[tuple[bytes, int, int, int]]:
         """(digest, number, token, generation) of what a slot owns in a shard, as the furthest replica sees it."""
-        machine = max((self.machines[name].shards[shard] for name in self.names), key=lambda each: each._applied)
+        machine = max((self.machines[name].shards[shard] for name in self.names), key=lambda each: each.applied)
         out = []
         for number in range(-30, int(self.now * 10) + 20):
             entry = machine._table.get(digest_of(number))
@@ -195,7 +195,7 @@ class RegistryWorld(Cluster):
         numbers = range(-30, int(self.now * 10) + 20)
         entries = [machine._table.get(digest_of(n)) for n in numbers]
         slots = {each: (s.newest, s.fenced) for each, s in state.slots.items()}
-        return entries, state.boundary, state.number, slots, state.incarnations
+        return entries, state.boundary, state.sharding.number, slots, state.incarnations
 
 
 # --- faults of the clients' side ----------------------------------------------------------------------------------

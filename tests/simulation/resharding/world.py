@@ -129,7 +129,7 @@ class ReshardingWorld(RegistryWorld):
 
     def owned_by(self, shard: int, slot: str) -> list[tuple[bytes, int, int, int]]:
         here = [self.machines[name].shards[shard] for name in self.names if shard in self.machines[name].shards]
-        machine = max(here, key=lambda each: each._applied)
+        machine = max(here, key=lambda each: each.applied)
         out = []
         around = range(-30, int(self.now * 10) + 60)
         for number in (*around, *(each + HOUR_IDS for each in around)):

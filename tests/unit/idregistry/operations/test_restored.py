@@ -119,7 +119,7 @@ def test_a_mark_keeps_the_state_as_of_its_entry() -> None:
     assert entry is not None
     assert entry.state == OWNED
     shard.do(c.Barrier(b"next"))
-    shard.machine.marks.drop(b"next")
+    shard.machine.marks.take(b"next")
     assert shard.machine.marks.mark == b""
 
 
