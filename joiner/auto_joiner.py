@@ -10,7 +10,7 @@ from photon.batch.events import Events
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import has_work_left
 from photon.joiner.api import JoinAnswers, Outcome

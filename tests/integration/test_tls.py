@@ -12,8 +12,8 @@ from photon.cli.errors import FAILED, USAGE
 from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.tls import OPERATOR, Towards
 from photon.fleet.processes import identities
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.clocks.offsets import Agreement
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.clock_offsets import Agreement
 from photon.lab.demo.deployment import CERTIFICATES, Shape
 from photon.supervision.health import Health, ask_health
 from photon.supervision.ports import free_ports

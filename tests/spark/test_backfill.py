@@ -21,7 +21,7 @@ from photon.cli.spark.verify import _export
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from photon.operations.spark_backfill import Wish, backfill
 from photon.operations.spark_verify import Wish as Nightly
 from photon.operations.spark_verify import nightly

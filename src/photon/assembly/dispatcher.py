@@ -34,15 +34,15 @@ from photon.dispatcher.worker_names import AUTO, living_workers, note_address, u
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 
 if TYPE_CHECKING:
     from photon.assembly.engines import DispatcherPlan
     from photon.dispatcher.engine import DispatcherEngine
     from photon.fleet.explain.service import Explainer
-    from photon.idregistry.client import RegistryClient
-    from photon.idregistry.outcomes import Refusal
-    from photon.idregistry.tracing import Traced
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.core.outcomes import Refusal
+    from photon.idregistry.core.scans import Traced
     from photon.joiner.api import Joiner
 
 PULSE_S = 2.0

@@ -17,10 +17,10 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.fleet.access import logged, tls_of
 from photon.idregistry.api import Digester
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 
 if TYPE_CHECKING:
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 DESCRIBE_S = 2.0
 
@@ -71,7 +71,8 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
 async def serve_replica(
     settings: Settings, base: Path, name: str, id_rules: Sequence[str], stop: asyncio.Event
 ) -> None:
-    from photon.idregistry.process import ReplicaSettings, serve_registry
+    from photon.idregistry.replica.process import serve_registry
+    from photon.idregistry.replica.server import ReplicaSettings
 
     replicas = settings.registry.replicas
     if name not in replicas:

@@ -21,7 +21,7 @@ from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step

@@ -78,7 +78,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
 def _missing(settings: Settings, base: Path) -> list[str]:
     """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
     used."""
-    from photon.idregistry.deployment_key import key_path, read_key
+    from photon.idregistry.client.deployment_key import key_path, read_key
 
     if not settings.datacentre:
         return []

@@ -13,7 +13,7 @@ from photon.config.structured import get_logger
 from photon.config.tls import Tls
 
 if TYPE_CHECKING:
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 log = get_logger(__name__)
 
@@ -62,7 +62,7 @@ def logged(tls: Tls | None) -> Tls | None:
 
 def registry_client(settings: Settings, tls: Tls | None) -> RegistryClient:
     """Of the deployment's registry. Raises UsageError."""
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if not addresses:

@@ -131,7 +131,7 @@ async def open_registry(
 ) -> AsyncIterator[Registry]:
     """Opens the registry of a site, whose replicas were started; closed at the end. Raises Stopped."""
     if not children.replicas:
-        from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
+        from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
 
         try:
             local = await EmbeddedRegistry.open(
@@ -151,7 +151,7 @@ async def open_registry(
         finally:
             await local.close()
         return
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
     await unless_stopped(stop, children.supervisor.ready(READY_S))
     client = RegistryClient(children.replicas, clock=clock)

@@ -40,7 +40,7 @@ COMMON = (
 REGISTRY = (
     *COMMON,
     "photon.cli.registry",
-    "photon.idregistry.process",
+    "photon.idregistry.replica.process",
     "photon.idregistry.raft.wire",
     "numpy.ma",  # which numpy imports when it is first asked for what differs
 )

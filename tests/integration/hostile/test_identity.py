@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from photon.idregistry.id_table import BUCKET_BITS
+from photon.idregistry.core.id_table import BUCKET_BITS
 from photon.lab.demo.check import records
 from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, alive, photon, until

@@ -9,21 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from photon.cli.main import main
-from photon.idregistry import client
-from photon.idregistry.commands import Range
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.resharding import applying
-from photon.idregistry.resharding.api import (
-    END_OF_TIME,
-    NO_TIME,
-    Action,
-    Ask,
-    Change,
-    Resharding,
-    ReshardOutcome,
-    ShardView,
-    Stage,
-)
+from photon.idregistry.client import grpc_client as client
+from photon.idregistry.core.commands import END_OF_TIME, NO_TIME, Range
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import Action, Ask, Change, Resharding, ReshardOutcome, ShardView, Stage
+from photon.idregistry.operate import resharding as applying
 from tests.unit.cli.test_ledger import DEPLOYMENT
 
 START = 1_795_000_000_000_000_000

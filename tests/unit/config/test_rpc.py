@@ -21,7 +21,7 @@ from photon.config.rpc import Service, WireError, abort, seconds_left
 from photon.config.serving import HealthyServer, listen_for
 from photon.config.tls import open_blocking_channel, open_channel
 from photon.idregistry import registry_pb2
-from photon.idregistry.channels import REGISTRY
+from photon.idregistry.client.channels import REGISTRY
 
 ROOT = Path(__file__).parents[3]
 KINDS = {"Ask": (False, False), "Pour": (False, True), "Gather": (True, False), "Talk": (True, True)}

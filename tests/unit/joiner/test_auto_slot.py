@@ -10,7 +10,7 @@ import pytest
 
 from photon.batch.events import Events
 from photon.config.disk import RealDisk
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Outcome
 from photon.joiner.auto_joiner import AutoJoiner

@@ -12,8 +12,8 @@ import click
 from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.idregistry.operations.backup import Source
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.backup import Source
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command()
@@ -34,7 +34,7 @@ def backup(config: Path, overrides: tuple[str, ...], output_format: str, directo
 
     from photon import __version__
     from photon.config.disk import RealDisk
-    from photon.idregistry.operations.backup import write_backup
+    from photon.idregistry.operate.backup import write_backup
 
     settings = loaded(config, overrides)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -53,9 +53,9 @@ def backup(config: Path, overrides: tuple[str, ...], output_format: str, directo
 
 def _sources(client: OperatorClient) -> Iterator[Source]:
     """Shards first, the config group last."""
-    from photon.idregistry.operations.backup import Source
-    from photon.idregistry.operations.inspection import groups_of
-    from photon.idregistry.operations.seeding import GroupSeed
+    from photon.idregistry.operate.backup import Source
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.seeding import GroupSeed
 
     client.leader(0)
     for group in sorted(groups_of(client.inspect_all().values()), reverse=True):
@@ -83,7 +83,7 @@ def export(
     """
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.idregistry.operations.columns import write_columns
+    from photon.idregistry.operate.id_columns import write_columns
 
     settings = loaded(config, overrides)
     if replica is not None and replica not in settings.registry.replicas:

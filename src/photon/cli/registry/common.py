@@ -14,7 +14,7 @@ from photon.cli import deployment_file
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 def deployment(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ def connected(settings: Settings, base: Path) -> Iterator[OperatorClient]:
     """All replicas of a deployment; over TLS with the certificate of ``operator``."""
     from photon.config.tls import OPERATOR
     from photon.fleet.access import tls_of
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.operator_client import OperatorClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     with OperatorClient(addresses, tls_of(settings, base, OPERATOR)) as client:

@@ -13,7 +13,7 @@ from photon.cli.registry.common import connected, deployment, formatted, loaded,
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.findings import CertificateEnd
+    from photon.idregistry.operate.findings import CertificateEnd
 
 
 @click.command()
@@ -29,7 +29,7 @@ def doctor(config: Path, overrides: tuple[str, ...], output_format: str) -> int:
       photon registry doctor --config photon.toml
     Exit codes: 0 nothing found, 1 something is wrong, 2 wrong configuration.
     """
-    from photon.idregistry.operations.findings import Expected, findings
+    from photon.idregistry.operate.findings import Expected, findings
 
     settings = loaded(config, overrides)
     with connected(settings, config.parent) as client:
@@ -54,7 +54,7 @@ def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
     """Those that lie in this machine's directory."""
     from photon.config.certificates import CertificateError, facts, read_certificate
     from photon.fleet.processes import identities
-    from photon.idregistry.operations.findings import CertificateEnd
+    from photon.idregistry.operate.findings import CertificateEnd
 
     if settings.tls is None:
         return []

@@ -15,7 +15,7 @@ from photon.cli.registry.common import connected, deployment, formatted, loaded,
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command("register-again")
@@ -73,7 +73,7 @@ def register_again(
 def _dry_run(client: OperatorClient, settings: Settings, base: Path, names: Sequence[str], output_format: str) -> int:
     """What would be registered. Raises PhotonError where it would be refused."""
     from photon.config.errors import PhotonError
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
     from photon.operations.register import counted, output_files
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
@@ -95,7 +95,7 @@ def _dry_run(client: OperatorClient, settings: Settings, base: Path, names: Sequ
 
 def _of(client: OperatorClient, settings: Settings, base: Path, name: str) -> dict[str, Any]:
     from photon.idregistry.api import Digester
-    from photon.idregistry.deployment_key import key_path, read_key
+    from photon.idregistry.client.deployment_key import key_path, read_key
     from photon.operations.register import Registered, cleared_lengths, output_files, register_file
 
     pipeline = settings.datacentre[name]

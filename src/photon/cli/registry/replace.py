@@ -16,9 +16,9 @@ from photon.cli.registry.common import connected, deployment, formatted, loaded,
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.client import OperatorClient
-    from photon.idregistry.operations.replacing import Exchange
-    from photon.idregistry.operations.seeding import GroupSeed
+    from photon.idregistry.operate.operator_client import OperatorClient
+    from photon.idregistry.operate.replacing import Exchange
+    from photon.idregistry.operate.seeding import GroupSeed
 
 BARRIER_SECONDS = 30.0
 PAUSE = 0.1
@@ -85,7 +85,7 @@ def _wanted(
     datacentre: str | None, region: str | None,
 ) -> Exchange:  # fmt: skip
     from photon.config.settings import Replica
-    from photon.idregistry.operations.replacing import Exchange, ReplaceRefused
+    from photon.idregistry.operate.replacing import Exchange, ReplaceRefused
 
     known = settings.registry.replicas.get(old)
     if known is None:
@@ -101,8 +101,8 @@ def _wanted(
 
 
 def _plan(client: OperatorClient, settings: Settings, config: Path, wanted: Exchange) -> list[str]:
-    from photon.idregistry.operations.replacing import check_survivors, check_wanted, edited
-    from photon.idregistry.operations.seeding import check_free
+    from photon.idregistry.operate.replacing import check_survivors, check_wanted, edited
+    from photon.idregistry.operate.seeding import check_free
 
     check_wanted(settings, wanted)
     check_free(config.parent / wanted.replica.directory)
@@ -124,8 +124,8 @@ def _kept(config: Path, settings: Settings) -> Path:
 
 def _apply(client: OperatorClient, settings: Settings, config: Path, wanted: Exchange) -> None:
     from photon.config.disk import RealDisk
-    from photon.idregistry.operations.replacing import after, edited
-    from photon.idregistry.operations.seeding import Member, seed_directory
+    from photon.idregistry.operate.replacing import after, edited
+    from photon.idregistry.operate.seeding import Member, seed_directory
 
     disk = RealDisk()
     text = config.read_text(encoding="utf-8")
@@ -140,8 +140,8 @@ def _apply(client: OperatorClient, settings: Settings, config: Path, wanted: Exc
 
 def _barriers(client: OperatorClient, old: str) -> None:
     """Until every survivor has applied what was acknowledged before."""
-    from photon.idregistry.operations.inspection import groups_of
-    from photon.idregistry.operations.replacing import ReplaceRefused, behind
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.replacing import ReplaceRefused, behind
 
     found = client.inspect_all()
     barriers = {group: client.barrier(group) for group in groups_of(found.values())}
@@ -156,9 +156,9 @@ def _barriers(client: OperatorClient, old: str) -> None:
 
 def _seeds(client: OperatorClient, old: str) -> Iterator[GroupSeed]:
     """The state of each group, past the barrier, with the term of its last entry."""
-    from photon.idregistry.operations.export_stream import ExportFailed
-    from photon.idregistry.operations.inspection import groups_of
-    from photon.idregistry.operations.seeding import GroupSeed
+    from photon.idregistry.client.export_stream import ExportFailed
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.seeding import GroupSeed
 
     for group in groups_of(client.inspect_all().values()):
         mark = client.marked(group)
@@ -178,7 +178,7 @@ def _say(steps: list[str], output_format: str, *, done: bool) -> None:
 
 
 def _wait(settings: Settings, base: Path, old: str, new: str, timeout: float, output_format: str) -> None:
-    from photon.idregistry.operations.replacing import ReplaceRefused, not_there_yet
+    from photon.idregistry.operate.replacing import ReplaceRefused, not_there_yet
 
     replicas = settings.registry.replicas
     if old in replicas or new not in replicas:

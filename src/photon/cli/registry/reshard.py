@@ -17,8 +17,8 @@ from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.client import RegistryClient
-    from photon.idregistry.resharding.api import Resharding
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.core.resharding import Resharding
 
 T = TypeVar("T")
 TRY_SECONDS = 10.0
@@ -80,8 +80,8 @@ def plan(
       photon registry reshard plan --config photon.toml --shards 3 -o json
     Exit codes: 0 it can be applied, 1 it cannot (the reason is printed), or nobody answers.
     """
-    from photon.idregistry.resharding.api import Action, Ask
-    from photon.idregistry.resharding.applying import asked
+    from photon.idregistry.core.resharding import Action, Ask
+    from photon.idregistry.operate.resharding import asked
 
     ask = Ask(Action.PLAN, count, lead_s=lead)
     _print(_at(config, overrides, lambda registry, _: asked(registry, ask, timeout=timeout)), output_format)
@@ -120,8 +120,8 @@ def apply(
     and has not settled in time.
     """
     from photon.config.clock import SystemClock
-    from photon.idregistry.resharding import applying
-    from photon.idregistry.resharding.api import Action, Ask
+    from photon.idregistry.core.resharding import Action, Ask
+    from photon.idregistry.operate import resharding as applying
 
     async def run(registry: RegistryClient, _: Settings) -> Resharding:
         if dry_run or no_wait:
@@ -155,8 +155,8 @@ def status(config: Path, overrides: tuple[str, ...], output_format: str, replica
       photon registry reshard status --config photon.toml
     Exit codes: 0 no change is under way, 3 one is, or is not known to every shard yet, 1 nobody answers.
     """
-    from photon.idregistry.resharding.api import Action, Ask, Stage
-    from photon.idregistry.resharding.applying import asked
+    from photon.idregistry.core.resharding import Action, Ask, Stage
+    from photon.idregistry.operate.resharding import asked
 
     async def run(registry: RegistryClient, settings: Settings) -> Resharding:
         _known(settings, replica)
@@ -185,8 +185,8 @@ def abort(
       photon registry reshard abort --config photon.toml
     Exit codes: 0 it is aborted (with --dry-run: would be), 1 there is none, it is activated, or nobody answers.
     """
-    from photon.idregistry.resharding.api import Action, Ask, Stage
-    from photon.idregistry.resharding.applying import asked
+    from photon.idregistry.core.resharding import Action, Ask, Stage
+    from photon.idregistry.operate.resharding import asked
 
     ask = Ask(Action.ABORT, dry_run=dry_run, config=number or 0)
     found = _at(config, overrides, lambda registry, _: asked(registry, ask, timeout=timeout))
@@ -211,8 +211,8 @@ def verify(config: Path, overrides: tuple[str, ...], output_format: str, timeout
     import orjson
 
     from photon.cli.registry import reshard_view as view
-    from photon.idregistry.outcomes import Refusal
-    from photon.idregistry.resharding.applying import verified
+    from photon.idregistry.core.outcomes import Refusal
+    from photon.idregistry.operate.resharding import verified
 
     found = _at(
         config,
@@ -240,7 +240,7 @@ def _at(config: Path, overrides: tuple[str, ...], what: Callable[[RegistryClient
     from photon.config.loader import load
     from photon.config.tls import OPERATOR
     from photon.fleet.access import tls_of
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
     settings = load(config, environment=os.environ, flags=overrides)
     if not settings.registry.replicas:
@@ -277,7 +277,7 @@ def _print(found: Resharding, output_format: str) -> None:
 
 
 def _how_it_ended(found: Resharding) -> int:
-    from photon.idregistry.resharding.api import Stage
+    from photon.idregistry.core.resharding import Stage
 
     change = found.change
     if change is None or change.stage is Stage.ABORTED:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.resharding.api import (
-    END_OF_TIME,
-    NO_TIME,
-    Change,
-    Resharding,
-    ReshardOutcome,
-    ShardView,
-    Stage,
-)
+from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome, ShardView, Stage
 
 
 def moment(ns: int) -> str | None:

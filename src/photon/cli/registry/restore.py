@@ -15,7 +15,7 @@ from photon.cli.units import NOW, given_ns
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.backup import Manifest
+    from photon.idregistry.operate.backup import Manifest
 
 
 @click.command()
@@ -85,9 +85,8 @@ def _restore(
 ) -> None:
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.idregistry.operations.backup import check_backup, read_manifest
-    from photon.idregistry.operations.restoring import restore_replica
-    from photon.idregistry.operations.seeding import Member, check_free
+    from photon.idregistry.operate.backup import check_backup, read_manifest, restore_replica
+    from photon.idregistry.operate.seeding import Member, check_free
 
     known = settings.registry.replicas
     for name in replicas:
@@ -122,9 +121,9 @@ def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manife
     from photon.assembly.registry import rules_of
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.idregistry import commands as c
-    from photon.idregistry.operations.backup import config_of
-    from photon.idregistry.sharding import single_range
+    from photon.idregistry.core import commands as c
+    from photon.idregistry.core.sharding import single_range
+    from photon.idregistry.operate.backup import config_of
 
     machine = config_of(RealDisk(), backup, manifest)
     conflict = machine.conflict(c.SetUp(single_range(settings.registry.shards), rules_of(settings, base)))
@@ -136,7 +135,7 @@ def _open(
     settings: Settings, base: Path, boundary_ns: int | None, output_format: str, *, dry_run: bool, yes: bool
 ) -> None:
     from photon.config.errors import PhotonError
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
 
     with connected(settings, base) as client:
         client.leader(0)

@@ -14,7 +14,7 @@ from photon.cli.registry.common import connected, deployment, formatted, loaded,
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.inspection import GroupRow, Inspection
+    from photon.idregistry.operate.inspection import GroupRow, Inspection
 
 
 BEHIND_MAX = 1000
@@ -38,7 +38,7 @@ def status(config: Path, overrides: tuple[str, ...], output_format: str, wait: b
     Exit codes: 0 each group is led and each replica answers, 3 not so (--wait: not in time), 1 no replica answers.
     """
     from photon.config.errors import PhotonError
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
 
     settings = loaded(config, overrides)
     with connected(settings, config.parent) as client:
@@ -63,7 +63,7 @@ def status(config: Path, overrides: tuple[str, ...], output_format: str, wait: b
 
 def _all_is_well(found: Mapping[str, Inspection]) -> bool:
     """Whether a further replica may be restarted: nothing is silent, leaderless or far behind."""
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
 
     rows = group_rows(found)
     lags = [each.behind for row in rows for each in row.lags]

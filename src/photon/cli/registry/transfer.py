@@ -12,7 +12,7 @@ from photon.cli.audited import audited
 from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json
 
 if TYPE_CHECKING:
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command("transfer-leader")
@@ -67,7 +67,7 @@ def transfer_leader(
 
 
 def _led_by(client: OperatorClient, source: str) -> list[int]:
-    from photon.idregistry.operations.inspection import groups_of, leader_of
+    from photon.idregistry.operate.inspection import groups_of, leader_of
 
     found = client.inspect_all()
     return [group for group in groups_of(found.values()) if leader_of(found.values(), group) == source]

@@ -12,8 +12,8 @@ from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.registry.common import connected, formatted, loaded, moment, print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.idregistry.operations.client import OperatorClient
-    from photon.idregistry.operations.comparing import Fingerprint
+    from photon.idregistry.operate.fingerprints import Fingerprint
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command()
@@ -57,7 +57,7 @@ def verify(backup: Path | None, config: Path | None, overrides: tuple[str, ...],
 
 def _verify_backup(backup: Path, output_format: str) -> None:
     from photon.config.disk import RealDisk
-    from photon.idregistry.operations.backup import check_backup, read_manifest
+    from photon.idregistry.operate.backup import check_backup, read_manifest
 
     disk = RealDisk()
     found = check_backup(disk, backup)
@@ -77,8 +77,8 @@ def _verify_backup(backup: Path, output_format: str) -> None:
 
 
 def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    from photon.idregistry.operations.comparing import differences
-    from photon.idregistry.operations.inspection import groups_of
+    from photon.idregistry.operate.fingerprints import differences
+    from photon.idregistry.operate.inspection import groups_of
 
     client.leader(0)
     inspected = client.inspect_all()
@@ -96,7 +96,7 @@ def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], l
 
 
 def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[str, Fingerprint]:
-    from photon.idregistry.operations.comparing import fingerprint
+    from photon.idregistry.operate.fingerprints import fingerprint
 
     mark = client.marked(group)
     exports = {name: client.export(name, mark) for name in replicas}  # all begun: each keeps what it has

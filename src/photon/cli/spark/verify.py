@@ -119,7 +119,7 @@ def _export(settings: Settings, base: Path, directory: Path) -> None:
     from photon.cli.registry.common import connected
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.idregistry.operations.backup import write_backup
+    from photon.idregistry.operate.backup import write_backup
 
     if not settings.registry.replicas:
         raise UsageError("the deployment names no [registry.replicas.NAME]: name a backup with --export")

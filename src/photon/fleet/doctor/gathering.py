@@ -52,11 +52,11 @@ from photon.fleet.doctor.facts import (
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import identities, listening
-from photon.idregistry.deployment_key import key_path, read_key
-from photon.idregistry.operations.client import OperatorClient
-from photon.idregistry.operations.findings import Expected, findings
-from photon.idregistry.operations.inspection import Inspection
-from photon.idregistry.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.client.deployment_key import key_path, read_key
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.operate.findings import Expected, findings
+from photon.idregistry.operate.inspection import Inspection
+from photon.idregistry.operate.operator_client import OperatorClient
 from photon.outputs import OutputPlace, read_slot
 
 DISTRIBUTION = "photon-join"

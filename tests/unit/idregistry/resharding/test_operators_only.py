@@ -11,12 +11,12 @@ import pytest
 from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.serving import make_server
 from photon.config.tls import OPERATOR, Tls, bind
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.resharding.api import Action, Ask, Resharding, ReshardOutcome
-from photon.idregistry.server import RegistryReplica
-from photon.idregistry.service import RegistryServicer
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome
+from photon.idregistry.replica.server import RegistryReplica
+from photon.idregistry.replica.service import RegistryServicer
 from photon.supervision.ports import free_ports
 
 
