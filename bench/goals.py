@@ -90,10 +90,7 @@ def _catch_up(found: Found, size: Size) -> list[Line]:
         line(f"5 {stream}", faster, name, lambda ratio: _yes(ratio >= 5)),
         line(f"10 {stream}", faster, name, lambda ratio: _yes(ratio >= 10)),
         line(
-            f"within {within:g} × the time of plain Python",
-            plain_times,
-            "its time",
-            lambda ratio: _yes(ratio <= within),
+            f"within {within:g} × plain Python's time", plain_times, "its time", lambda ratio: _yes(ratio <= within)
         ),
         line(
             "with one replica" + ("" if within_alone is None else f" within {within_alone:g} ×"),

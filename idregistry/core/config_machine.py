@@ -63,7 +63,7 @@ class ConfigMachine:
         self._holders: dict[int, str] = {}  # incarnation -> slot
         self._last_incarnation = 0
         self.changes = shard_changes.Changes()
-        """The shards and their changes. This and ``id_rules`` are replaced, never changed: others read them freely."""
+        """The shards and their changes. This and ``id_rules`` are replaced, never changed: others read them."""
         self._restored = (0, 0)
         """Incarnations above the first up to the second may have been given out after the backup that this is of."""
         self._applied = 0
