@@ -171,6 +171,8 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The datacentre that it is lost with; it may have no pipeline."""
     region: str = ""
     """Unset: that of its datacentre."""
+    together: bool = False
+    """``photon up`` runs it in the process of its datacentre's pipeline, which is together."""
 
 
 class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

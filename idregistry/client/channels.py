@@ -45,10 +45,14 @@ _OPTIONS = (
 class Channels:
     """One channel per replica, by its name. Lives on one event loop."""
 
-    def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None) -> None:
-        """``addresses``: replica name -> host:port as seen from here. ``tls`` None: plain text."""
+    def __init__(
+        self, addresses: Mapping[str, str], tls: Tls | None = None, here: Mapping[str, object] | None = None
+    ) -> None:
+        """``addresses``: replica name -> host:port as seen from here. ``tls`` None: plain text. ``here``: servicers
+        of the replicas in this process, by name: they are called without a channel."""
         self._tls = tls
         self._addresses = dict(addresses)
+        self._here = dict(here or {})
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, Any] = {}
         self._gates = {name: asyncio.Semaphore(REQUESTS_OUTSTANDING_MAX) for name in addresses}
@@ -81,7 +85,7 @@ class Channels:
     def connected(self, name: str) -> bool:
         """Whether a connection is open, as far as is known."""
         channel = self._channels.get(name)
-        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+        return name in self._here or (channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY)
 
     async def close(self) -> None:
         for channel in self._channels.values():
@@ -91,6 +95,8 @@ class Channels:
 
     def _stub(self, name: str) -> Any:
         stub = self._stubs.get(name)
+        if stub is None and name in self._here:
+            stub = self._stubs[name] = REGISTRY.here(self._here[name])
         if stub is None:
             channel = open_channel(self._addresses[name], _OPTIONS, towards(self._tls, identity(Role.REGISTRY, name)))
             self._channels[name] = channel

@@ -61,14 +61,21 @@ def newer(one: Description | Refusal, other: Description) -> Description:
 class GrpcBackend:
     """One channel per replica, and what is known of each."""
 
-    def __init__(self, addresses: Mapping[str, str], clock: Clock, tls: Tls | None = None) -> None:
-        """``addresses``: all replicas, name -> host:port as seen from here. Call on the event loop."""
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        clock: Clock,
+        tls: Tls | None = None,
+        here: Mapping[str, object] | None = None,
+    ) -> None:
+        """``addresses``: all replicas, name -> host:port as seen from here; ``here``: see ``Channels``. Call on the
+        event loop."""
         if not addresses:
             raise ValueError("registry: no replica's address is configured")
         self._addresses = dict(addresses)
         self._names = list(addresses)
         self._clock = clock
-        self._channels = Channels(addresses, tls)
+        self._channels = Channels(addresses, tls, here)
         self._nearest = Nearest(self._names)
         self._leaders: dict[int, str] = {}
         self._terms: dict[int, int] = {}
@@ -257,10 +264,18 @@ class GrpcBackend:
 class RegistryClient(RoutedRegistry):
     """api.Registry over gRPC. Make it on the event loop it is used on; ``close`` it."""
 
-    def __init__(self, addresses: Mapping[str, str], *, clock: Clock | None = None, tls: Tls | None = None) -> None:
-        """``addresses``: all replicas, name -> host:port as seen from here. ``tls`` None: plain text."""
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        *,
+        clock: Clock | None = None,
+        tls: Tls | None = None,
+        here: Mapping[str, object] | None = None,
+    ) -> None:
+        """``addresses``: all replicas, name -> host:port as seen from here. ``tls`` None: plain text. ``here``: see
+        ``Channels``."""
         clock = clock or SystemClock()
-        self._grpc = GrpcBackend(addresses, clock, tls)
+        self._grpc = GrpcBackend(addresses, clock, tls, here)
         super().__init__(self._grpc, clock)
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:

@@ -10,7 +10,6 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
-from photon.config.allocator import keep_lean
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
@@ -52,17 +51,17 @@ async def serve_registry(
     settings: ReplicaSettings,
     *,
     stop: asyncio.Event,
-    ready: Callable[[], None] = lambda: None,
+    ready: Callable[[RegistryServicer], None] = lambda servicer: None,
     disk: Disk | None = None,
     clock: Clock | None = None,
     kernel: Callable[[], KernelTime | None] = kernel_time,
 ) -> None:
-    """Serves until ``stop`` is set. ``ready`` is called once, when it serves. ``kernel``: what it says of its clock.
+    """Serves until ``stop`` is set. ``ready`` is called once, when it serves, with what answers its callers.
+    ``kernel``: what it says of its clock.
 
     Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
     driver stopped on an error (fail-stop: a restart reads the disk again).
     """
-    keep_lean()
     clock = clock or SystemClock()
     disk = disk or RealDisk()
     clocks = _clocks(settings, clock, kernel)
@@ -77,7 +76,8 @@ async def serve_registry(
     health = HealthServicer()
     await health.set(REGISTRY.name, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    REGISTRY.add(server, RegistryServicer(replica))
+    servicer = RegistryServicer(replica)
+    REGISTRY.add(server, servicer)
     operator = Operator(settings, host, replica, clock)
     REGISTRY_OPERATOR.add(server, OperatorServicer(operator))
     host.add_to_server(server)
@@ -90,7 +90,7 @@ async def serve_registry(
         replica.start()
         peer_clocks.start()
         log.info("registry.started", replica=settings.name, address=settings.peers[settings.name])
-        await _watch(replica, operator, host, health, stop, ready)
+        await _watch(replica, operator, host, health, stop, lambda: ready(servicer))
     finally:
         await health.enter_graceful_shutdown()
         await peer_clocks.stop()

@@ -113,6 +113,7 @@ async def serve_dispatcher(
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.joiner.client import JoinerClient
 
+    near = near or Nearby()
     name, pipeline = pipeline_named(settings, datacentre)
     place = worker_place(pipeline, name, worker, listen=listen, address=address)
     join = pipeline.join
@@ -129,15 +130,14 @@ async def serve_dispatcher(
         watch=Watch(pipeline.watch),
     )
     async with contextlib.AsyncExitStack() as closing:
-        registry = registry_client(settings, tls)
+        registry = registry_client(settings, tls, near.replicas)
         closing.push_async_callback(registry.close)
         store = event_store(settings, name, tls, near, closing)
         to_joiners = towards(tls, identity(Role.JOINER, name))
-        here = {} if near is None else near.joiners
         joiners: list[Joiner] = []
         for each in pipeline.joiners.values():
-            if each.address in here:
-                joiners.append(here[each.address])
+            if each.address in near.joiners:
+                joiners.append(near.joiners[each.address])
             else:
                 joiners.append(client := JoinerClient(each.address, join, to_joiners))
                 closing.push_async_callback(client.close)

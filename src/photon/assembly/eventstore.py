@@ -161,12 +161,12 @@ def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
 
 
 def event_store(
-    settings: Settings, datacentre: str, tls: Tls | None, near: Nearby | None, closing: contextlib.AsyncExitStack
+    settings: Settings, datacentre: str, tls: Tls | None, near: Nearby, closing: contextlib.AsyncExitStack
 ) -> OperatedStore | EventStoreClient:
     """A pipeline's: the one in this process, or a client, which ``closing`` closes."""
     from photon.eventstore.client import EventStoreClient
 
-    if near is not None and near.store is not None:
+    if near.store is not None:
         return near.store
     pipeline = settings.datacentre[datacentre]
     to = towards(tls, identity(Role.EVENTSTORE, datacentre))

@@ -62,6 +62,7 @@ async def serve_joiner(
     from photon.joiner.process import Served, serve
     from photon.joiner.slot.slot import Ages, SlotPaths
 
+    near = near or Nearby()
     name, pipeline = pipeline_named(settings, datacentre)
     place = joiner_place(settings, name, slot, listen=listen, address=address)
     if place.slot is None and accept_damaged_log:
@@ -76,7 +77,7 @@ async def serve_joiner(
     limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
 
     async with contextlib.AsyncExitStack() as closing:
-        registry = registry_client(settings, tls)
+        registry = registry_client(settings, tls, near.replicas)
         closing.push_async_callback(registry.close)
         store = event_store(settings, name, tls, near, closing)
 
@@ -93,7 +94,7 @@ async def serve_joiner(
         rule = rule_of(settings, base, join)
 
         def ready(port: int) -> None:
-            if near is not None and place.slot:
+            if place.slot:
                 near.joiners[pipeline.joiners[place.slot].address] = engine
             up()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
+from photon.assembly.together import Nearby, Up, unheard
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
@@ -69,8 +70,17 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
 
 
 async def serve_replica(
-    settings: Settings, base: Path, name: str, id_rules: Sequence[str], stop: asyncio.Event
+    settings: Settings,
+    base: Path,
+    name: str,
+    id_rules: Sequence[str],
+    stop: asyncio.Event,
+    *,
+    near: Nearby | None = None,
+    up: Up = unheard,
 ) -> None:
+    """``id_rules``: JOIN=HEX; none: those of the configuration. ``near``: where those in this process find it."""
+    from photon.config.allocator import keep_lean
     from photon.idregistry.replica.process import serve_registry
     from photon.idregistry.replica.server import ReplicaSettings
 
@@ -92,7 +102,15 @@ async def serve_replica(
         id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
         tls=logged(tls_of(settings, base, identity(Role.REGISTRY, name))),
     )
-    await serve_registry(own, stop=stop)
+
+    def ready(servicer: object) -> None:
+        if near is not None:
+            near.replicas[name] = servicer
+        up()
+
+    if near is None:  # the other services of a pipeline have large buffers all the time
+        keep_lean()
+    await serve_registry(own, stop=stop, ready=ready)
 
 
 def _given(id_rule: str) -> tuple[str, bytes]:

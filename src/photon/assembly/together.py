@@ -19,6 +19,8 @@ class Nearby:
     store: OperatedStore | None = None
     joiners: dict[str, Joiner] = field(default_factory=dict)
     """By address."""
+    replicas: dict[str, object] = field(default_factory=dict)
+    """The registry's, by name: what answers their callers."""
 
 
 Up: TypeAlias = Callable[[], None]

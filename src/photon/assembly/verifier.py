@@ -9,7 +9,7 @@ from pathlib import Path
 from photon.adapters.contract import Adapter, Framing
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import agree, rule_of
-from photon.assembly.together import Up, unheard
+from photon.assembly.together import Nearby, Up, unheard
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
@@ -55,15 +55,22 @@ def limits_of(settings: Settings) -> ServiceLimits:
 
 
 async def serve_verifier(
-    settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event, *, up: Up = unheard
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    stop: asyncio.Event,
+    *,
+    near: Nearby | None = None,
+    up: Up = unheard,
 ) -> None:
     """Until ``stop``. Raises VerifierBusy when another one runs here."""
+    near = near or Nearby()
     name, own = pipeline_of(settings, base, datacentre)
     pipeline = settings.datacentre[name]
     join = pipeline.join
     tls = logged(tls_of(settings, base, identity(Role.VERIFIER, name)))
     adapter = adapter_of(settings, join, base)
-    registry = registry_client(settings, tls)
+    registry = registry_client(settings, tls, near.replicas)
     server: HealthyServer | None = None
     try:
         if not await agree(registry, join, rule_of(settings, base, join), stop):

@@ -65,7 +65,7 @@ def _registry(settings: Settings) -> Iterator[Process]:
         region = settings.region_of_replica(name)
         yield Process(
             each.datacentre, "registry", name, each.address, identity(Role.REGISTRY, name), region,
-            f"registry {name}",            ("--replica", name),
+            f"registry {name}", None if each.together else ("--replica", name),
         )  # fmt: skip
 
 

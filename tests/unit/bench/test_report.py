@@ -57,7 +57,7 @@ def test_a_goal_is_reached_or_not() -> None:
     starts = {
         "1 M + 100 k: 5 ×": ("4.9 × Flink SQL", "**no**"),
         "1 M + 100 k: within": ("2.5 × its time", "**no**"),
-        "memory": ("", ""),
+        "memory": ("10 MiB, 701 MiB, all processes", "at these sizes"),
         "2,000,000 joined": ("1,200,000 a minute of 2,000,040 offered", "**no**"),
         "1 M + 100 k: 10 ×": ("4.9 × Flink SQL", "**no**"),
         "1 M + 100 k: with one": ("1.2 × its time", "yes"),

@@ -62,6 +62,10 @@ def test_one_process_starts_in_place_of_those_of_a_pipeline_that_is_together_and
     gone = {each.label for stage in stages(apart) for each in stage} - started
     assert gone == {"eventstore east", "joiner east-1", "joiner east-2", "verifier east", "dispatcher east"}
     assert "pipeline east" in started
+    more = ["datacentre.east.together=true", "registry.replicas.r1.together=true"]
+    voting = load(EXAMPLE, environment={}, flags=more)
+    assert listening(voting).keys() == listening(apart).keys()
+    assert {each.label for stage in stages(voting) for each in stage} == started - {"registry r1"}
 
 
 def test_a_keeper_that_nothing_needs_is_not_started() -> None:
