@@ -190,29 +190,16 @@ def _named(
     own: _Own,
 ) -> Iterator[DispatcherEngine]:
     """Under its name, or the first free one; a worker leaves word where it is reached."""
-    if place.name is None:
-        with open_as(None) as engine:
-            yield engine
-        return
-    if place.name == AUTO:
-        opening: AbstractContextManager[tuple[str, DispatcherEngine]] = under_free_name(
-            state, pipeline.dispatchers, open_as
-        )
-    else:
-        opening = _with_name(open_as, place.name)
-    with opening as (name, engine):
-        note_address(state, name, place.reached)
-        own.name = name
-        log.info("this dispatcher has taken a name", worker=name)
+    with contextlib.ExitStack() as stack:
+        if place.name == AUTO:
+            name, engine = stack.enter_context(under_free_name(state, pipeline.dispatchers, open_as))
+        else:
+            name, engine = place.name or "", stack.enter_context(open_as(place.name))
+        if name:
+            note_address(state, name, place.reached)
+            own.name = name
+            log.info("this dispatcher has taken a name", worker=name)
         yield engine
-
-
-@contextlib.contextmanager
-def _with_name(
-    open_as: Callable[[str | None], AbstractContextManager[DispatcherEngine]], name: str
-) -> Iterator[tuple[str, DispatcherEngine]]:
-    with open_as(name) as engine:
-        yield name, engine
 
 
 def _begin(settings: Settings, base: Path, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
@@ -328,7 +315,6 @@ async def _serve(
 
 
 def _metrics(settings: Settings, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
-    """Of whichever engine is the present one when it is asked."""
     clock = SystemClock()
 
     def details() -> dict[str, Any]:

@@ -198,7 +198,6 @@ async def serve_cache(
 
 
 def reporter(what: str) -> Callable[[str], None]:
-    """Reports one-line problems of a part into the log."""
 
     def report(line: str) -> None:
         log.warning(line, part=what)

@@ -39,7 +39,6 @@ def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
 
 
 def rule_of(settings: Settings, base: Path, join: str) -> bytes:
-    """Hash of how a join's ids are derived, the key included."""
     return rule_hash(adapter_of(settings, join, base), Digester(deployment_key(settings, base), join))
 
 

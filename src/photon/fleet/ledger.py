@@ -21,7 +21,6 @@ ASK_S = 2.0
 
 
 def ledger_file(state: Path) -> Path:
-    """The dispatcher's database in a pipeline's state directory."""
     return state / STATE_NAME
 
 

@@ -95,7 +95,6 @@ class Numbers:
         return sum(values) if values else None
 
     def labels(self, who: Process, label: str) -> list[str]:
-        """The values that a label has in what one process says."""
         found = self._by_process.get(who, {}).values()
         return sorted({sample.labels[label] for some in found for sample in some if label in sample.labels})
 

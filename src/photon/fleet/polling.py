@@ -119,7 +119,6 @@ class Discovered:
         return list(self._processes.values())
 
     def shows(self, name: str, *, up: bool, now_s: float) -> bool:
-        """Whether this process, which has just answered or not, is shown."""
         if up:
             self._answered_s[name] = now_s
         last_s = self._answered_s.get(name)

@@ -36,7 +36,6 @@ class Onlooker:
         return None
 
     async def leader(self) -> tuple[Process, Numbers] | None:
-        """The replica that leads the first shard, and what it says."""
         for heard in await asyncio.gather(*map(self._gatherer.ask, self._replicas)):
             now = Numbers([heard])
             if now.of(heard.process, "photon_registry_leader", shard=SHARD):

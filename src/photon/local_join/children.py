@@ -121,8 +121,8 @@ async def _start_replicas(site: Site, settings: Settings, children: Children, re
     if replicas == 1:
         return
     names = [f"r{number}" for number in range(1, replicas + 1)]
-    ports = zip(names, free_ports(len(names)), strict=True)
-    children.replicas.update({name: f"127.0.0.1:{port}" for name, port in ports})
+    ports = free_ports(len(names))
+    children.replicas.update({name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)})
     await children.supervisor.start([_replica_service(site, settings, children, name) for name in names])
 
 

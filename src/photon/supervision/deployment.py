@@ -15,8 +15,6 @@ from photon.supervision.supervisor import Service
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment file and where its processes write what they say."""
-
     file: Path
     settings: Settings
     run: Path

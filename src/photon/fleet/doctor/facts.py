@@ -116,7 +116,6 @@ class Machine:
     """RLIMIT_NOFILE."""
     synchronised: bool | None
     """Whether the kernel's clock is; None: it does not say."""
-    clock_error_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import re
 import resource
 import secrets
 import socket
-import sqlite3
 import stat
 import sys
 import time
@@ -32,7 +31,7 @@ from photon.config.errors import PhotonError
 from photon.config.kernel_time import kernel_time
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
-from photon.dispatcher.database import BUSY_S, STATE_NAME, check_marks
+from photon.dispatcher.database import STATE_NAME, opened
 from photon.fleet import hbase
 from photon.fleet import processes as fleet
 from photon.fleet.access import tls_of
@@ -229,7 +228,6 @@ def _files(directory: Path) -> int:
 
 
 def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
-    """Of the adapters of all joins, and of HBase's settings."""
     found = []
     for name in settings.join:
         try:
@@ -345,12 +343,9 @@ def _database(path: Path) -> Iterator[tuple[str, str]]:
     if not path.exists():
         return
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
-        try:
-            check_marks(db, path)
-        finally:
-            db.close()
-    except (PhotonError, sqlite3.Error) as error:
+        with opened(path):
+            pass
+    except PhotonError as error:
         yield str(path), str(error)
 
 

@@ -17,7 +17,7 @@ from photon.adapters.logs.reader import Source
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
-from photon.dispatcher.database import BUSY_S, STATE_NAME, check_marks
+from photon.dispatcher.database import STATE_NAME, opened
 from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.fleet.explain.evidence import FOUND_MAX, Evidence, InLog, Searched, Waiting
@@ -215,19 +215,12 @@ def in_retry_store(path: Path, question: Question, budget: Budget) -> Evidence:
     if not path.exists():
         return Evidence(searched=[Searched(what=what, why=f"{path}: there is none")])
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_S)
-        try:
+        with opened(path) as db:
             db.set_progress_handler(lambda: int(budget.over), STEPS_BETWEEN_LOOKS)
-            check_marks(db, path)
             found = list(_rows(db, question))
             (rows,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE name = 'retry_rows'").fetchone()
-        finally:
-            db.close()
-    except sqlite3.Error as error:
-        why = budget.why if budget.over else f"{path}: {error}"
-        return Evidence(searched=[Searched(what=what, why=why)])
     except PhotonError as error:
-        return Evidence(searched=[Searched(what=what, why=str(error))])
+        return Evidence(searched=[Searched(what=what, why=budget.why if budget.over else str(error))])
     return Evidence(waiting=found, searched=[Searched(what=f"{what} ({rows} rows)")])
 
 
@@ -272,16 +265,10 @@ def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
 
 def read_places(path: Path) -> dict[str, int] | None:
     """How far each log of the state is dealt with, by identity; None: there is no state that can be read."""
-    if not path.exists():
-        return None
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_S)
-        try:
-            check_marks(db, path)
+        with opened(path) as db:
             return dict(db.execute("SELECT identity, offset FROM logs").fetchall())
-        finally:
-            db.close()
-    except (sqlite3.Error, PhotonError):
+    except PhotonError:
         return None
 
 

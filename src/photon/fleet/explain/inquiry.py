@@ -159,7 +159,6 @@ class _Datacentre:
 
     # -- asking --------------------------------------------------------------------------------------------------
     async def look(self) -> None:
-        """Of all its processes; on disk of those that do not answer."""
         budget = Budget(self._left_s, time.monotonic, self._asking.progress)
         silent, covered = await self._ask_dispatchers(), await self._ask_joiners()
         here = self._state.is_dir()

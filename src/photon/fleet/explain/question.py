@@ -61,7 +61,6 @@ class Question:
         return found
 
     def means(self, event_id: bytes | None, file: str | None, offset: int | None) -> bool:
-        """Whether a record with this id, from this place, is the event."""
         if event_id is not None and event_id == self.event_id:
             return True
         return self.place is not None and (file, offset) == (self.place.file, self.place.offset)

@@ -31,7 +31,6 @@ class History:
         self._write({"history": MAGIC, "version": VERSION, **about})
 
     def add(self, at_s: float, what: str, **more: Any) -> None:
-        """``what``: begin, end, failed, heal, seen, verdict and so on."""
         self._write({"at": round(at_s, 3), "what": what, **more})
 
     def close(self) -> None:

@@ -29,7 +29,6 @@ SKEW = "FAKETIME"
 GONE_S = 15.0
 COMMAND_S = 300.0
 POLL_S = 0.05
-SETTLED = frozenset({"up", "held"})
 
 
 def libfaketime() -> Path | None:

@@ -48,8 +48,6 @@ class Options:
 
 
 class Around(Protocol):
-    """The deployment as a run needs it beside its target."""
-
     @property
     def name(self) -> str:
         """For the history."""

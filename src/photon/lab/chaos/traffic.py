@@ -159,7 +159,6 @@ class Traffic:
         copy.held = False
 
     async def run(self) -> None:
-        """Writes every line at its moment, or as soon after as it can."""
         began = time.monotonic()
         while not self.done:
             self.step(int((time.monotonic() - began) * 1e6))

@@ -69,7 +69,6 @@ class Watching:
         return None
 
     async def leader(self) -> str | None:
-        """The process that leads the registry's first shard."""
         raise NotImplementedError
 
     def ledgers(self) -> dict[str, dict[str, int]]:

@@ -29,7 +29,6 @@ class Findings:
     problems: list[str] = field(default_factory=list)
 
     def add(self, what: str, ids: Iterable[str]) -> None:
-        """Records a problem with its number of ids and a few of them."""
         named = list(ids)
         if named:
             self.problems.append(f"{len(named)} {what}: {', '.join(sorted(named)[:EXAMPLES])}")

@@ -73,7 +73,6 @@ class DemoDeployment:
     """A deployment below one directory, on free ports of this machine."""
 
     def __init__(self, directory: Path, shape: Shape) -> None:
-        """Makes the directories, the deployment file, its key and the proxy's routes."""
         self.shape = shape
         per_datacentre = max(1, shape.workers) + 2 + shape.caches + shape.joiners
         # Ports of the proxy at most; all are drawn at once, so that none is drawn twice.

@@ -58,8 +58,6 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Arriving:
-    """The lines of a stream in the order in which they arrive. Pure."""
-
     def __init__(self, rounds: Iterator[tuple[int, list[Line]]]) -> None:
         self._rounds = rounds
         self._next = next(rounds)
@@ -89,8 +87,6 @@ class Arriving:
 
 @dataclass(slots=True)
 class LogWriter:
-    """Writes the same lines into the logs of each directory."""
-
     directories: Sequence[Path]
     """Each gets ``queries/`` and ``clicks/``."""
     stream: str

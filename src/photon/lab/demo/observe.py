@@ -50,7 +50,6 @@ class Observer:
         await self._onlooker.close()
 
     def ledgers(self) -> dict[str, dict[str, int]]:
-        """Of each datacentre, from its dispatcher's database."""
         return {name: read_ledger(place.state) for name, place in self.demo.places.items()}
 
     async def totals(self) -> dict[str, Mapping[str, int]]:

@@ -64,7 +64,6 @@ class Phases:
         self.done: list[Phase] = []
 
     def end(self, name: str, now: Ledgers, at_s: float) -> None:
-        """The phase that began with the last one's end is over."""
         before = self._before
         made = {dc: _made(ledger) - _made(before[dc]) for dc, ledger in now.items()}
         # What a killed dispatcher had counted and not committed is missing afterwards.

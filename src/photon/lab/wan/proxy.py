@@ -83,7 +83,6 @@ class Proxy:
 
     @property
     def held(self) -> int:
-        """Bytes of memory on their way, in all connections."""
         return sum(connection.tunnel.held for connection in self._open)
 
     async def stop(self) -> None:
@@ -137,8 +136,6 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 class _Connection:
-    """Does what a Tunnel says, and tells it what happens."""
-
     def __init__(self, proxy: Proxy, route: Route, tunnel: Tunnel, client: asyncio.Transport) -> None:
         self._proxy = proxy
         self._route = route

@@ -119,7 +119,6 @@ class Tunnel:
 
     @property
     def held(self) -> int:
-        """Bytes of memory on their way, in both directions."""
         return sum(lane.line.held for lane in self._lanes)
 
     def data(self, side: Side, data: bytes, now: float) -> None:

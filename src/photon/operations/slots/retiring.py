@@ -98,7 +98,6 @@ class Report:
 
     @property
     def ids(self) -> int:
-        """Owned under the slot's tokens when they were counted."""
         return sum(each.ids for each in self.counts)
 
 
