@@ -69,7 +69,7 @@ def under_free_name(
                 continue  # another one was quicker
             yield name, opened
             return
-    raise StateError(str(path), f"has {AUTO_MAX} workers that were started with --worker {AUTO}", "stop some of them")
+    raise StateError(str(path), f"has {AUTO_MAX} workers that were started as photon serve dispatcher {AUTO}", "stop some of them")
 
 
 def _is_free(path: Path, name: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from photon.cli.lazy import walk
+from photon.cli.main import walk
 from photon.cli.main import main
 
 ROOT = Path(__file__).parents[2]

@@ -62,7 +62,7 @@ class Deployment:
     def start(self, name: str) -> None:
         with open(self.directory / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "photon", "registry", "serve", "--config", str(self.file), "--replica", name],
+                [sys.executable, "-m", "photon", "serve", "registry", name, "--config", str(self.file)],
                 cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 

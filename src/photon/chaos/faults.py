@@ -90,7 +90,7 @@ class Faults:
                 await self.rolling(names)
             case Do.RESHARD:
                 return await self._target.photon(
-                    ["registry", "reshard", "apply", "--shards", str(step.options["shards"])]
+                    ["registry", "reshard", "--shards", str(step.options["shards"])]
                 )
         return ", ".join(names)
 

@@ -74,7 +74,7 @@ class ProcessesTarget:
         return [name for name in self._topology.processes if disks.is_small(self._directory(name))]
 
     async def processes(self) -> Mapping[str, ProcessNow]:
-        """As ``photon ps`` shows them."""
+        """As ``photon status processes`` shows them."""
         return {
             each.name: ProcessNow(each.state == "up", each.pid, each.words, each.restarts, SKEW in each.variables)
             for each in (await self._ask("ps")).services
@@ -105,7 +105,7 @@ class ProcessesTarget:
         await self._ask("restart", [name])
 
     async def directions(self) -> Sequence[DirectionNow]:
-        """As ``photon wan list`` shows them."""
+        """As ``photon status wan`` shows them."""
         try:
             return await self._wan.directions() if self._wan is not None else ()
         except WanError as error:

@@ -1,4 +1,4 @@
-"""``photon adapter test``, ``list``, ``show`` and ``init``."""
+"""How logs are read: a configuration tried on files, formats and adapters shown, a package of one begun."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 import orjson
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import PATH, formatted
 
 if TYPE_CHECKING:
     from photon.adapters.card import Card
@@ -23,28 +24,16 @@ FIELDS_WIDTH = 116
 LINES_MAX = 10
 VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
 """What differs from line to line in reasons that are one and the same."""
-FILE = click.Path(path_type=Path)
-OUTPUT = click.Choice(["table", "json"])
 
 
-@click.group()
-def adapter() -> None:
-    """Look at how logs are read, and write what reads them: try a configuration on files, begin an adapter.
-
-    \b
-    Example:
-      photon adapter test config/examples/zeek.toml --primary conn.log --foreign dns.log
-    """
-
-
-@adapter.command()
-@click.argument("config", type=FILE)
-@click.option("--primary", type=FILE, help="A file of the primary logs; plain, .gz or .zst.")
-@click.option("--foreign", type=FILE, help="A file of the foreign logs.")
+@click.command()
+@click.argument("config", type=PATH)
+@click.option("--primary", type=PATH, help="A file of the primary logs; plain, .gz or .zst.")
+@click.option("--foreign", type=PATH, help="A file of the foreign logs.")
 @click.option("--join", "join", metavar="NAME", help="Which join of the configuration; not needed when there is one.")
 @click.option("-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Read so many.")
 @click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
+@formatted
 def test(
     config: Path,
     primary: Path | None,
@@ -106,21 +95,39 @@ def test(
     return ATTENTION if any(trial.rejected or trial.fault for trial in trials.values()) else DONE
 
 
-@adapter.command("list")
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
-def list_(output_format: str) -> int:
-    """List the formats that need no code, and the adapters that installed packages bring.
+@click.command()
+@click.argument("name", required=False)
+@formatted
+def show(name: str | None, output_format: str) -> int:
+    """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
+
+    NAME is a format, the name of an installed adapter, or path.py:Class. Without NAME: the formats that need no code,
+    and the adapters that installed packages bring.
 
     \b
-    Example:
-      photon adapter list -o json
-    Exit codes: 0 done, 3 an installed adapter cannot be used.
+    Examples:
+      photon adapter show jsonl
+      photon adapter show -o json
+    Exit codes: 0 done, 3 a sample cannot be read, or an installed adapter cannot be used.
     """
+    from photon.adapters.card import card_of
+
+    if name is None:
+        return _show_all(as_json=output_format == "json")
+    card = card_of(name, Path())
+    if output_format == "json":
+        click.echo(orjson.dumps(_card_json(card)))
+    else:
+        _print_card(card)
+    return ATTENTION if any(each.fault for each in card.samples) else DONE
+
+
+def _show_all(*, as_json: bool) -> int:
     from photon.adapters.entry_points import installed
     from photon.adapters.side import FORMATS
 
     found = installed()
-    if output_format == "json":
+    if as_json:
         rows = [
             {
                 "name": each.name,
@@ -145,33 +152,10 @@ def list_(output_format: str) -> int:
     return ATTENTION if any(each.fault for each in found) else DONE
 
 
-@adapter.command()
+@click.command()
 @click.argument("name")
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
-def show(name: str, output_format: str) -> int:
-    """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
-
-    NAME is a format, the name of an installed adapter, or path.py:Class.
-
-    \b
-    Example:
-      photon adapter show jsonl
-    Exit codes: 0 done, 3 a sample cannot be read.
-    """
-    from photon.adapters.card import card_of
-
-    card = card_of(name, Path())
-    if output_format == "json":
-        click.echo(orjson.dumps(_card_json(card)))
-    else:
-        _print_card(card)
-    return ATTENTION if any(each.fault for each in card.samples) else DONE
-
-
-@adapter.command()
-@click.argument("name")
-@click.option("--directory", type=FILE, default=Path(), help="Where the package's folder is made.", show_default=True)
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
+@click.option("--directory", type=PATH, default=Path(), help="Where the package's folder is made.", show_default=True)
+@formatted
 def init(name: str, directory: Path, output_format: str) -> int:
     """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.
 

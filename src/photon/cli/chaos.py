@@ -6,44 +6,31 @@ from pathlib import Path
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.processes import run_option
-from photon.cli.registry.common import print_table
+from photon.cli.heads import PATH, formatted, run_option
+from photon.cli.heads import config as config_head
+from photon.cli.tables import print_json, print_table
 from photon.cli.units import DURATION
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
 """That can be done by hand."""
 
 config_option = click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE",
+    "--config", type=PATH, metavar="FILE",
     help="The deployment file that photon up, or docker-compose, runs.",
 )  # fmt: skip
 project_option = click.option(
     "--project", metavar="NAME", help="Containers: the project of docker-compose in which the deployment file runs."
 )
 compose_option = click.option(
-    "--compose", type=click.Path(path_type=Path), metavar="FILE", default=Path("docker-compose.yml"),
+    "--compose", type=PATH, metavar="FILE", default=Path("docker-compose.yml"),
     show_default=True, help="Of --project.",
 )  # fmt: skip
-format_option = click.option(
-    "-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
 
 
-@click.group()
-def chaos() -> None:
-    """Do faults to a running deployment, heal it, and verify every event.
-
-    \b
-    Example:
-      photon chaos run short --directory /tmp/chaos
-    """
-
-
-@chaos.command("list")
-@format_option
+@click.command("list")
+@formatted
 def list_(output_format: str) -> None:
     """Show the scenarios that come with Photon.
 
@@ -55,16 +42,14 @@ def list_(output_format: str) -> None:
 
     found = [load(name) for name in names()]
     if output_format == "json":
-        import orjson
-
         rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
-        click.echo(orjson.dumps(rows).decode())
+        print_json(rows)
         return
-    columns = [("scenario", False), ("seconds", True), ("events/s", True), ("what happens", False)]
+    columns = "scenario, >seconds, >events/s, what happens"
     print_table(columns, [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found])
 
 
-@chaos.command("run")
+@click.command("run")
 @click.argument("scenario", required=False)
 @click.option("--random", "drawn", is_flag=True, help="Random faults in place of a scenario: a new one every 15 s.")
 @click.option("--seed", type=int, help="Of the faults and of the traffic; drawn and shown where it is not given.")
@@ -76,14 +61,14 @@ def list_(output_format: str) -> None:
 @compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
               help="With --config: write lines of our own, or use what comes.  [default: existing]")  # fmt: skip
-@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--directory", type=PATH, metavar="DIR",
               help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
               help="Without --config: in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
               help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would happen when.")
-@format_option
+@formatted
 @audited
 def run(
     scenario: str | None,
@@ -140,10 +125,10 @@ def run(
     return DONE if report.good else ATTENTION
 
 
-@chaos.command("fault")
+@click.command("fault")
 @click.argument("do", type=click.Choice(FAULTS))
 @click.argument("targets", nargs=-1)
-@deployment_file.config(help="The deployment file that photon up runs.")
+@config_head(help="The deployment file that photon up runs.")
 @run_option
 @project_option
 @compose_option
@@ -153,7 +138,7 @@ def run(
 @click.option("--delay", type=DURATION, help="Of a delay: how much more, one way.")
 @click.option("--skew", type=float, help="Of a clock: seconds, also below 0.")
 @click.option("--shards", type=click.IntRange(1), help="Of a reshard.")
-@format_option
+@formatted
 @audited
 def fault(
     do: str,
@@ -170,7 +155,7 @@ def fault(
     shards: int | None,
     output_format: str,
 ) -> None:
-    """Do one fault by hand. TARGETS are processes as photon ps shows them, leader, regions, or a datacentre.
+    """Do one fault by hand. TARGETS are processes as photon status processes shows them, leader, regions, or a datacentre.
 
     \b
     Examples:
@@ -192,12 +177,12 @@ def fault(
     _show([said], output_format)
 
 
-@chaos.command("heal")
-@deployment_file.config(help="The deployment file that photon up runs.")
+@click.command("heal")
+@config_head(help="The deployment file that photon up runs.")
 @run_option
 @project_option
 @compose_option
-@format_option
+@formatted
 @audited
 def heal(config: Path, run: Path | None, project: str | None, compose: Path, output_format: str) -> None:
     """Take back all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
@@ -213,9 +198,6 @@ def heal(config: Path, run: Path | None, project: str | None, compose: Path, out
 
 def _show(done: list[str], output_format: str) -> None:
     if output_format == "json":
-        import orjson
-
-        click.echo(orjson.dumps({"done": done}).decode())
-        return
-    for line in done:
-        click.echo(line)
+        print_json({"done": done})
+    else:
+        click.echo("\n".join(done))

@@ -1,4 +1,4 @@
-"""``photon copies serve``: keeps copies of other datacentres' output."""
+"""``photon serve copies``: keeps copies of other datacentres' output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def copies() -> None:
 
     \b
     Example:
-      photon copies serve --config photon.toml --datacentre west
+      photon serve copies --config photon.toml --datacentre west
     """
 
 
@@ -29,7 +29,7 @@ def copies_serve(
 
     \b
     Example:
-      photon copies serve --config photon.toml --datacentre west
+      photon serve copies --config photon.toml --datacentre west
     """
     from photon.embedded.copying import serve_copies
 

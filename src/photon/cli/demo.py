@@ -8,10 +8,11 @@ import shutil
 from pathlib import Path
 
 import click
-import orjson
 from rich.console import Console
 
 from photon.cli.errors import DONE, FAILED
+from photon.cli.heads import PATH, formatted
+from photon.cli.tables import print_json
 
 
 @click.command()
@@ -21,9 +22,9 @@ from photon.cli.errors import DONE, FAILED
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True,
               help="Of the stream and of whom is killed; an odd one prefers the registry's leader.")  # fmt: skip
-@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep all files in this new directory.")
+@click.option("--keep", type=PATH, metavar="DIR", help="Keep all files in this new directory.")
 @click.option("--no-kill", is_flag=True, help="Kill nothing.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@formatted
 def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, output_format: str) -> int:
     """Join a live stream in two datacentres, lose one of them, verify every click.
 
@@ -59,7 +60,7 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
             shutil.rmtree(directory, ignore_errors=True)
     if output_format == "json":
         whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
-        click.echo(orjson.dumps(whole).decode())
+        print_json(whole)
     else:
         Console().print(result(report, directory, kept=keep is not None))
     return DONE if report.good else FAILED

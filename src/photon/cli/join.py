@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import PATH
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
@@ -23,10 +23,10 @@ NAMED = 3
 
 
 @click.command()
-@click.option("--primary", type=click.Path(path_type=Path), required=True, help="Directory of the primary logs.")
-@click.option("--foreign", type=click.Path(path_type=Path), required=True, help="Directory of the foreign logs.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Directory of the output.")
-@click.option("--config", type=click.Path(path_type=Path), help="How the logs are read; inferred where it is easy.")
+@click.option("--primary", type=PATH, required=True, help="Directory of the primary logs.")
+@click.option("--foreign", type=PATH, required=True, help="Directory of the foreign logs.")
+@click.option("--output", type=PATH, required=True, help="Directory of the output.")
+@click.option("--config", type=PATH, help="How the logs are read; inferred where it is easy.")
 @click.option("--join", "join_name", metavar="NAME", help="Which join of the configuration, if it has several.")
 @click.option("--once", is_flag=True, help="Stop when all that is there has a verdict.")
 @click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
@@ -40,7 +40,7 @@ NAMED = 3
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option(
     "--stages",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write where the time goes to this file.",
 )
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input does.")
@@ -100,7 +100,7 @@ def join(
     view = ProgressView(quiet=quiet or output_format == "json")
     result = _run(options, view, made, with_parent=stop_with_parent)
     if output_format == "json":
-        click.echo(orjson.dumps(result.ledger).decode())
+        tables.print_json(result.ledger)
     else:
         click.echo(f"{output}")
         tables.show(ledger_table(result.ledger))

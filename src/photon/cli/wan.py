@@ -1,18 +1,20 @@
-"""``photon wan``: the proxy that delays and cuts what passes between regions, and its control."""
+"""The proxy that delays and cuts what passes between regions, and its control."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.audited import audited
-from photon.cli.registry.common import formatted, print_json, print_table
+from photon.cli.errors import DONE
+from photon.cli.heads import PATH, Deployed, added, formatted
+from photon.cli.heads import config as config_head
+from photon.cli.tables import print_json, print_table
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
@@ -24,15 +26,9 @@ T = TypeVar("T")
 
 
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled."),
-        deployment_file.config(
-            required=False, unless=["control"], help="The deployment file: its wan.control and [tls]."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    control = click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled.")
+    named = config_head(required=False, unless=["control"], help="The deployment file: its wan.control and [tls].")
+    return added(audited(command), [control, named, formatted])
 
 
 def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
@@ -82,25 +78,15 @@ def _operator(config: Path | None) -> Towards | None:
     return towards(tls_of(load(config, environment=os.environ), config.parent, OPERATOR), WAN)
 
 
-@click.group()
-def wan() -> None:
-    """Delay and cut what passes between regions on one machine.
-
-    \b
-    Example:
-      photon wan set east west --round-trip 100ms --control 127.0.0.1:7100
-    """
-
-
-@wan.command("serve")
-@click.option("--routes", required=True, type=click.Path(path_type=Path), help="JSON list of routes.")
+@click.command("serve")
+@click.option("--routes", required=True, type=PATH, help="JSON list of routes.")
 @click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option(
     "--tls",
     "certificates",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Directory of certificates; the control speaks mutual TLS.",
 )
 def wan_serve(
@@ -138,32 +124,23 @@ def wan_serve(
     runtime.run(main())
 
 
-@wan.command("list")
-@_controlled
-@formatted
-def wan_list(control: str | None, config: Path | None, output_format: str) -> None:
-    """Show how bytes travel from each region to each other.
-
-    \b
-    Example:
-      photon wan list --control 127.0.0.1:7100 -o json
-    """
-    directions = _tell(control, config, lambda client: client.directions())
-    if output_format == "json":
-        _print_json(directions)
-    else:
-        _print_table(directions)
+def directions(at: Deployed, control: str | None = None) -> int:
+    """``photon status wan``."""
+    found = _tell(control, at.given, lambda client: client.directions())
+    rows = [[e.source, e.destination, f"{e.delay_s * 1000:g} ms", e.fault.name.lower(), f"{e.bytes:,} B",
+             f"{e.connections:,}"] for e in found]  # fmt: skip
+    columns = "from, to, >delay, >fault, >delivered, >connections"
+    at.show([_as_json(each) for each in found], lambda: print_table(columns, rows))
+    return DONE
 
 
-@wan.command("set")
+@click.command("set")
 @click.argument("a")
 @click.argument("b")
 @_controlled
 @click.option("--round-trip", type=DURATION, help="Half of it in each direction.")
 @click.option("--delay", type=DURATION, help="One way, in each direction.")
 @click.option("--one-way", is_flag=True, help="With --delay: from A to B only.")
-@formatted
-@audited
 def wan_set(
     a: str,
     b: str,
@@ -192,7 +169,7 @@ def wan_set(
     _done(control, config, output_format)
 
 
-@wan.command("cut")
+@click.command("cut")
 @click.argument("a")
 @click.argument("b", required=False)
 @_controlled
@@ -205,8 +182,6 @@ def wan_set(
     show_default=True,
     help="Hold bytes back silently, reset connections, or refuse new ones.",
 )
-@formatted
-@audited
 def wan_cut(
     a: str,
     b: str | None,
@@ -237,12 +212,10 @@ def wan_cut(
     _done(control, config, output_format)
 
 
-@wan.command("heal")
+@click.command("heal")
 @click.argument("a", required=False)
 @click.argument("b", required=False)
 @_controlled
-@formatted
-@audited
 def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | None, output_format: str) -> None:
     """Lift the faults between regions A and B, those of A, or all; delays stay.
 
@@ -258,11 +231,7 @@ def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | N
 def _done(control: str | None, config: Path | None, output_format: str) -> None:
     """Silent for people; for scripts how things travel now."""
     if output_format == "json":
-        _print_json(_tell(control, config, lambda client: client.directions()))
-
-
-def _print_json(directions: Sequence[DirectionNow]) -> None:
-    print_json([_as_json(each) for each in directions])
+        print_json([_as_json(each) for each in _tell(control, config, lambda client: client.directions())])
 
 
 def _as_json(each: DirectionNow) -> dict[str, str | int | float]:
@@ -274,16 +243,3 @@ def _as_json(each: DirectionNow) -> dict[str, str | int | float]:
         "bytes": each.bytes,
         "connections": each.connections,
     }
-
-
-COLUMNS = ("from", "to", "delay", "fault", "delivered", "connections")
-
-
-def _print_table(directions: Sequence[DirectionNow]) -> None:
-    columns = [(name, name not in ("from", "to")) for name in COLUMNS]
-    rows = [
-        [each.source, each.destination, f"{each.delay_s * 1000:g} ms", each.fault.name.lower(), f"{each.bytes:,} B",
-         f"{each.connections:,}"]
-        for each in directions
-    ]  # fmt: skip
-    print_table(columns, rows)

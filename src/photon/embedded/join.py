@@ -208,7 +208,7 @@ def _store_log(site: Site) -> Path:
 
 def _store_service(options: JoinOptions, config: Path, name: str, site: Site, address: str) -> Service:
     """The event store reads primary logs in a process of its own: it has a core to itself that way."""
-    arguments = ["eventstore", "serve", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
+    arguments = ["serve", "eventstore", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
     arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
     arguments += ["--address", address, *(["--once"] if options.once else [])]
     arguments += ["--may-be-empty"] if options.keep_pending else []

@@ -30,7 +30,7 @@ class JoinerPlace:
 def joiner_place(
     settings: Settings, datacentre: str, slot: str | None, *, listen: str | None, address: str | None
 ) -> JoinerPlace:
-    """What ``--slot``, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    """What the joiner's name, ``--listen`` and ``--address`` mean. Raises UsageError."""
     pipeline = settings.datacentre[datacentre]
     if slot is None and len(pipeline.joiners) == 1:
         slot = next(iter(pipeline.joiners))
@@ -41,8 +41,8 @@ def joiner_place(
     if slot not in pipeline.joiners:
         known = ", ".join(sorted(pipeline.joiners)) or "none"
         raise UsageError(
-            f"--slot {slot or ''}: not a joiner of datacentre {datacentre}; there are: {known}; "
-            f"--slot {AUTO} takes a free one"
+            f"joiner {slot or ''}: not one of datacentre {datacentre}; there are: {known}; "
+            f"photon serve joiner {AUTO} takes a free one"
         )
     reached = _reached(address) or pipeline.joiners[slot].address
     return JoinerPlace(slot, listen or pipeline.joiners[slot].address, reached)
@@ -66,8 +66,8 @@ def _unnamed(
     settings: Settings, datacentre: str, slot: str | None, listen: str | None, address: str | None
 ) -> JoinerPlace:
     if len(auto_name(datacentre, AUTO_MAX)) > NAME_MAX:
-        raise UsageError(f"--slot {AUTO}: the name of datacentre {datacentre} is too long for slots named after it")
-    where, reached = listening_place(listen, address, f"--slot {slot or AUTO}")
+        raise UsageError(f"joiner {AUTO}: the name of datacentre {datacentre} is too long for slots named after it")
+    where, reached = listening_place(listen, address, f"joiner {slot or AUTO}")
     return JoinerPlace(slot, where, reached)
 
 

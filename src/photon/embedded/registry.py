@@ -108,7 +108,7 @@ def _service(site: Site, settings: Settings, plan: RegistryPlan, name: str, addr
     for other, address in addresses.items():
         overrides.append(f'registry.replicas.{other}.address="{address}"')
         overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')
-    arguments = ["registry", "serve", "--replica", name, "--stop-with-parent"]
+    arguments = ["serve", "registry", name, "--stop-with-parent"]
     for join, rule in plan.id_rules.items():
         arguments += ["--id-rule", f"{join}={rule.hex()}"]
     for override in overrides:

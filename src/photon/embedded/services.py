@@ -70,7 +70,7 @@ async def serve_replica(
     replicas = settings.registry.replicas
     if name not in replicas:
         known = ", ".join(sorted(replicas)) or "none"
-        raise UsageError(f"--replica {name}: not in [registry.replicas]; there are: {known}")
+        raise UsageError(f"registry {name}: not in [registry.replicas]; there are: {known}")
     own = ReplicaSettings(
         name=name,
         peers={each: replica.address for each, replica in replicas.items()},
@@ -128,7 +128,7 @@ async def serve_cache(
         node = next(iter(pipeline.caches))
     if node not in pipeline.caches:
         known = ", ".join(sorted(pipeline.caches)) or "none"
-        given = "--node: name one" if node is None else f"--node {node}: is none"
+        given = "cache: name one" if node is None else f"cache {node}: is none"
         raise UsageError(f"{given} of the cache nodes of datacentre {name}; there are: {known}")
     configured = pipeline.caches[node]
     await serve(
@@ -248,7 +248,7 @@ async def serve_joiner(
 ) -> bool:
     """One joiner in its slot; whether nothing was left in the slot when it was told to end.
 
-    What it writes is verified by ``photon verifier serve``. ``listen``, ``address``: where it listens and is reached,
+    What it writes is verified by ``photon serve verifier``. ``listen``, ``address``: where it listens and is reached,
     if not where the file says; ``near``: what it finds in this process, and where it is found.
     """
     from photon.embedded.adopting import Neighbours, orphans_of
@@ -265,7 +265,7 @@ async def serve_joiner(
     name, pipeline = pipeline_named(settings, datacentre)
     place = joiner_place(settings, name, slot, listen=listen, address=address)
     if place.slot is None and accept_damaged_log:
-        raise UsageError("--accept-damaged-log is for one slot: name it with --slot")
+        raise UsageError("--accept-damaged-log is for one slot: name it, as in photon serve joiner NAME")
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
     tls = logged(tls_of(settings, base, identity(Role.JOINER, name)))

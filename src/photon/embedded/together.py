@@ -1,4 +1,4 @@
-"""``photon pipeline serve``: event store, joiners, verifier and dispatcher of one datacentre in one process.
+"""``photon serve pipeline``: event store, joiners, verifier and dispatcher of one datacentre in one process.
 
 They are the services that otherwise run apart, each with its server at its own address, so whoever asks them sees no
 difference. Among themselves the dispatcher calls its joiners, and these the event store, without a socket.

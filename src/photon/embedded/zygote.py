@@ -41,7 +41,6 @@ COMMON = (
 )
 REGISTRY = (
     *COMMON,
-    "photon.cli.registry",
     "photon.idregistry.process",
     "photon.idregistry.raft.wire",
     "numpy.ma",  # which numpy imports when it is first asked for what differs
@@ -50,7 +49,6 @@ STORE = (*COMMON, "photon.embedded.eventstore_parts", "photon.eventstore.process
 ALL = (
     *REGISTRY,
     *STORE,
-    "photon.cli.verifier",
     "photon.dispatcher.process",
     "photon.embedded.dispatcher_service",
     "photon.embedded.pipeline",

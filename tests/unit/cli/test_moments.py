@@ -7,7 +7,7 @@ import importlib
 import click
 import pytest
 
-from photon.cli.lazy import walk
+from photon.cli.main import walk
 from photon.cli.main import main
 from photon.cli.units import given_ns
 from photon.config.errors import UsageError

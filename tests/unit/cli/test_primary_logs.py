@@ -1,4 +1,4 @@
-"""photon eventstore status and forget, against a store that lost one of its logs."""
+"""photon status eventstore and forget, against a store that lost one of its logs."""
 
 from __future__ import annotations
 

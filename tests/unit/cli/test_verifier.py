@@ -1,4 +1,4 @@
-"""What ``photon verifier status`` shows of files alone, while nothing runs."""
+"""What ``photon status verifier`` shows of files alone, while nothing runs."""
 
 from __future__ import annotations
 
