@@ -12,7 +12,7 @@ import click
 import orjson
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.heads import PATH, formatted
+from photon.cli.heads import PATH, Printed, formatted
 
 if TYPE_CHECKING:
     from photon.adapters.card import Card
@@ -41,7 +41,7 @@ def test(
     join: str | None,
     records: int,
     checks: bool,
-    output_format: str,
+    out: Printed,
 ) -> int:
     """Show what is read from the first records of files, why records are rejected, and whether the contract is kept.
 
@@ -67,11 +67,10 @@ def test(
     found = matches(trials["primary"], trials["foreign"]) if len(trials) == 2 else None
     report = examined(loaded, trials) if checks else None
     shared = ambiguous(trials["primary"]) if "primary" in trials else []
-    if output_format == "json":
-        out: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
-        places = [{"key": _shown(one.key), "offsets": [one.offset, two.offset]} for one, two in shared]
-        click.echo(orjson.dumps({**out, "matched": found, "ambiguous": places, **report_json(report)}))
-    else:
+    said: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
+    places = [{"key": _shown(one.key), "offsets": [one.offset, two.offset]} for one, two in shared]
+
+    def people() -> None:
         for side, trial in trials.items():
             _print(side, trial)
         if found is not None:
@@ -88,6 +87,8 @@ def test(
             click.echo(f"{many} several different primary records: {_shown(one.key)!r} stands in {where}")
             click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
+
+    out.show({**said, "matched": found, "ambiguous": places, **report_json(report)}, people)
     if report is not None and not report.kept:
         return FAILED
     if any(not trial.read for trial in trials.values()):
@@ -98,7 +99,7 @@ def test(
 @click.command()
 @click.argument("name", required=False)
 @formatted
-def show(name: str | None, output_format: str) -> int:
+def show(out: Printed, name: str | None) -> int:
     """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
 
     NAME is a format, the name of an installed adapter, or path.py:Class. Without NAME: the formats that need no code,
@@ -113,42 +114,36 @@ def show(name: str | None, output_format: str) -> int:
     from photon.adapters.card import card_of
 
     if name is None:
-        return _show_all(as_json=output_format == "json")
+        return _show_all(out)
     card = card_of(name, Path())
-    if output_format == "json":
-        click.echo(orjson.dumps(_card_json(card)))
-    else:
-        _print_card(card)
+    out.show(_card_json(card), lambda: _print_card(card))
     return ATTENTION if any(each.fault for each in card.samples) else DONE
 
 
-def _show_all(*, as_json: bool) -> int:
+def _show_all(out: Printed) -> int:
     from photon.adapters.entry_points import installed
     from photon.adapters.side import FORMATS
 
     found = installed()
-    if as_json:
-        rows = [
-            {
-                "name": each.name,
-                "class": each.target,
-                "package": each.package,
-                "version": each.version,
-                "summary": each.summary,
-                "fault": each.fault or None,
-            }
-            for each in found
-        ]
-        click.echo(orjson.dumps({"formats": FORMATS, "adapters": rows}))
-    else:
-        click.echo("formats (format = …): " + ", ".join(FORMATS))
-        for each in found:
-            says = each.fault or each.summary
-            click.echo(
-                f"adapter {each.name}: {each.target}, {each.package} {each.version}{': ' + says if says else ''}"
-            )
-        if not found:
-            click.echo("no installed package brings an adapter (entry points of the group photon.adapters)")
+    rows = [
+        {
+            "name": each.name,
+            "class": each.target,
+            "package": each.package,
+            "version": each.version,
+            "summary": each.summary,
+            "fault": each.fault or None,
+        }
+        for each in found
+    ]
+    people = ["formats (format = …): " + ", ".join(FORMATS)]
+    for each in found:
+        says = each.fault or each.summary
+        says = f": {says}" if says else ""
+        people.append(f"adapter {each.name}: {each.target}, {each.package} {each.version}{says}")
+    if not found:
+        people.append("no installed package brings an adapter (entry points of the group photon.adapters)")
+    out.show({"formats": FORMATS, "adapters": rows}, "\n".join(people))
     return ATTENTION if any(each.fault for each in found) else DONE
 
 
@@ -156,7 +151,7 @@ def _show_all(*, as_json: bool) -> int:
 @click.argument("name")
 @click.option("--directory", type=PATH, default=Path(), help="Where the package's folder is made.", show_default=True)
 @formatted
-def init(name: str, directory: Path, output_format: str) -> int:
+def init(out: Printed, name: str, directory: Path) -> int:
     """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.
 
     NAME is a Python identifier; the package's folder is called so, and must not exist.
@@ -169,11 +164,8 @@ def init(name: str, directory: Path, output_format: str) -> int:
 
     folder = make_package(name, directory)
     made = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
-    if output_format == "json":
-        click.echo(orjson.dumps({"name": name, "directory": str(folder), "files": made}))
-    else:
-        click.echo(f"{folder}: {', '.join(made)}")
-        click.echo(f"next: cd {folder} && pip install -e '.[dev]' && pytest")
+    people = f"{folder}: {', '.join(made)}\nnext: cd {folder} && pip install -e '.[dev]' && pytest"
+    out.show({"name": name, "directory": str(folder), "files": made}, people)
     return DONE
 
 

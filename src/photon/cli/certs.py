@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, deployed, formatted
-from photon.cli.tables import print_json
+from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 
 if TYPE_CHECKING:
     from photon.config.certificates import Facts
@@ -25,7 +24,7 @@ DAYS = click.IntRange(min=1, max=36_500)
 @click.option("--days", type=DAYS, default=3650, show_default=True, help="How long it is valid.")
 @click.option("--force", is_flag=True, help="Replace the one that is there: all its certificates become useless.")
 @formatted
-def certs_init(directory: Path, name: str, days: int, force: bool, output_format: str) -> None:
+def certs_init(out: Printed, directory: Path, name: str, days: int, force: bool) -> None:
     """Make an authority: ca.crt, which every process needs, and ca.key, which only photon certs needs.
 
     \b
@@ -36,10 +35,8 @@ def certs_init(directory: Path, name: str, days: int, force: bool, output_format
 
     path = begin(directory, name, datetime.now(UTC), days=days, force=force)
     key = path.with_suffix(".key")
-    if output_format == "json":
-        print_json({"certificate": str(path), "key": str(key)})
-    else:
-        click.echo(f"{path}: made; keep {key} where no service can read it")
+    people = f"{path}: made; keep {key} where no service can read it"
+    out.show({"certificate": str(path), "key": str(key)}, people)
 
 
 @click.command("issue")
@@ -58,7 +55,7 @@ def certs_issue(
     authority: Path | None,
     days: int,
     force: bool,
-    output_format: str,
+    out: Printed,
 ) -> None:
     """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
 
@@ -72,10 +69,7 @@ def certs_issue(
     path = issue_into(
         authority or directory, directory, identity, datetime.now(UTC), days=days, hosts=hosts, force=force
     )
-    if output_format == "json":
-        print_json({"certificate": str(path), "key": str(path.with_suffix(".key"))})
-    else:
-        click.echo(f"{path}: issued")
+    out.show({"certificate": str(path), "key": str(path.with_suffix(".key"))}, f"{path}: issued")
 
 
 @click.command("for")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, formatted, run_option
-from photon.cli.heads import config as config_head
-from photon.cli.tables import print_json, print_table
+from photon.cli.heads import PATH, Deployed, Printed, added, deployed, formatted, run_option
+from photon.cli.tables import print_table
 from photon.cli.units import DURATION
+
+if TYPE_CHECKING:
+    from photon.chaos.command import Where
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
 """That can be done by hand."""
@@ -29,9 +34,22 @@ compose_option = click.option(
 )  # fmt: skip
 
 
+def _running(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--config, --run, --project, --compose, -o: the command gets ``at``, and ``where`` the deployment runs."""
+
+    @functools.wraps(command)
+    def headed(at: Deployed, run: Path | None, project: str | None, compose: Path, **given: Any) -> Any:
+        from photon.chaos.command import Where
+
+        return command(at=at, where=Where(at.config, run, project, compose), **given)
+
+    head = deployed(sets=False, help="The deployment file that photon up runs.")(headed)
+    return added(head, [run_option, project_option, compose_option])
+
+
 @click.command("list")
 @formatted
-def list_(output_format: str) -> None:
+def list_(out: Printed) -> None:
     """Show the scenarios that come with Photon.
 
     \b
@@ -41,12 +59,9 @@ def list_(output_format: str) -> None:
     from photon.chaos.scenario import load, names
 
     found = [load(name) for name in names()]
-    if output_format == "json":
-        rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
-        print_json(rows)
-        return
-    columns = "scenario, >seconds, >events/s, what happens"
-    print_table(columns, [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found])
+    rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
+    cells = [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found]
+    out.show(rows, lambda: print_table("scenario, >seconds, >events/s, what happens", cells))
 
 
 @click.command("run")
@@ -85,7 +100,7 @@ def run(
     joiners: int,
     how: str,
     dry_run: bool,
-    output_format: str,
+    out: Printed,
 ) -> int:
     """Run a scenario: traffic, faults, heal, wait until all is settled, verify.
 
@@ -118,42 +133,35 @@ def run(
 
     if dry_run:
         found, steps, drawn_seed = planned(wishes)
-        chaos_view.show_plan(found, steps, drawn_seed, output_format)
+        chaos_view.show_plan(out, found, steps, drawn_seed)
         return DONE
     report, kept = carry_out(wishes, lambda line: click.echo(f"photon: {line}", err=True))
-    chaos_view.show_report(report, kept, output_format)
+    chaos_view.show_report(out, report, kept)
     return DONE if report.good else ATTENTION
 
 
 @click.command("fault")
 @click.argument("do", type=click.Choice(FAULTS))
 @click.argument("targets", nargs=-1)
-@config_head(help="The deployment file that photon up runs.")
-@run_option
-@project_option
-@compose_option
+@_running
 @click.option("--for", "lasts", type=DURATION, help="How long; without it until photon chaos heal.")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="Of a cut.  [default: drop]")
 @click.option("--one-way", is_flag=True, help="Of a cut or a delay.")
 @click.option("--delay", type=DURATION, help="Of a delay: how much more, one way.")
 @click.option("--skew", type=float, help="Of a clock: seconds, also below 0.")
 @click.option("--shards", type=click.IntRange(1), help="Of a reshard.")
-@formatted
 @audited
 def fault(
+    at: Deployed,
+    where: Where,
     do: str,
     targets: tuple[str, ...],
-    config: Path,
-    run: Path | None,
-    project: str | None,
-    compose: Path,
     lasts: float | None,
     fault: str | None,
     one_way: bool,
     delay: float | None,
     skew: float | None,
     shards: int | None,
-    output_format: str,
 ) -> None:
     """Do one fault by hand. TARGETS are processes as photon status processes shows them, leader, regions, or a datacentre.
 
@@ -164,7 +172,7 @@ def fault(
       photon chaos fault cut east west --one-way --config photon.toml
       photon chaos fault away west --for 5m --config photon.toml
     """
-    from photon.chaos.command import Where, one_fault
+    from photon.chaos.command import one_fault
 
     options = {
         "fault": fault,
@@ -173,31 +181,21 @@ def fault(
         "skew": skew,
         "shards": shards,
     }
-    said = one_fault(Where(config, run, project, compose), do, targets, lasts, options)
-    _show([said], output_format)
+    done = [one_fault(where, do, targets, lasts, options)]
+    at.show({"done": done}, "\n".join(done))
 
 
 @click.command("heal")
-@config_head(help="The deployment file that photon up runs.")
-@run_option
-@project_option
-@compose_option
-@formatted
+@_running
 @audited
-def heal(config: Path, run: Path | None, project: str | None, compose: Path, output_format: str) -> None:
+def heal(at: Deployed, where: Where) -> None:
     """Take back all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
 
     \b
     Example:
       photon chaos heal --config photon.toml
     """
-    from photon.chaos.command import Where, heal_all
+    from photon.chaos.command import heal_all
 
-    _show(heal_all(Where(config, run, project, compose)), output_format)
-
-
-def _show(done: list[str], output_format: str) -> None:
-    if output_format == "json":
-        print_json({"done": done})
-    else:
-        click.echo("\n".join(done))
+    done = heal_all(where)
+    at.show({"done": done}, "\n".join(done))

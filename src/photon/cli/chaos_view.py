@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from photon.chaos.figures import Spread
     from photon.chaos.report import Report
     from photon.chaos.scenario import Scenario
+    from photon.cli.heads import Printed
 
 MIB = 1 << 20
 
 
-def show_plan(scenario: Scenario, steps: Sequence[Step], seed: int, output_format: str) -> None:
+def show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: int) -> None:
     """What would happen when."""
-    if output_format == "json":
+    if out.json:
         whole = {"scenario": scenario.name, "seed": seed, "seconds": scenario.seconds, "rate": scenario.rate}
         print_json({**whole, "plan": [asdict(step) for step in steps]})
         return
@@ -33,9 +34,9 @@ def show_plan(scenario: Scenario, steps: Sequence[Step], seed: int, output_forma
     print_table(">from, >to, fault", rows)
 
 
-def show_report(report: Report, kept: Path, output_format: str) -> None:
+def show_report(out: Printed, report: Report, kept: Path) -> None:
     """The verdict and its figures."""
-    if output_format == "json":
+    if out.json:
         from photon.chaos.command import as_json
 
         print_json(as_json(report))

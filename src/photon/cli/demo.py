@@ -11,8 +11,7 @@ import click
 from rich.console import Console
 
 from photon.cli.errors import DONE, FAILED
-from photon.cli.heads import PATH, formatted
-from photon.cli.tables import print_json
+from photon.cli.heads import PATH, Printed, formatted
 
 
 @click.command()
@@ -25,7 +24,7 @@ from photon.cli.tables import print_json
 @click.option("--keep", type=PATH, metavar="DIR", help="Keep all files in this new directory.")
 @click.option("--no-kill", is_flag=True, help="Kill nothing.")
 @formatted
-def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, output_format: str) -> int:
+def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, out: Printed) -> int:
     """Join a live stream in two datacentres, lose one of them, verify every click.
 
     Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in
@@ -58,9 +57,6 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
         view.close()
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
-    if output_format == "json":
-        whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
-        print_json(whole)
-    else:
-        Console().print(result(report, directory, kept=keep is not None))
+    whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
+    out.show(whole, lambda: Console().print(result(report, directory, kept=keep is not None)))
     return DONE if report.good else FAILED

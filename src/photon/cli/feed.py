@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from photon.cli.errors import DONE, FAILED
-from photon.cli.heads import PATH, formatted
-from photon.cli.tables import print_json
+from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.units import DURATION, SIZE
-
-if TYPE_CHECKING:
-    from photon.demo.check import Findings
 
 POLL_S = 2.0
 
@@ -55,7 +50,7 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
               help="Of one datacentre; name all of them.")  # fmt: skip
 @click.option("--wait", type=DURATION, default="0s", show_default=True, help="How long events may still come out.")
 @formatted
-def check(directory: Path, outputs: tuple[Path, ...], wait: float, output_format: str) -> int:
+def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
     """Compare outputs with the truth of a stream that was stopped in order: every click once, rightly joined.
 
     \b
@@ -74,17 +69,10 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, output_format
     while findings.problems and time.monotonic() < deadline:
         time.sleep(POLL_S)
         findings = compare(outputs, truth)
-    _show(findings, len(truth.joined) + len(truth.unmatched), output_format)
-    return FAILED if findings.problems else DONE
-
-
-def _show(findings: Findings, clicks: int, output_format: str) -> None:
-    if output_format == "json":
-        said: dict[str, object] = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched}
-        said |= {"rejected": findings.rejected, "problems": findings.problems}
-        print_json(said)
-        return
-    for problem in findings.problems:
-        click.echo(problem)
+    clicks = len(truth.joined) + len(truth.unmatched)
     verdict = "not as it should be" if findings.problems else "each exactly once"
-    click.echo(f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}")
+    people = f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}"
+    said = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched,
+            "rejected": findings.rejected, "problems": findings.problems}  # fmt: skip
+    out.show(said, "\n".join([*findings.problems, people]))
+    return FAILED if findings.problems else DONE

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from photon.config.settings import Pipeline, Settings
@@ -29,17 +30,35 @@ VARIABLE = "PHOTON_CONFIG"
 PATH = click.Path(path_type=Path)
 
 
-class Deployed:
-    """The deployment that a command is on, and how it prints."""
+class Printed:
+    """How a command prints what it found."""
+
+    def __init__(self, output_format: str) -> None:
+        self.json = output_format == "json"
+
+    def show(self, document: Any, people: Callable[[], object] | str) -> None:
+        """Prints the document with ``-o json``; else what is for people: lines, or what prints them."""
+        from photon.cli.tables import print_json
+
+        if self.json:
+            print_json(document)
+        elif isinstance(people, str):
+            click.echo(people)
+        else:
+            people()
+
+
+class Deployed(Printed):
+    """The deployment that a command is on."""
 
     def __init__(
         self, given: Path | None, overrides: tuple[str, ...], datacentre: str | None, output_format: str
     ) -> None:
+        super().__init__(output_format)
         self.given = given
         """None: no file was named; commands that need none look at this."""
         self.overrides = overrides
         self.datacentre = datacentre
-        self.json = output_format == "json"
 
     @property
     def config(self) -> Path:
@@ -99,23 +118,20 @@ class Deployed:
         with OperatorClient(addresses, self.tls) as client:
             yield client
 
-    def show(self, document: Any, people: Callable[[], object] | str) -> None:
-        """Prints the document with ``-o json``; else what is for people: a line, or what prints it."""
-        from photon.cli.tables import print_json
 
-        if self.json:
-            print_json(document)
-        elif isinstance(people, str):
-            click.echo(people)
-        else:
-            people()
+_format = click.option(
+    "-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
 
 
 def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``-o`` (``output_format``)."""
-    return click.option(
-        "-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
-    )(command)
+    """``-o``: the command gets ``out``, a Printed."""
+
+    @functools.wraps(command)
+    def headed(output_format: str, **given: Any) -> Any:
+        return command(out=Printed(output_format), **given)
+
+    return _format(headed)
 
 
 def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "The deployment file.") -> Head:
@@ -163,7 +179,7 @@ def deployed(
     options = [named, *([overrides] if sets and not file else [])]
     if datacentre:
         options.append(click.option("--datacentre", metavar="NAME", required=needed, help=datacentre))
-    options.append(formatted)
+    options.append(_format)
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -187,6 +203,25 @@ def added(command: Callable[..., Any], options: Sequence[Head]) -> Callable[...,
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of ``given``, what stands on the command line, of a command whose options do not all go together.
+
+    ``takes``: the names of parameters that go with ``what``, and ``always`` with everything. Raises UsageError.
+    """
+    context = click.get_current_context()
+    found = {}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) in (ParameterSource.DEFAULT, None) or name in always.split():
+            continue
+        if name not in takes.split():
+            word = parameter.opts[0] if isinstance(parameter, click.Option) else given[name]
+            raise click.UsageError(f"{word} does not go with {what}")
+        if name in given:
+            found[name] = given[name]
+    return found
 
 
 def file_and_names(words: Sequence[str], what: str) -> tuple[Path, tuple[str, ...]]:

@@ -16,7 +16,7 @@ import click
 
 from photon import __version__
 from photon.cli.errors import DONE, OneLineErrors
-from photon.cli.heads import formatted
+from photon.cli.heads import Printed, formatted
 from photon.config.errors import UsageError
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person comes as an error of ours, in one line
@@ -239,7 +239,7 @@ def main(debug: bool) -> None:
 @click.option("--identity", metavar="NAME", help="Which pair of --tls, where it holds several.")
 @click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True, help="Seconds.")
 @formatted
-def health(address: str, certificates: Path | None, identity: str | None, timeout: float, output_format: str) -> None:
+def health(address: str, certificates: Path | None, identity: str | None, timeout: float, out: Printed) -> None:
     """Ask the process at HOST:PORT whether it serves: the health check of a container. Silent when it does.
 
     \b
@@ -251,7 +251,7 @@ def health(address: str, certificates: Path | None, identity: str | None, timeou
     from photon.embedded.probe import probe
 
     probe(address, certificates, identity, timeout)
-    if output_format == "json":
+    if out.json:
         import json  # of the standard library, as all that a health check imports
 
         click.echo(json.dumps({"address": address, "serving": True}))
@@ -260,7 +260,7 @@ def health(address: str, certificates: Path | None, identity: str | None, timeou
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @formatted
-def completion(shell: str, output_format: str) -> int:
+def completion(shell: str, out: Printed) -> int:
     """Print a script that makes SHELL complete photon's commands and options (-o json: as one string).
 
     \b
@@ -269,11 +269,10 @@ def completion(shell: str, output_format: str) -> int:
       photon completion zsh > ~/.zfunc/_photon
       photon completion fish > ~/.config/fish/completions/photon.fish
     """
-    import orjson
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all of these"
     script = kind(main, {}, "photon", "_PHOTON_COMPLETE").source()
-    click.echo(orjson.dumps({"shell": shell, "script": script}).decode() if output_format == "json" else script)
+    out.show({"shell": shell, "script": script}, script)
     return DONE

@@ -12,7 +12,7 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import Deployed, added, deployed, dry_run, file_and_names, formatted, run_option
+from photon.cli.heads import Deployed, Printed, added, deployed, dry_run, file_and_names, formatted, run_option
 
 if TYPE_CHECKING:
     from photon.embedded.states import ServiceState
@@ -128,25 +128,25 @@ def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., An
     def add(command: Callable[..., None]) -> Callable[..., Any]:
         @functools.wraps(command)
         def headed(
-            words: tuple[str, ...], datacentre: str | None, run: Path | None, timeout: float, dry_run: bool,
-            output_format: str, **more: Any,
+            out: Printed, words: tuple[str, ...], datacentre: str | None, run: Path | None, timeout: float,
+            dry_run: bool, **more: Any,
         ) -> int:  # fmt: skip
             verb = click.get_current_context().info_name or ""
             file, names = file_and_names(words, verb)
-            at, directory = Deployed(file, (), datacentre, output_format), place(file, run)
+            directory = place(file, run)
             chosen = _chosen(directory, verb, names, datacentre)
             if dry_run:
                 held = "released" if done == "up" else done
                 said = f"would be {held}: {', '.join(chosen)}; nothing was changed"
-                at.show({"run": str(directory), "dry_run": True, held: chosen}, said)
+                out.show({"run": str(directory), "dry_run": True, held: chosen}, said)
                 return DONE
-            command(at, directory, chosen, timeout, **more)
+            command(out, directory, chosen, timeout, **more)
             if done != "restarted":
-                at.show({"run": str(directory), done: chosen}, f"{done}: {', '.join(chosen)}")
+                out.show({"run": str(directory), done: chosen}, f"{done}: {', '.join(chosen)}")
             return DONE
 
         whose = click.option("--datacentre", metavar="NAME", help="Only those that are lost with this datacentre.")
-        return added(audited(headed), [WORDS, whose, run_option, TIMEOUT, dry_run, formatted])
+        return added(audited(formatted(headed)), [WORDS, whose, run_option, TIMEOUT, dry_run])
 
     return add
 
@@ -154,7 +154,7 @@ def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., An
 @click.command()
 @_on_processes("restarted")
 @click.option("--at-once", is_flag=True, help="All of them together: where others do their work meanwhile.")
-def restart(at: Deployed, directory: Path, chosen: list[str], timeout: float, at_once: bool) -> None:
+def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at_once: bool) -> None:
     """Restart processes that photon up keeps running, one after the other.
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind that there
@@ -176,16 +176,16 @@ def restart(at: Deployed, directory: Path, chosen: list[str], timeout: float, at
         for name in some:
             wait_for(directory, name, timeout, lambda state: state.state == "up" and state.pid != before[state.name])  # noqa: B023
             seconds[name] = round(time.monotonic() - began, 3)
-            if not at.json:
+            if not out.json:
                 click.echo(f"{name}: up again after {seconds[name]:.1f} s")
-    if at.json:
+    if out.json:
         rows = [{"name": name, "up_after_s": seconds[name]} for name in chosen]
-        at.show({"run": str(directory), "restarted": rows}, "")
+        out.show({"run": str(directory), "restarted": rows}, "")
 
 
 @click.command()
 @_on_processes("held")
-def hold(at: Deployed, directory: Path, chosen: list[str], timeout: float) -> None:
+def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """End processes that photon up keeps running; they stay down until photon release.
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
@@ -202,7 +202,7 @@ def hold(at: Deployed, directory: Path, chosen: list[str], timeout: float) -> No
 
 @click.command()
 @_on_processes("up")
-def release(at: Deployed, directory: Path, chosen: list[str], timeout: float) -> None:
+def release(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Start held processes again, all at once, and wait until they are up.
 
     NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, config, overrides
+from photon.cli.heads import PATH, Deployed, config, overrides, taken
 
 if TYPE_CHECKING:
     import asyncio
@@ -147,11 +146,10 @@ KINDS: Mapping[str, Kind] = {
     "status": Kind(_status, "datacentre listen"),
 }
 """As ``photon.fleet.processes`` names them."""
-COMMON = ("kind", "config", "overrides", "stop_with_parent", "log_format")
+COMMON = "kind config overrides stop_with_parent log_format"
 
 
 @click.command()
-@click.pass_context
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("name", required=False)
 @config(required=False, unless=["primary"])
@@ -182,7 +180,6 @@ COMMON = ("kind", "config", "overrides", "stop_with_parent", "log_format")
 @click.option("--may-be-empty", is_flag=True, help="With --once: no primary record at all is no error.")
 @click.option("--stages", type=PATH, help="Event store: write the samples of each stage to this file.")
 def serve(
-    context: click.Context,
     kind: str,
     name: str | None,
     config: Path | None,
@@ -221,20 +218,10 @@ def serve(
     from photon.config import log
 
     served = KINDS[kind]
-    takes = served.takes.split()
-    given = {}
-    for parameter in context.command.params:
-        word = parameter.name or ""
-        if word in COMMON or context.get_parameter_source(word) in (ParameterSource.DEFAULT, None):
-            continue
-        if word not in takes:
-            shown = parameter.opts[0] if isinstance(parameter, click.Option) else str(name)
-            raise click.UsageError(f"{shown} does not go with serve {kind}")
-        if word in options:
-            given[word] = options[word]
+    given = taken(f"serve {kind}", served.takes, COMMON, {"name": name, **options})
     log.configure(json=log_format != "text")
     at = Served(config, overrides, datacentre, "table")
-    at.name = name
+    at.name = given.pop("name", None)
 
     def run_it(main: Callable[[asyncio.Event], Awaitable[T]], *, prompt: bool = True) -> T:
         at.settings  # noqa: B018 - a mistake in the file is told before anything is begun

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.heads import Deployed, deployed, run_option
+from photon.cli.heads import Deployed, deployed, run_option, taken
 from photon.cli.looking import again, asking
 from photon.cli.tables import print_json
 from photon.cli.units import DURATION
@@ -107,19 +107,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 def status(context: click.Context, at: Deployed, part: str, **given: Any) -> int:
     """Dispatches to the part."""
     chosen = PARTS[part]
-    takes = chosen.takes.split()
-    options = {}
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if context.get_parameter_source(name) in (ParameterSource.DEFAULT, None) or name in ("part", "config"):
-            continue
-        if name == "output_format":
-            continue
-        if name not in takes:
-            word = parameter.opts[0] if isinstance(parameter, click.Option) else given[name]
-            raise click.UsageError(f"{word} does not go with status {part}")
-        if name in given:
-            options[name] = given[name]
+    options = taken(f"status {part}", chosen.takes, "part config output_format", given)
     stands_in = chosen.without and given.get(chosen.without)
     if at.given is None and not stands_in:
         raise click.UsageError(_missing(part, chosen))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,13 +11,11 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import DONE
-from photon.cli.heads import PATH, Deployed, added, formatted
-from photon.cli.heads import config as config_head
+from photon.cli.heads import PATH, Deployed, deployed
 from photon.cli.tables import print_json, print_table
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
-    from photon.config.tls import Towards
     from photon.wan.client import WanClient
     from photon.wan.links import DirectionNow
 
@@ -27,16 +24,17 @@ T = TypeVar("T")
 
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
     control = click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled.")
-    named = config_head(required=False, unless=["control"], help="The deployment file: its wan.control and [tls].")
-    return added(audited(command), [control, named, formatted])
+    named = "The deployment file: its wan.control and [tls]."
+    return control(deployed(required=False, unless=["control"], sets=False, help=named)(audited(command)))
 
 
-def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
-    """Connects to the proxy that the options name, and does one thing."""
+def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
+    """Connects to the proxy that the options name, in plain text if by its address, and does one thing."""
+    from photon.config.tls import WAN, towards
     from photon.wan.client import WanClient
 
-    address = _control(control, config)
-    to = _operator(config)
+    address = _control(at, control)
+    to = None if at.given is None else towards(at.tls, WAN)
 
     async def told() -> T:
         client = WanClient(address, to)
@@ -48,34 +46,27 @@ def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], 
     return asyncio.run(told())
 
 
-def _control(control: str | None, config: Path | None) -> str:
+def _control(at: Deployed, control: str | None) -> str:
     from photon.config.errors import UsageError
-    from photon.config.loader import load
-    from photon.wan.routes import host_and_port
 
-    if (control is None) == (config is None):
+    if (control is None) == (at.given is None):
         raise UsageError("name the proxy by --control HOST:PORT or by --config FILE, one of them")
     if control is not None:
-        try:
-            host_and_port(control)
-        except ValueError as error:
-            raise UsageError(f"--control: {error}") from None
-        return control
-    settings = load(config, environment=os.environ)
-    if settings.wan is None:
-        raise UsageError(f"{config}: has no [wan]; there is no proxy to control")
-    return settings.wan.control
+        return _checked(control)
+    if at.settings.wan is None:
+        raise UsageError(f"{at.config}: has no [wan]; there is no proxy to control")
+    return at.settings.wan.control
 
 
-def _operator(config: Path | None) -> Towards | None:
-    """How the proxy of a deployment file is called; None: in plain text."""
-    from photon.config.loader import load
-    from photon.config.tls import OPERATOR, WAN, towards
-    from photon.embedded.services import tls_of
+def _checked(control: str) -> str:
+    from photon.config.errors import UsageError
+    from photon.wan.routes import host_and_port
 
-    if config is None:
-        return None
-    return towards(tls_of(load(config, environment=os.environ), config.parent, OPERATOR), WAN)
+    try:
+        host_and_port(control)
+    except ValueError as error:
+        raise UsageError(f"--control: {error}") from None
+    return control
 
 
 @click.command("serve")
@@ -110,7 +101,7 @@ def wan_serve(
     from photon.wan.process import serve
     from photon.wan.routes import read_routes
 
-    _control(control, None)
+    _checked(control)
     if round_trip > 2 * DELAY_S_MAX:
         raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
     found = read_routes(routes)
@@ -126,7 +117,7 @@ def wan_serve(
 
 def directions(at: Deployed, control: str | None = None) -> int:
     """``photon status wan``."""
-    found = _tell(control, at.given, lambda client: client.directions())
+    found = _tell(at, control, lambda client: client.directions())
     rows = [[e.source, e.destination, f"{e.delay_s * 1000:g} ms", e.fault.name.lower(), f"{e.bytes:,} B",
              f"{e.connections:,}"] for e in found]  # fmt: skip
     columns = "from, to, >delay, >fault, >delivered, >connections"
@@ -142,14 +133,13 @@ def directions(at: Deployed, control: str | None = None) -> int:
 @click.option("--delay", type=DURATION, help="One way, in each direction.")
 @click.option("--one-way", is_flag=True, help="With --delay: from A to B only.")
 def wan_set(
+    at: Deployed,
     a: str,
     b: str,
     control: str | None,
-    config: Path | None,
     round_trip: float | None,
     delay: float | None,
     one_way: bool,
-    output_format: str,
 ) -> None:
     """Set the delay between regions A and B; open connections feel it at once.
 
@@ -165,8 +155,8 @@ def wan_set(
     if one_way and delay is None:
         raise UsageError("--one-way goes with --delay: a round trip has both ways")
     each = delay if delay is not None else (round_trip or 0.0) / 2
-    _tell(control, config, lambda client: client.delay(a, b, each, both=not one_way))
-    _done(control, config, output_format)
+    _tell(at, control, lambda client: client.delay(a, b, each, both=not one_way))
+    _done(at, control)
 
 
 @click.command("cut")
@@ -183,14 +173,7 @@ def wan_set(
     help="Hold bytes back silently, reset connections, or refuse new ones.",
 )
 def wan_cut(
-    a: str,
-    b: str | None,
-    control: str | None,
-    config: Path | None,
-    from_all: bool,
-    one_way: bool,
-    fault: str,
-    output_format: str,
+    at: Deployed, a: str, b: str | None, control: str | None, from_all: bool, one_way: bool, fault: str
 ) -> None:
     """Cut regions A and B from each other, or A from all others, until `photon wan heal`.
 
@@ -204,19 +187,19 @@ def wan_cut(
 
     kind = Fault[fault.upper()]
     if from_all and b is None:
-        _tell(control, config, lambda client: client.isolate(a, kind, both=not one_way))
+        _tell(at, control, lambda client: client.isolate(a, kind, both=not one_way))
     elif b is not None and not from_all:
-        _tell(control, config, lambda client: client.cut(a, b, kind, both=not one_way))
+        _tell(at, control, lambda client: client.cut(a, b, kind, both=not one_way))
     else:
         raise UsageError("name a second region or --from-all, one of them")
-    _done(control, config, output_format)
+    _done(at, control)
 
 
 @click.command("heal")
 @click.argument("a", required=False)
 @click.argument("b", required=False)
 @_controlled
-def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | None, output_format: str) -> None:
+def wan_heal(at: Deployed, a: str | None, b: str | None, control: str | None) -> None:
     """Lift the faults between regions A and B, those of A, or all; delays stay.
 
     \b
@@ -224,14 +207,14 @@ def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | N
       photon wan heal --control 127.0.0.1:7100
       photon wan heal east west --config photon.toml
     """
-    _tell(control, config, lambda client: client.heal(a, b))
-    _done(control, config, output_format)
+    _tell(at, control, lambda client: client.heal(a, b))
+    _done(at, control)
 
 
-def _done(control: str | None, config: Path | None, output_format: str) -> None:
+def _done(at: Deployed, control: str | None) -> None:
     """Silent for people; for scripts how things travel now."""
-    if output_format == "json":
-        print_json([_as_json(each) for each in _tell(control, config, lambda client: client.directions())])
+    if at.json:
+        print_json([_as_json(each) for each in _tell(at, control, lambda client: client.directions())])
 
 
 def _as_json(each: DirectionNow) -> dict[str, str | int | float]:

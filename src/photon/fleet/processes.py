@@ -31,7 +31,7 @@ class Process:
     label: str = ""
     """As ``photon up`` and ``photon status processes`` name it."""
     arguments: tuple[str, ...] | None = None
-    """Which of its kind ``photon KIND serve`` is to start; None: ``photon up`` does not start it."""
+    """How ``photon serve KIND`` is told which it is; None: ``photon up`` does not start it."""
 
     @property
     def title(self) -> str:
@@ -133,7 +133,7 @@ KINDS: Mapping[str, Kind] = {
     "wan": Kind(0, "photon.v1.Wan", _wan),
     "status": Kind(6, "", _of_pipelines("status", _status)),
 }  # fmt: skip
-"""By the noun of their command, in the order in which they are shown."""
+"""By their name for ``photon serve``, in the order in which they are shown."""
 
 
 COMMON = ("registry", "wan")
