@@ -22,8 +22,7 @@ from grpc_tools import protoc
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from photon.cli.main import walk
-from photon.cli.main import main
+from photon.cli.main import main, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "src/photon")

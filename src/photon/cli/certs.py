@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 DAYS = click.IntRange(min=1, max=36_500)
 
 
-
 @click.command("init")
 @click.argument("directory", type=PATH)
 @click.option("--name", default="photon", show_default=True, help="What the authority calls itself.")

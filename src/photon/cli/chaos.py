@@ -163,7 +163,9 @@ def fault(
     skew: float | None,
     shards: int | None,
 ) -> None:
-    """Do one fault by hand. TARGETS are processes as photon status processes shows them, leader, regions, or a datacentre.
+    """Do one fault by hand. TARGETS are processes, regions, a datacentre, or leader.
+
+    Processes are named as photon status processes shows them.
 
     \b
     Examples:

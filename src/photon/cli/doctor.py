@@ -128,7 +128,10 @@ def _show(facts: Facts, said: list[Finding]) -> None:
 
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    print_table("area, level, where, what, what to do", [[each.area, each.level, each.where, each.what, each.do] for each in said])
+    print_table(
+        "area, level, where, what, what to do",
+        [[each.area, each.level, each.where, each.what, each.do] for each in said],
+    )
     counts = {level: sum(each.level is level for each in said) for level in (Level.PROBLEM, Level.WARNING)}
     click.echo(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings")
     if facts.here:

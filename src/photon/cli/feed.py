@@ -43,9 +43,7 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
 
 
 @click.command("check")
-@click.option(
-    "--of", "directory", required=True, type=PATH, help="Where the stream was written."
-)
+@click.option("--of", "directory", required=True, type=PATH, help="Where the stream was written.")
 @click.option("--output", "outputs", multiple=True, required=True, type=PATH,
               help="Of one datacentre; name all of them.")  # fmt: skip
 @click.option("--wait", type=DURATION, default="0s", show_default=True, help="How long events may still come out.")

@@ -1,8 +1,8 @@
 """The heads of commands: the options that many of them take, and what a command gets in place of these options.
 
 Every command is told its deployment file by ``--config FILE`` or FILE; else it is what PHOTON_CONFIG names. Where
-something else may be named in its place (an output, an address), PHOTON_CONFIG counts only if it is not named. ``photon
-join`` and ``photon chaos run`` do not look at it: without ``--config`` they make a deployment of their own.
+something else may be named in its place (an output, an address), PHOTON_CONFIG counts only if it is not named.
+``photon join`` and ``photon chaos run`` do not look at it: without ``--config`` they make a deployment of their own.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def deployed(
     return add
 
 
-def added(command: Callable[..., Any], options: Sequence[Head]) -> Callable[..., Any]:
+def added(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
     """The command with these options, in this order."""
     for option in reversed(options):
         command = option(command)

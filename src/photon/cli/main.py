@@ -1,7 +1,7 @@
 """The ``photon`` command: the tree of its nouns and verbs. Each is imported when it is called, for a quick start.
 
-A command that looks is a PART of ``photon status`` or ``photon doctor`` (their tables), a process that serves is a KIND
-of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``NOUNS`` here.
+A command that looks is a PART of ``photon status`` or ``photon doctor`` (their tables), a process that serves is a
+KIND of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``NOUNS`` here.
 """
 
 from __future__ import annotations

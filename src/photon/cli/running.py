@@ -1,4 +1,4 @@
-"""What ``photon up`` runs, one process or kind at a time: looked at, restarted, held, drained, paused; and its end."""
+"""What ``photon up`` runs: its processes looked at, restarted, held, drained, paused; and its end."""
 
 from __future__ import annotations
 
@@ -225,7 +225,9 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
 
     states = tell(directory, "ps")
     if not names and datacentre is None:
-        raise UsageError(f"{verb}: of what? name processes, a kind, or --datacentre; photon status processes shows them")
+        raise UsageError(
+            f"{verb}: of what? name processes, a kind, or --datacentre; photon status processes shows them"
+        )
     known = [state.name for state in states if datacentre in (None, state.datacentre)]
     if not known:
         raise UsageError(f"--datacentre {datacentre}: no process is lost with it")

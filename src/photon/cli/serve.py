@@ -159,12 +159,12 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
               help="Of its log on standard error: for machines, or for people.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT",
-              help="Where to listen: joiner, dispatcher: if not at --address; status: if not where the file says.")  # fmt: skip
+              help="Where to listen; else at --address (joiner, dispatcher), or where the file says.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT", help="Joiner, dispatcher: where it is reached, if the file does not "
                                                      "say so; auto:PORT for this machine's host name.")  # fmt: skip
 @click.option("--accept-damaged-log", is_flag=True,
-              help="Joiner: start although a part of the slot's redo log cannot be read: it is set aside, and what it "
-              "owned without having written it is given up and joined again (docs/verification.md).")  # fmt: skip
+              help="Joiner: start although a part of the slot's redo log cannot be read: it is set aside, and what "
+              "it owned without having written it is given up and joined again (docs/verification.md).")  # fmt: skip
 @click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
               help="Dispatcher: where to begin in logs that are there when no state is: 2h ago, an ISO time, epoch "
               "seconds.")  # fmt: skip
@@ -172,7 +172,7 @@ COMMON = "kind config overrides stop_with_parent log_format"
               help="Dispatcher: forget how far logs were read and begin where --read-from says; what has a verdict "
               "keeps it.")  # fmt: skip
 @click.option("--id-rule", "id_rules", multiple=True, metavar="JOIN=HEX",
-              help="Registry: hash of the rule that derives a join's ids; default: those of the file's joins.")  # fmt: skip
+              help="Registry: hash of the rule that derives a join's ids; else of the file's joins.")  # fmt: skip
 @click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: which join of the file.")
 @click.option("--primary", type=PATH, help="Event store without --datacentre: the primary logs.")
 @click.option("--state", type=PATH, help="Event store without --datacentre: where the file map lies.")
@@ -198,8 +198,8 @@ def serve(
       cache [NAME]       keeps recent primary records in memory; the event store feeds it
       joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: a free slot that the file does not
                          name (docs/dispatcher.md, Scaling)
-      dispatcher [NAME]  reads foreign logs; NAME is a worker, where several share the state on this machine; auto: one
-                         more, under a free name
+      dispatcher [NAME]  reads foreign logs; NAME is a worker, where several share the state on this machine;
+                         auto: one more, under a free name
       verifier           verifies all slots of a datacentre, on the machine that they are on
       copies             keeps copies of other datacentres' output (docs/output.md)
       pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
@@ -213,7 +213,8 @@ def serve(
       photon serve dispatcher --config photon.toml --datacentre east --read-from 2h
       photon serve pipeline --config photon.toml --datacentre east
       photon serve status --config photon.toml --datacentre east --listen 127.0.0.1:8080
-    Exit codes: 0 at SIGTERM; 3 at SIGTERM, and a joiner could not decide all within seconds: the next start redoes it.
+    Exit codes: 0 at SIGTERM; 3 at SIGTERM, and a joiner could not decide all within seconds: its next start redoes
+    that.
     """
     from photon.config import log
 

@@ -87,11 +87,10 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
     change under way, a certificate that expires within 30 days), 1 nothing answers, 2 wrong usage.
     """
 )
-@click.pass_context
 @click.argument("part", type=click.Choice(list(PARTS)), default=OVERVIEW, metavar="[PART]")
 @click.argument("name", required=False)
 @click.option("--url", "urls", multiple=True, metavar="URL",
-              help="Overview, in place of --config: a status page's address; may be given several times.")  # fmt: skip
+              help="Overview, in place of --config: a status page's address; may be repeated.")  # fmt: skip
 @click.option("--control", metavar="HOST:PORT", help="Of wan, in place of --config: where the proxy is controlled.")
 @click.option("--watch", is_flag=True, help="Overview: show it again and again, until Ctrl-C.")
 @click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="With --watch: between two looks.")
@@ -99,19 +98,20 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.option("--listen", metavar="HOST:PORT", help="With --web: where; default: a free port of 127.0.0.1.")
 @click.option("--wait", is_flag=True, help="Of processes, until all are up; of registry, until it is whole.")
 @click.option("--timeout", type=DURATION,
-              help="Of --wait: how long (processes 3min, registry 2min); of shards: for an answer (10s).")  # fmt: skip
+              help="Of --wait: how long (processes 3min, registry 2min); shards: for an answer (10s).")  # fmt: skip
 @click.option("--replica", metavar="NAME", help="Of shards: what this one knows, not the config group's leader.")
 @click.option("--limit", type=click.IntRange(min=1), help="Of audit: the newest so many.  [default: 50]")
 @run_option
 @deployed(required=False, unless=["urls", "control"], datacentre="Of this one only; else of all, or of the only one.")
-def status(context: click.Context, at: Deployed, part: str, **given: Any) -> int:
+def status(at: Deployed, part: str, **given: Any) -> int:
     """Dispatches to the part."""
     chosen = PARTS[part]
     options = taken(f"status {part}", chosen.takes, "part config output_format", given)
     stands_in = chosen.without and given.get(chosen.without)
     if at.given is None and not stands_in:
         raise click.UsageError(_missing(part, chosen))
-    if at.given is not None and stands_in and context.get_parameter_source("config") is ParameterSource.COMMANDLINE:
+    source = click.get_current_context().get_parameter_source("config")
+    if at.given is not None and stands_in and source is ParameterSource.COMMANDLINE:
         raise click.UsageError(_missing(part, chosen))
     module, _, function = chosen.function.partition(":")
     code = getattr(importlib.import_module(f"photon.cli.{module}"), function)(at, **options)

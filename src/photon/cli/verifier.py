@@ -78,7 +78,10 @@ def _row(each: SlotStatus, now_ns: int) -> dict[str, Any]:
         "oldest_owned_s": None if since is None else max(now_ns - since, 0) / 1e9,
         "problem": each.problem,
         "alarms": [
-            {name: getattr(alarm, name) for name in ("at_ns", "finding", "what", "file", "offset", "event_id", "todo")}
+            {
+                name: getattr(alarm, name)
+                for name in ("at_ns", "finding", "what", "file", "offset", "event_id", "todo")
+            }
             for alarm in each.alarms
         ],
     }

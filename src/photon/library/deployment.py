@@ -1,7 +1,8 @@
 """A whole deployment for another program: what ``photon up`` runs for a file is started, watched, held and ended.
 
 ``photon up`` itself supervises, in a process of its own in the background, as ``photon up --detach`` leaves it: there
-is one supervisor, and ``photon status processes``, ``hold`` and ``down`` on the command line see the same run. Waits are bounded.
+is one supervisor, and ``photon status processes``, ``hold`` and ``down`` on the command line see the same run. Waits
+are bounded.
 """
 
 from __future__ import annotations

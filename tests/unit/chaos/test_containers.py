@@ -111,7 +111,7 @@ async def test_what_is_done_to_containers(docker: Docker, target: ContainersTarg
 
 async def test_links_are_changed_by_the_operator(docker: Docker, target: ContainersTarget) -> None:
     row = {"source": "east", "destination": "west", "delay_ms": 50, "fault": "drop", "bytes": 1, "connections": 2}
-    docker.answers["wan list"] = Done(0, orjson.dumps([row]).decode(), "")
+    docker.answers["status wan"] = Done(0, orjson.dumps([row]).decode(), "")
     assert await target.directions() == [DirectionNow("east", "west", 0.05, Fault.DROP, 1, 2)]
     docker.asked.clear()
     await target.change([Change("east", "west", fault=Fault.DROP), Change("west", "east", delay_s=0.2)])

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command("register-again")
-@click.option("--datacentre", "only", metavar="NAME", multiple=True, help="Only its output; default: all that lie here.")
+@click.option(
+    "--datacentre", "only", metavar="NAME", multiple=True, help="Only its output; default: all that lie here."
+)
 @sure
 @deployed()
 @audited

@@ -56,8 +56,8 @@ def reshard(
       photon registry reshard --config photon.toml --shards 3 --dry-run
       photon registry reshard --config photon.toml --shards 3
       photon registry reshard --config photon.toml --abort
-    Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or nobody answers, with
-    --abort: there is none, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
+    Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or nobody answers,
+    with --abort: there is none, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
     """
     from photon.config.errors import UsageError
     from photon.idregistry.resharding.api import Action, Ask, Stage
@@ -90,8 +90,8 @@ def _applied(
 
 
 def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECONDS) -> int:
-    """``photon status shards``: which event times each holds, and the change under way or the last one. Exit code 3: a
-    change is under way, or is not known to every shard yet."""
+    """``photon status shards``: which event times each holds, and the change under way or the last one. Exit code 3:
+    a change is under way, or is not known to every shard yet."""
     from photon.config.errors import UsageError
     from photon.idregistry.resharding.api import Action, Ask, Stage
 

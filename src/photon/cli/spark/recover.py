@@ -49,9 +49,7 @@ WORDS = {
               help="Ids a second that the registry is asked to give up, at most.")  # fmt: skip
 @deployed()
 @audited
-def recover(
-    at: Deployed, report: Path, dry_run: bool, yes: bool, also_unmatched: bool, rate: float
-) -> int:
+def recover(at: Deployed, report: Path, dry_run: bool, yes: bool, also_unmatched: bool, rate: float) -> int:
     """Give back to the dispatchers what a verification found lost.
 
     \b
