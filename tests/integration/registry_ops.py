@@ -92,8 +92,10 @@ class Deployment:
         return RegistryClient(addresses or self.addresses)
 
     async def command(self, *arguments: str) -> Outcome:
-        """``photon registry ARGUMENTS --config FILE``."""
-        return await photon("registry", *arguments, "--config", str(self.file))
+        """``photon registry``; what only looks is a part of ``photon status`` or ``photon doctor``."""
+        looks = {"status": ("status", "registry"), "members": ("status", "members"), "doctor": ("doctor", "registry")}
+        first = looks.get(arguments[0], ("registry", arguments[0]))
+        return await photon(*first, *arguments[1:], "--config", str(self.file))
 
     async def good(self, *arguments: str) -> Outcome:
         """As command; must succeed."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, deployed, run_option, taken
@@ -33,15 +32,13 @@ class Part(NamedTuple):
     """module:function in photon.cli; it gets a Deployed, and what it takes, as far as it was given."""
     takes: str
     """Parameters beside --config and -o."""
-    without: str = ""
-    """The parameter that stands in place of a deployment file."""
 
 
 OVERVIEW = "overview"
 PARTS: Mapping[str, Part] = {
     OVERVIEW: Part(
         "rates, lag, queues, ledger, registry, alarms, of each datacentre", "status:overview",
-        "overrides datacentre urls watch web listen every", "urls",
+        "overrides datacentre urls watch web listen every",
     ),
     "processes": Part("what photon up keeps running here", "running:show_processes", "run wait timeout"),
     "registry": Part("its groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait timeout"),
@@ -54,8 +51,8 @@ PARTS: Mapping[str, Part] = {
     "cache": Part("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
     "verifier": Part("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
     "slots": Part("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
-    "wan": Part("how bytes travel between regions", "wan:directions", "control", "control"),
-    "certificates": Part("NAME: a file or directory of certificates", "certs:certificates", "name", "name"),
+    "wan": Part("how bytes travel between regions", "wan:directions", "control"),
+    "certificates": Part("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
     "audit": Part("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
 }  # fmt: skip
 _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items())
@@ -107,22 +104,9 @@ def status(at: Deployed, part: str, **given: Any) -> int:
     """Dispatches to the part."""
     chosen = PARTS[part]
     options = taken(f"status {part}", chosen.takes, "part config output_format", given)
-    stands_in = chosen.without and given.get(chosen.without)
-    if at.given is None and not stands_in:
-        raise click.UsageError(_missing(part, chosen))
-    source = click.get_current_context().get_parameter_source("config")
-    if at.given is not None and stands_in and source is ParameterSource.COMMANDLINE:
-        raise click.UsageError(_missing(part, chosen))
     module, _, function = chosen.function.partition(":")
     code = getattr(importlib.import_module(f"photon.cli.{module}"), function)(at, **options)
     return int(code)
-
-
-def _missing(part: str, chosen: Part) -> str:
-    if part == OVERVIEW:
-        return "name a deployment file with --config, or status pages with --url"
-    instead = {"control": "the proxy by --control HOST:PORT or ", "name": "a file or directory, NAME, or "}
-    return f"status {part}: name {instead.get(chosen.without, '')}the deployment file with --config"
 
 
 # -- the overview ----------------------------------------------------------------------------------------------------
@@ -135,6 +119,8 @@ def overview(
     every: float = 2.0,
 ) -> int:
     """``photon status`` without a part."""
+    if (at.given is None) == (not urls):
+        raise click.UsageError("name a deployment file with --config, or status pages with --url")
     if web:
         if urls or watch:
             raise click.UsageError("--web needs --config, and does not go with --url or --watch")

@@ -65,7 +65,7 @@ def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
         (["registry", "r1", "--config", "FILE"], "r1 does not go with status registry"),
         (["members", "--wait", "--config", "FILE"], "--wait does not go with status members"),
         (["lag", "--run", "run", "--config", "FILE"], "--run does not go with status lag"),
-        (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "name the proxy by --control HOST:PORT or"),
+        (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "one of them"),
         (["nothing", "--config", "FILE"], "'nothing' is not one of"),
     ],
 )
