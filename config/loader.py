@@ -142,7 +142,7 @@ def problems(settings: Settings) -> list[str]:
         if not pipeline.joiners and not pipeline.discover:
             found.append(
                 f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "
-                f"datacentre.{dc}.discover = true and joiners that were started with --slot auto"
+                f"datacentre.{dc}.discover = true and joiners that were started by photon serve joiner auto"
             )
     found += _id_problems(settings)
     found += _copy_problems(settings)

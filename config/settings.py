@@ -242,7 +242,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     joiners: dict[str, JoinerSlot] = msgspec.field(default_factory=dict)
     """At least one, unless they are discovered."""
     discover: bool = False
-    """Dispatchers find joiners by the registry's list of slots, those of ``joiner serve --slot auto`` too."""
+    """Dispatchers find joiners by the registry's list of slots, those of ``serve joiner auto`` too."""
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
     """Cache nodes. None: the event store keeps recent records in its own process."""
     hbase: HBaseSettings | None = None

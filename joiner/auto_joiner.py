@@ -82,7 +82,7 @@ class AutoJoiner:
             return
         raise SlotRefused(
             f"{self._slots}: no slot {auto_name(self._datacentre, 1)} to {auto_name(self._datacentre, AUTO_MAX)} can "
-            "be taken; see photon slot list, and retire those that are lost"
+            "be taken; see photon status slots, and retire those that are lost"
         )
 
     async def _known(self) -> Sequence[KnownSlot]:

@@ -223,7 +223,7 @@ def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range
     if sharding.standing.prepared is not None or (sharding.ranges != ranges and not sharding.standing.closed):
         raise BackupDamaged(
             f"{directory}: the shards were being changed while it was made (shard {entry.group} has another config): "
-            "make it again when photon registry reshard status says that nothing is under way"
+            "make it again when photon status shards says that nothing is under way"
         )
     boundary = None if image.state.boundary == NO_BOUNDARY else image.state.boundary
     return GroupContent(entry.group, entry.index, entry.bytes, len(image.table), len(image.state.slots), boundary)

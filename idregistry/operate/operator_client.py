@@ -150,7 +150,7 @@ class OperatorClient:
                 raise RegistryRefuses(f"there is no group {group}; there are: {', '.join(map(str, known))}")
             if time.monotonic() >= deadline:
                 raise RegistryUnreachable(
-                    f"group {group} has no leader within {timeout:g} s: see photon registry doctor"
+                    f"group {group} has no leader within {timeout:g} s: see photon doctor registry"
                 )
             time.sleep(_PAUSE)
 
@@ -189,7 +189,7 @@ class OperatorClient:
             if time.monotonic() >= deadline:
                 raise RegistryRefuses(
                     f"group {group} is still not led by {to or 'another replica'} after {timeout:g} s: is it "
-                    "reachable and caught up? See photon registry status"
+                    "reachable and caught up? See photon status registry"
                 )
 
     def open_shard(self, shard: int, boundary_ns: int | None) -> None:

@@ -82,7 +82,7 @@ def check_survivors(found: Mapping[str, Inspection], old: str, epoch: int) -> li
             )
         for group in each.reply.groups:
             if not group.healthy or not group.writable:
-                raise ReplaceRefused(f"{name}: group {group.group} is not healthy: see photon registry doctor")
+                raise ReplaceRefused(f"{name}: group {group.group} is not healthy: see photon doctor registry")
     rows = group_rows({name: each for name, each in found.items() if name != old})
     for row in rows:
         if not row.leader:

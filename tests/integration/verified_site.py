@@ -125,7 +125,7 @@ class Site:
     # -- what is verified ------------------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:
         """As the command shows it; called here in this process, as it is asked again and again."""
-        result = CliRunner().invoke(main, ["verifier", "status", "--config", str(self.file), "-o", "json"])
+        result = CliRunner().invoke(main, ["status", "verifier", "--config", str(self.file), "-o", "json"])
         found: dict[str, Any] = json.loads(result.output)
         wanting = found["verifier"] is None or any(each["alarms"] or each["problem"] for each in found["slots"])
         assert result.exit_code == (3 if wanting else 0), result.output

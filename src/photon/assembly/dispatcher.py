@@ -1,4 +1,4 @@
-"""``photon dispatcher serve``: one pipeline's dispatcher, or one of several workers that share its state."""
+"""``photon serve dispatcher``: one pipeline's dispatcher, or one of several workers that share its state."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class WorkerPlace:
 def worker_place(
     pipeline: Pipeline, datacentre: str, worker: str | None, *, listen: str | None = None, address: str | None = None
 ) -> WorkerPlace:
-    """What ``--worker``, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    """What the worker's name, ``--listen`` and ``--address`` mean. Raises UsageError."""
     if worker == AUTO:
         own = None
     elif not pipeline.dispatchers:
         if worker is not None:
             raise UsageError(
-                f"--worker {worker}: datacentre {datacentre} has one dispatcher; for several, list each as "
-                f"[datacentre.{datacentre}.dispatchers.{worker}], or start each with --worker {AUTO}"
+                f"dispatcher {worker}: datacentre {datacentre} has one dispatcher; for several, list each as "
+                f"[datacentre.{datacentre}.dispatchers.{worker}], or start each as photon serve dispatcher {AUTO}"
             )
         own = pipeline.dispatcher
     else:
@@ -82,7 +82,7 @@ def worker_place(
             worker = next(iter(pipeline.dispatchers))
         if worker not in pipeline.dispatchers:
             known = ", ".join(sorted(pipeline.dispatchers))
-            raise UsageError(f"--worker {worker}: not a dispatcher of datacentre {datacentre}; there are: {known}")
+            raise UsageError(f"dispatcher {worker}: not one of datacentre {datacentre}; there are: {known}")
         own = pipeline.dispatchers[worker].address
     if listen is None and address is None:
         return WorkerPlace(worker, own, own or "")

@@ -1,4 +1,4 @@
-"""``photon eventstore serve`` and ``photon cache serve``; and how others, in this process or not, reach the store."""
+"""``photon serve eventstore`` and ``photon serve cache``; and how others, in this process or not, reach the store."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def serve_cache(
         node = next(iter(pipeline.caches))
     if node not in pipeline.caches:
         known = ", ".join(sorted(pipeline.caches)) or "none"
-        given = "--node: name one" if node is None else f"--node {node}: is none"
+        given = "cache: name one" if node is None else f"cache {node}: is none"
         raise UsageError(f"{given} of the cache nodes of datacentre {name}; there are: {known}")
     configured = pipeline.caches[node]
     await serve(

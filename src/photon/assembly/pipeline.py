@@ -1,4 +1,4 @@
-"""``photon pipeline serve``: event store, joiners, verifier and dispatcher of one datacentre in one process, and the
+"""``photon serve pipeline``: event store, joiners, verifier and dispatcher of one datacentre in one process, and the
 replicas of the registry that are set to run with them.
 
 They are the services that otherwise run apart, each with its server at its own address, so whoever asks them sees no

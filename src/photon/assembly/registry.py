@@ -1,4 +1,4 @@
-"""``photon registry serve``, and the rules of ids that the registry holds every other service to."""
+"""``photon serve registry``, and the rules of ids that the registry holds every other service to."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def serve_replica(
     replicas = settings.registry.replicas
     if name not in replicas:
         known = ", ".join(sorted(replicas)) or "none"
-        raise UsageError(f"--replica {name}: not in [registry.replicas]; there are: {known}")
+        raise UsageError(f"registry {name}: not in [registry.replicas]; there are: {known}")
     own = ReplicaSettings(
         name=name,
         peers={each: replica.address for each, replica in replicas.items()},

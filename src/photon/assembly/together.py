@@ -1,4 +1,4 @@
-"""How services of one process (``photon pipeline serve``) find each other, and say that they serve."""
+"""How services of one process (``photon serve pipeline``) find each other, and say that they serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``photon verifier serve``: the continuous verifier of one pipeline, all its slots in one process."""
+"""``photon serve verifier``: the continuous verifier of one pipeline, all its slots in one process."""
 
 from __future__ import annotations
 

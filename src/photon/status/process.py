@@ -1,4 +1,4 @@
-"""``photon status serve``: gathers every few seconds, and serves what was gathered last."""
+"""``photon serve status``: gathers every few seconds, and serves what was gathered last."""
 
 from __future__ import annotations
 

@@ -86,5 +86,5 @@ def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -
     assert "tally-east" in identities(settings)
     assert listening(settings)["127.0.0.1:9999"].kind == "tally"
     [started] = [each for each in Deployment(EXAMPLE, settings, Path("run")).services() if each.name == "tally east"]
-    assert started.arguments[:2] == ("tally", "serve")
+    assert started.arguments[:2] == ("serve", "tally")
     assert (started.health, started.address, started.datacentre) == ("photon.v1.Tally", "127.0.0.1:9999", "east")

@@ -406,7 +406,7 @@ def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
 
 
 def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
-    """As ``photon registry doctor`` has it, and how old the shards' boundaries are."""
+    """As ``photon doctor registry`` has it, and how old the shards' boundaries are."""
     replicas = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if not replicas:
         return Registry()
@@ -416,7 +416,7 @@ def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
     try:
         said = [(each.level, each.where, each.what, each.do) for each in findings(found, expected, ())]
     except PhotonError as error:
-        said = [("error", "registry", str(error), "photon registry doctor")]
+        said = [("error", "registry", str(error), "photon doctor registry")]
     up = sum(each.reply is not None for each in found.values())
     retention = settings.registry.retention
     return Registry(said, len(replicas), up, _boundaries(list(found.values()), now_ns), retention)
