@@ -115,12 +115,13 @@ def deployed(
     round_trip_s: float | None = None,
     unmatched_after_s: float = UNMATCHED_AFTER_S,
     together: bool = False,
+    replicas_together: bool = False,
 ) -> Iterator[Deployed]:
     """Started and ready; ended afterwards."""
     adopt_orphans(True)
     shape = Shape(
         (DATACENTRE,), joiners, round_trip_s=round_trip_s, unmatched_after_s=unmatched_after_s, shards=shards,
-        replicas=REPLICAS, together=together,
+        replicas=REPLICAS, together=together, replicas_together=replicas_together,
     )  # fmt: skip
     demo = DemoDeployment(directory, shape)
     running = Deployed(directory, demo, _up(directory, directory / "photon.toml"))

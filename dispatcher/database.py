@@ -154,7 +154,7 @@ def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
             raise StateError(
                 str(path),
                 "is in use by a dispatcher that does not share it, or by a command",
-                "stop that one, or start it with --worker too",
+                "stop that one, or start it under a worker's name too",
             )
         time.sleep(SHARE_LOOK_S)
 

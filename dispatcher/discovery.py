@@ -12,7 +12,7 @@ from photon.dispatcher.calls import Calls
 from photon.dispatcher.flow import Target
 from photon.dispatcher.joiner_set import Changes, Heard, JoinerSet
 from photon.dispatcher.reporting import Troubles
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Joiner
 

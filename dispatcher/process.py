@@ -34,7 +34,7 @@ from photon.dispatcher.state import Reached
 from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
 from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
-from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.client.routing import RoutedRegistry
 from photon.joiner.api import Joiner
 
 

@@ -69,7 +69,8 @@ def under_free_name(
                 continue  # another one was quicker
             yield name, opened
             return
-    raise StateError(str(path), f"has {AUTO_MAX} workers that were started with --worker {AUTO}", "stop some of them")
+    what = f"has {AUTO_MAX} workers that were started as photon serve dispatcher {AUTO}"
+    raise StateError(str(path), what, "stop some of them")
 
 
 def _is_free(path: Path, name: str) -> bool:

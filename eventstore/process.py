@@ -1,4 +1,4 @@
-"""The event store as a process: run by ``photon eventstore serve`` and by the child of an embedded deployment."""
+"""The event store as a process: run by ``photon serve eventstore`` and by the child of an embedded deployment."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from photon.batch.events import Events
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import has_work_left
 from photon.joiner.api import JoinAnswers, Outcome
@@ -82,7 +82,7 @@ class AutoJoiner:
             return
         raise SlotRefused(
             f"{self._slots}: no slot {auto_name(self._datacentre, 1)} to {auto_name(self._datacentre, AUTO_MAX)} can "
-            "be taken; see photon slot list, and retire those that are lost"
+            "be taken; see photon status slots, and retire those that are lost"
         )
 
     async def _known(self) -> Sequence[KnownSlot]:

@@ -1,4 +1,4 @@
-"""The joiner as a process: what ``photon joiner serve`` runs. One slot and engine for each join."""
+"""The joiner as a process: what ``photon serve joiner`` runs. One slot and engine for each join."""
 
 from __future__ import annotations
 

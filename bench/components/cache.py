@@ -106,7 +106,7 @@ def read_all(logs: Path, cache: BlockCache, file_map: Any) -> None:
 
 @asynccontextmanager
 async def node_processes(directory: Path, count: int, size: int = NODE_BYTES):  # type: ignore[no-untyped-def]
-    """``photon cache serve`` as it is run; (supervisor, name -> address)."""
+    """``photon serve cache`` as it is run; (supervisor, name -> address)."""
     addresses = {f"c{i}": f"127.0.0.1:{port}" for i, port in enumerate(free_ports(count), 1)}
     file = directory / "photon.toml"
     tables = "".join(
@@ -124,7 +124,7 @@ async def node_processes(directory: Path, count: int, size: int = NODE_BYTES):  
         [
             Service(
                 name,
-                ("cache", "serve", "--config", str(file), "--node", name, "--stop-with-parent"),
+                ("serve", "cache", name, "--config", str(file), "--stop-with-parent"),
                 directory / f"{name}.log",
                 address,
                 "photon.v1.Cache",

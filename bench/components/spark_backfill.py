@@ -105,7 +105,7 @@ def main() -> None:
         print(f"join:     {joined.wall_s:6.1f} s wall {joined.cpu_s:6.1f} s CPU {rate:9,.0f} joined/s")
         file, _ = deployment(root / "site", written)
         registry = subprocess.Popen(
-            [sys.executable, "-m", "photon", "registry", "serve", "--config", str(file), "--replica", "r1"],
+            [sys.executable, "-m", "photon", "serve", "registry", "r1", "--config", str(file)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:

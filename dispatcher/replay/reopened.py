@@ -30,8 +30,8 @@ from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import DIGEST_BYTES, U64
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
 from photon.joiner.api import ForeignEvent
 from photon.joiner.verdicts import tag_of
 
@@ -50,7 +50,7 @@ REMEMBERED_MAX = 100_000
 
 
 class Reopens(Protocol):
-    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
+    """What the registry is asked (``idregistry.client.recovery.Recovery``)."""
 
     async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
 

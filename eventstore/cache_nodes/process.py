@@ -1,4 +1,4 @@
-"""A cache node as a process: what ``photon cache serve`` runs."""
+"""A cache node as a process: what ``photon serve cache`` runs."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class RedoLogDamaged(PhotonError):
     def __str__(self) -> str:
         return (
             f"{self.path}: damaged redo log at byte {self.offset} ({self.why}); restore this file from the disk's "
-            "backup; a deployment goes on without it after `photon joiner serve --accept-damaged-log`, once"
+            "backup; a deployment goes on without it after `photon serve joiner --accept-damaged-log`, once"
         )
 
 

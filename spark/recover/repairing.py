@@ -30,7 +30,7 @@ from photon.spark.recover.replays import ReplayHours
 from photon.spark.recover.report import BATCH_ROWS, VerifyReport, damages, findings
 
 if TYPE_CHECKING:
-    from photon.idregistry.recovery.asking import Recovery
+    from photon.idregistry.client.recovery import Recovery
 
 LOSSES, UNMATCHED, DAMAGE = "losses", "unmatched", "damage"
 """The passes: a later run with the operator's word on unmatched events goes on with the second one."""

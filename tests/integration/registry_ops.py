@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from photon.supervision.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ class Deployment:
     def start(self, name: str) -> None:
         with open(self.directory / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "photon", "registry", "serve", "--config", str(self.file), "--replica", name],
+                [sys.executable, "-m", "photon", "serve", "registry", name, "--config", str(self.file)],
                 cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
@@ -92,8 +92,10 @@ class Deployment:
         return RegistryClient(addresses or self.addresses)
 
     async def command(self, *arguments: str) -> Outcome:
-        """``photon registry ARGUMENTS --config FILE``."""
-        return await photon("registry", *arguments, "--config", str(self.file))
+        """``photon registry``; what only looks is a part of ``photon status`` or ``photon doctor``."""
+        looks = {"status": ("status", "registry"), "members": ("status", "members"), "doctor": ("doctor", "registry")}
+        first = looks.get(arguments[0], ("registry", arguments[0]))
+        return await photon(*first, *arguments[1:], "--config", str(self.file))
 
     async def good(self, *arguments: str) -> Outcome:
         """As command; must succeed."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from photon.lab.wan.client import WanClient, WanError
 from photon.supervision.ports import free_ports
 from photon.supervision.routes import Route, write_routes

@@ -83,10 +83,10 @@ class Site:
 
     # -- processes -------------------------------------------------------------------------------------------------
     def start(self, noun: str, *more: str) -> None:
-        where = ("--replica", "r1") if noun == "registry" else ("--datacentre", "east")
+        where = ("r1",) if noun == "registry" else ("--datacentre", "east")
         with open(self.base / f"{noun}.err", "ab") as err:
             self.processes[noun] = subprocess.Popen(
-                [sys.executable, "-m", "photon", noun, "serve", "--config", str(self.config), *where, *more,
+                [sys.executable, "-m", "photon", "serve", noun, "--config", str(self.config), *where, *more,
                  "--stop-with-parent"],
                 stdin=subprocess.PIPE, stdout=err, stderr=err,
             )  # fmt: skip
@@ -228,4 +228,4 @@ class Site:
             path.unlink()
 
     def lag(self) -> Result:
-        return photon("dispatcher", "lag", "--config", self.config, "-o", "json")
+        return photon("status", "lag", "--config", self.config, "-o", "json")

@@ -69,6 +69,6 @@ def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
         until(lambda: "registry.ready" in (tmp_path / "0.log").read_text(), 30, "the registry is ready")
         (tmp_path / "key").write_bytes(bytes(32))
         for noun in ("joiner", "dispatcher"):
-            refused = photon(noun, "serve", "--config", deployment.file, timeout=60)
+            refused = photon("serve", noun, "--config", deployment.file, timeout=60)
             assert refused.code == 2, refused.err
             assert "not those that the registry was filled under" in refused.err

@@ -152,7 +152,7 @@ async def _lose_a_batch(supervisor: Supervisor, slot: Slot) -> tuple[Path, set[s
 async def test_a_rotten_batch_is_given_up_and_joined_again(tmp_path: Path) -> None:
     file = configuration(tmp_path)
     slot = Slot(tmp_path)
-    serve = ("joiner", "serve", "--config", str(file), "--datacentre", "east")
+    serve = ("serve", "joiner", "--config", str(file), "--datacentre", "east")
     deployment, feed = Deployment(file, load(file, environment={}), tmp_path / "run"), Feed(tmp_path)
     write(tmp_path, 0, BATCH)
     feed.written = BATCH

@@ -14,8 +14,8 @@ from photon.config.loader import load
 from photon.fleet.ledger import balances, read_ledger
 from photon.fleet.numbers import Numbers
 from photon.idregistry.api import Answer, Digester
-from photon.idregistry.client import GrpcBackend
-from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.client.grpc_client import GrpcBackend
+from photon.idregistry.client.routing import RoutedRegistry
 from photon.lab.demo.check import records
 from photon.lab.onlooker import Onlooker
 from photon.supervision.deployment import Deployment

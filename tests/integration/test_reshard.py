@@ -28,10 +28,14 @@ FEED_S = 40.0
 """Long enough for all changes on a busy machine: one after the last event would show nothing."""
 
 
-async def started(rig: Rig, verb: str, *arguments: str) -> Process:
-    """``photon registry reshard VERB`` as a process."""
-    command = ("-m", "photon", "registry", "reshard", verb, "--config", str(rig.demo.deployment.file), "-o", "json")
-    return await asyncio.create_subprocess_exec(sys.executable, *command, *arguments, stdout=PIPE, stderr=PIPE)
+LOOKS = {"status": ("status", "shards"), "verify": ("registry", "verify", "--shards")}
+
+
+async def started(rig: Rig, *arguments: str) -> Process:
+    """``photon registry reshard``, or what looks at the shards, as a process."""
+    words = LOOKS.get(arguments[0], ("registry", "reshard", *arguments))
+    command = ("-m", "photon", *words, "--config", str(rig.demo.deployment.file), "-o", "json")
+    return await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
 
 
 async def said(process: Process, *, codes: tuple[int, ...] = (0,)) -> Any:
@@ -46,15 +50,15 @@ async def said(process: Process, *, codes: tuple[int, ...] = (0,)) -> Any:
     return json.loads(out) if out else None
 
 
-async def reshard(rig: Rig, verb: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
-    return await said(await started(rig, verb, *arguments), codes=codes)
+async def reshard(rig: Rig, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
+    return await said(await started(rig, *arguments), codes=codes)
 
 
 async def planned(rig: Rig, count: int) -> Any:
     """A plan; replicas that have just started refuse until they have compared their clocks."""
     deadline = time.monotonic() + COMMAND_S
     while True:
-        process = await started(rig, "plan", "--shards", str(count), "--lead", f"{LEAD_S}s")
+        process = await started(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", "--dry-run")
         found = await said(process, codes=(0, 1))
         if process.returncode == 0:
             return found
@@ -64,7 +68,7 @@ async def planned(rig: Rig, count: int) -> Any:
 
 async def change_to(rig: Rig, count: int, *, lead_s: float = LEAD_S) -> Any:
     """Applies a change, and waits until events go by it."""
-    done = await reshard(rig, "apply", "--shards", str(count), "--lead", f"{lead_s}s")
+    done = await reshard(rig, "--shards", str(count), "--lead", f"{lead_s}s")
     change = done["change"]
     assert (change["stage"], change["settled"], len(change["shards"])) == ("activated", True, count)
     print(f"change {change['number']} to shards {change['shards']} from {change['starts']} on")
@@ -92,7 +96,7 @@ async def grow_and_shrink(rig: Rig) -> None:
     assert (first["number"], first["shards"]) == (plan["change"]["number"], [1, 2, 3])
     assert second["added"] == [4, 5]
     assert third["leaving"] == [3, 4, 5]
-    await reshard(rig, "plan", "--shards", "2", codes=(1,))
+    await reshard(rig, "--shards", "2", "--dry-run", codes=(1,))
     used = {shard for change in changes if change["reached"] for shard in change["shards"]}
     assert used > {1, 2}, "the first change came after the last event"  # on a very slow machine the last ones do
     assert used <= await all_is_well(rig)
@@ -121,7 +125,7 @@ async def kill_the_leader_within(rig: Rig) -> None:
     """The leader of the config group is gone while shards prepare; whoever follows it brings the change to an end."""
     await rig.pause(0.5, 1.5)
     leader = (await planned(rig, 3))["replica"]
-    apply = await started(rig, "apply", "--shards", "3", "--lead", "6s", "--tries", "6")
+    apply = await started(rig, "--shards", "3", "--lead", "6s", "--tries", "6")
     assert apply.stderr is not None
     line = (await asyncio.wait_for(apply.stderr.readline(), COMMAND_S)).decode()
     assert "change 2 would be" in line
@@ -130,7 +134,7 @@ async def kill_the_leader_within(rig: Rig) -> None:
     change = (await said(apply))["change"]
     assert (change["stage"], change["shards"]) == ("activated", [1, 2, 3])
     assert await reached(rig, change["starts_ns"]), "the change came after the last event"
-    await reshard(rig, "abort", codes=(1,))
+    await reshard(rig, "--abort", codes=(1,))
     await rig.supervisor.ready(COMMAND_S)
     await planned(rig, 2)
     await change_to(rig, 2)
@@ -152,7 +156,7 @@ async def whoever_is_killed(rig: Rig) -> None:
 async def until_there_are(rig: Rig, count: int) -> None:
     deadline = time.monotonic() + COMMAND_S
     while True:
-        await reshard(rig, "apply", "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
+        await reshard(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
         process = await started(rig, "status")
         status = await said(process, codes=(0, 1, 3))
         if process.returncode == 0 and status["ranges"] and len(status["ranges"][-1]["shards"]) == count:

@@ -17,8 +17,8 @@ import pytest
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.fleet.ledger import balances
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
 from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
 from photon.operations.slots.retiring import ALL_INCARNATIONS

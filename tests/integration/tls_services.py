@@ -23,8 +23,9 @@ from photon.eventstore.columns import EVENT_STORE
 from photon.fleet.explain.evidence import Evidence
 from photon.fleet.explain.question import Question
 from photon.fleet.explain.service import EXPLAIN, ExplainService, Scope
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.process import ReplicaSettings, serve_registry
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.replica.process import serve_registry
+from photon.idregistry.replica.server import ReplicaSettings
 from photon.joiner import service as joiner
 from photon.joiner.copies import service as copies
 from photon.joiner.copies.wire import COPIES

@@ -125,7 +125,7 @@ class Site:
     # -- what is verified ------------------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:
         """As the command shows it; called here in this process, as it is asked again and again."""
-        result = CliRunner().invoke(main, ["verifier", "status", "--config", str(self.file), "-o", "json"])
+        result = CliRunner().invoke(main, ["status", "verifier", "--config", str(self.file), "-o", "json"])
         found: dict[str, Any] = json.loads(result.output)
         wanting = found["verifier"] is None or any(each["alarms"] or each["problem"] for each in found["slots"])
         assert result.exit_code == (3 if wanting else 0), result.output
@@ -162,8 +162,9 @@ class Site:
         return path
 
     def ids(self) -> list[str]:
-        """Of all lines of the output."""
-        return [orjson.loads(line)["event_id"] for path in self.files() for line in path.read_bytes().splitlines()]
+        """Of all whole lines of the output: the joiner may be at its last one."""
+        whole = (path.read_bytes().rpartition(b"\n")[0] for path in self.files())
+        return [orjson.loads(line)["event_id"] for lines in whole for line in lines.splitlines()]
 
     def files(self) -> list[Path]:
         return sorted((self.base / "output").glob("*/*.jsonl"))

@@ -1,4 +1,4 @@
-"""The page of real processes: `photon status --web` and `photon status serve` as `photon up` runs it."""
+"""The page of real processes: `photon status --web` and `photon serve status` as `photon up` runs it."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ import msgspec
 
 from photon.config.clock import SystemClock
 from photon.config.loader import load
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
 from photon.spark.backfill.manifest import Manifest
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports

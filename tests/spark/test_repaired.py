@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from photon.cli.heads import Deployed
 from photon.cli.spark.verify import _export
 from photon.fleet.ledger import read_ledger
 from photon.operations.spark_verify import Wish, nightly
@@ -109,5 +110,5 @@ def held(here: Site) -> Counter[str]:
 
 async def verified(here: Site) -> VerifyOutcome:
     wish = Wish(**WISH, report=here.directory / "report")
-    export = partial(_export, here.settings, here.directory)
+    export = partial(_export, Deployed(here.file, (), None, "table"))
     return await asyncio.to_thread(nightly, here.settings, here.directory, wish, export, print)

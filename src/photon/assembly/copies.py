@@ -1,4 +1,4 @@
-"""Copies of output from a deployment file: who ships to whom, and ``photon copies serve``."""
+"""Copies of output from a deployment file: who ships to whom, and ``photon serve copies``."""
 
 from __future__ import annotations
 

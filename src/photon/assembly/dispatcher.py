@@ -1,4 +1,4 @@
-"""``photon dispatcher serve``: one pipeline's dispatcher, or one of several workers that share its state."""
+"""``photon serve dispatcher``: one pipeline's dispatcher, or one of several workers that share its state."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from photon.dispatcher.worker_names import AUTO, living_workers, note_address, u
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 
 if TYPE_CHECKING:
     from photon.assembly.engines import DispatcherPlan
     from photon.dispatcher.engine import DispatcherEngine
     from photon.fleet.explain.service import Explainer
-    from photon.idregistry.client import RegistryClient
-    from photon.idregistry.outcomes import Refusal
-    from photon.idregistry.tracing import Traced
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.core.outcomes import Refusal
+    from photon.idregistry.core.scans import Traced
     from photon.joiner.api import Joiner
 
 PULSE_S = 2.0
@@ -67,14 +67,14 @@ class WorkerPlace:
 def worker_place(
     pipeline: Pipeline, datacentre: str, worker: str | None, *, listen: str | None = None, address: str | None = None
 ) -> WorkerPlace:
-    """What ``--worker``, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    """What the worker's name, ``--listen`` and ``--address`` mean. Raises UsageError."""
     if worker == AUTO:
         own = None
     elif not pipeline.dispatchers:
         if worker is not None:
             raise UsageError(
-                f"--worker {worker}: datacentre {datacentre} has one dispatcher; for several, list each as "
-                f"[datacentre.{datacentre}.dispatchers.{worker}], or start each with --worker {AUTO}"
+                f"dispatcher {worker}: datacentre {datacentre} has one dispatcher; for several, list each as "
+                f"[datacentre.{datacentre}.dispatchers.{worker}], or start each as photon serve dispatcher {AUTO}"
             )
         own = pipeline.dispatcher
     else:
@@ -82,7 +82,7 @@ def worker_place(
             worker = next(iter(pipeline.dispatchers))
         if worker not in pipeline.dispatchers:
             known = ", ".join(sorted(pipeline.dispatchers))
-            raise UsageError(f"--worker {worker}: not a dispatcher of datacentre {datacentre}; there are: {known}")
+            raise UsageError(f"dispatcher {worker}: not one of datacentre {datacentre}; there are: {known}")
         own = pipeline.dispatchers[worker].address
     if listen is None and address is None:
         return WorkerPlace(worker, own, own or "")
@@ -113,6 +113,7 @@ async def serve_dispatcher(
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.joiner.client import JoinerClient
 
+    near = near or Nearby()
     name, pipeline = pipeline_named(settings, datacentre)
     place = worker_place(pipeline, name, worker, listen=listen, address=address)
     join = pipeline.join
@@ -129,15 +130,14 @@ async def serve_dispatcher(
         watch=Watch(pipeline.watch),
     )
     async with contextlib.AsyncExitStack() as closing:
-        registry = registry_client(settings, tls)
+        registry = registry_client(settings, tls, near.replicas)
         closing.push_async_callback(registry.close)
         store = event_store(settings, name, tls, near, closing)
         to_joiners = towards(tls, identity(Role.JOINER, name))
-        here = {} if near is None else near.joiners
         joiners: list[Joiner] = []
         for each in pipeline.joiners.values():
-            if each.address in here:
-                joiners.append(here[each.address])
+            if each.address in near.joiners:
+                joiners.append(near.joiners[each.address])
             else:
                 joiners.append(client := JoinerClient(each.address, join, to_joiners))
                 closing.push_async_callback(client.close)

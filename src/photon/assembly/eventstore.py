@@ -1,4 +1,4 @@
-"""``photon eventstore serve`` and ``photon cache serve``; and how others, in this process or not, reach the store."""
+"""``photon serve eventstore`` and ``photon serve cache``; and how others, in this process or not, reach the store."""
 
 from __future__ import annotations
 
@@ -161,12 +161,12 @@ def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
 
 
 def event_store(
-    settings: Settings, datacentre: str, tls: Tls | None, near: Nearby | None, closing: contextlib.AsyncExitStack
+    settings: Settings, datacentre: str, tls: Tls | None, near: Nearby, closing: contextlib.AsyncExitStack
 ) -> OperatedStore | EventStoreClient:
     """A pipeline's: the one in this process, or a client, which ``closing`` closes."""
     from photon.eventstore.client import EventStoreClient
 
-    if near is not None and near.store is not None:
+    if near.store is not None:
         return near.store
     pipeline = settings.datacentre[datacentre]
     to = towards(tls, identity(Role.EVENTSTORE, datacentre))
@@ -185,7 +185,7 @@ async def serve_cache(
         node = next(iter(pipeline.caches))
     if node not in pipeline.caches:
         known = ", ".join(sorted(pipeline.caches)) or "none"
-        given = "--node: name one" if node is None else f"--node {node}: is none"
+        given = "cache: name one" if node is None else f"cache {node}: is none"
         raise UsageError(f"{given} of the cache nodes of datacentre {name}; there are: {known}")
     configured = pipeline.caches[node]
     await serve(

@@ -1,4 +1,4 @@
-"""``photon joiner serve``: one joiner in its slot, and the slots beside its own that nobody is at any more."""
+"""``photon serve joiner``: one joiner in its slot, and the slots beside its own that nobody is at any more."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def serve_joiner(
 ) -> bool:
     """One joiner in its slot; whether nothing was left in the slot when it was told to end.
 
-    What it writes is verified by ``photon verifier serve``. ``listen``, ``address``: where it listens and is reached,
+    What it writes is verified by ``photon serve verifier``. ``listen``, ``address``: where it listens and is reached,
     if not where the file says; ``near``: what it finds in this process, and where it is found.
     """
     from photon.assembly.copies import copying_of
@@ -62,10 +62,11 @@ async def serve_joiner(
     from photon.joiner.process import Served, serve
     from photon.joiner.slot.slot import Ages, SlotPaths
 
+    near = near or Nearby()
     name, pipeline = pipeline_named(settings, datacentre)
     place = joiner_place(settings, name, slot, listen=listen, address=address)
     if place.slot is None and accept_damaged_log:
-        raise UsageError("--accept-damaged-log is for one slot: name it with --slot")
+        raise UsageError("--accept-damaged-log is for one slot: name it, as in photon serve joiner NAME")
     join = pipeline.join
     disk, clock = RealDisk(), SystemClock()
     tls = logged(tls_of(settings, base, identity(Role.JOINER, name)))
@@ -76,7 +77,7 @@ async def serve_joiner(
     limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
 
     async with contextlib.AsyncExitStack() as closing:
-        registry = registry_client(settings, tls)
+        registry = registry_client(settings, tls, near.replicas)
         closing.push_async_callback(registry.close)
         store = event_store(settings, name, tls, near, closing)
 
@@ -93,7 +94,7 @@ async def serve_joiner(
         rule = rule_of(settings, base, join)
 
         def ready(port: int) -> None:
-            if near is not None and place.slot:
+            if place.slot:
                 near.joiners[pipeline.joiners[place.slot].address] = engine
             up()
 
@@ -158,7 +159,7 @@ class JoinerPlace:
 def joiner_place(
     settings: Settings, datacentre: str, slot: str | None, *, listen: str | None, address: str | None
 ) -> JoinerPlace:
-    """What ``--slot``, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    """What the joiner's name, ``--listen`` and ``--address`` mean. Raises UsageError."""
     pipeline = settings.datacentre[datacentre]
     if slot is None and len(pipeline.joiners) == 1:
         slot = next(iter(pipeline.joiners))
@@ -169,8 +170,8 @@ def joiner_place(
     if slot not in pipeline.joiners:
         known = ", ".join(sorted(pipeline.joiners)) or "none"
         raise UsageError(
-            f"--slot {slot or ''}: not a joiner of datacentre {datacentre}; there are: {known}; "
-            f"--slot {AUTO} takes a free one"
+            f"joiner {slot or ''}: not one of datacentre {datacentre}; there are: {known}; "
+            f"photon serve joiner {AUTO} takes a free one"
         )
     reached = _reached(address) or pipeline.joiners[slot].address
     return JoinerPlace(slot, listen or pipeline.joiners[slot].address, reached)
@@ -194,8 +195,8 @@ def _unnamed(
     settings: Settings, datacentre: str, slot: str | None, listen: str | None, address: str | None
 ) -> JoinerPlace:
     if len(auto_name(datacentre, AUTO_MAX)) > NAME_MAX:
-        raise UsageError(f"--slot {AUTO}: the name of datacentre {datacentre} is too long for slots named after it")
-    where, reached = listening_place(listen, address, f"--slot {slot or AUTO}")
+        raise UsageError(f"joiner {AUTO}: the name of datacentre {datacentre} is too long for slots named after it")
+    where, reached = listening_place(listen, address, f"joiner {slot or AUTO}")
     return JoinerPlace(slot, where, reached)
 
 

@@ -1,7 +1,9 @@
-"""``photon pipeline serve``: event store, joiners, verifier and dispatcher of one datacentre in one process.
+"""``photon serve pipeline``: event store, joiners, verifier and dispatcher of one datacentre in one process, and the
+replicas of the registry that are set to run with them.
 
 They are the services that otherwise run apart, each with its server at its own address, so whoever asks them sees no
-difference. Among themselves the dispatcher calls its joiners, and these the event store, without a socket.
+difference. Among themselves the dispatcher calls its joiners, these the event store, and all the replica, without a
+socket.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from photon.assembly.dispatcher import serve_dispatcher
 from photon.assembly.eventstore import serve_store, store_place
 from photon.assembly.joiner import serve_joiner
+from photon.assembly.registry import serve_replica
 from photon.assembly.together import Nearby, Serve, Up
 from photon.assembly.verifier import serve_verifier
 from photon.config.errors import UsageError
@@ -70,6 +73,9 @@ async def serve_pipeline(
         raise UsageError(f"datacentre {name} has {which}: start each service by itself")
     near = Nearby()
 
+    def replica(replica: str, end: asyncio.Event, up: Up) -> Awaitable[object]:
+        return serve_replica(settings, base, replica, (), end, near=near, up=up)
+
     def store(end: asyncio.Event, up: Up) -> Awaitable[object]:
         place = store_place(settings, base, name)
         return serve_store(settings, base, place, end, again, near=near, up=up)
@@ -78,11 +84,13 @@ async def serve_pipeline(
         return serve_joiner(settings, base, name, slot, end, near=near, up=up)
 
     def verifier(end: asyncio.Event, up: Up) -> Awaitable[object]:
-        return serve_verifier(settings, base, name, end, up=up)
+        return serve_verifier(settings, base, name, end, near=near, up=up)
 
     def dispatcher(end: asyncio.Event, up: Up) -> Awaitable[object]:
         return serve_dispatcher(settings, base, name, None, end, near=near, up=up)
 
+    voting = settings.registry.replicas.items()
+    replicas = [partial(replica, each) for each, its in voting if its.together and its.datacentre == name]
     slots = [partial(joiner, slot) for slot in pipeline.joiners]
-    results = await serve_stages([[store], [*slots, verifier], [dispatcher]], stop)
+    results = await serve_stages([[*replicas, store], [*slots, verifier], [dispatcher]], stop)
     return all(result is not False for result in results)

@@ -1,4 +1,4 @@
-"""``photon registry serve``, and the rules of ids that the registry holds every other service to."""
+"""``photon serve registry``, and the rules of ids that the registry holds every other service to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
+from photon.assembly.together import Nearby, Up, unheard
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
@@ -17,10 +18,10 @@ from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.fleet.access import logged, tls_of
 from photon.idregistry.api import Digester
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 
 if TYPE_CHECKING:
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 DESCRIBE_S = 2.0
 
@@ -68,14 +69,24 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
 
 
 async def serve_replica(
-    settings: Settings, base: Path, name: str, id_rules: Sequence[str], stop: asyncio.Event
+    settings: Settings,
+    base: Path,
+    name: str,
+    id_rules: Sequence[str],
+    stop: asyncio.Event,
+    *,
+    near: Nearby | None = None,
+    up: Up = unheard,
 ) -> None:
-    from photon.idregistry.process import ReplicaSettings, serve_registry
+    """``id_rules``: JOIN=HEX; none: those of the configuration. ``near``: where those in this process find it."""
+    from photon.config.allocator import keep_lean
+    from photon.idregistry.replica.process import serve_registry
+    from photon.idregistry.replica.server import ReplicaSettings
 
     replicas = settings.registry.replicas
     if name not in replicas:
         known = ", ".join(sorted(replicas)) or "none"
-        raise UsageError(f"--replica {name}: not in [registry.replicas]; there are: {known}")
+        raise UsageError(f"registry {name}: not in [registry.replicas]; there are: {known}")
     own = ReplicaSettings(
         name=name,
         peers={each: replica.address for each, replica in replicas.items()},
@@ -90,7 +101,15 @@ async def serve_replica(
         id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
         tls=logged(tls_of(settings, base, identity(Role.REGISTRY, name))),
     )
-    await serve_registry(own, stop=stop)
+
+    def ready(servicer: object) -> None:
+        if near is not None:
+            near.replicas[name] = servicer
+        up()
+
+    if near is None:  # the other services of a pipeline have large buffers all the time
+        keep_lean()
+    await serve_registry(own, stop=stop, ready=ready)
 
 
 def _given(id_rule: str) -> tuple[str, bytes]:

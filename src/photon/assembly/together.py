@@ -1,4 +1,4 @@
-"""How services of one process (``photon pipeline serve``) find each other, and say that they serve."""
+"""How services of one process (``photon serve pipeline``) find each other, and say that they serve."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Nearby:
     store: OperatedStore | None = None
     joiners: dict[str, Joiner] = field(default_factory=dict)
     """By address."""
+    replicas: dict[str, object] = field(default_factory=dict)
+    """The registry's, by name: what answers their callers."""
 
 
 Up: TypeAlias = Callable[[], None]

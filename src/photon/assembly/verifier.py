@@ -1,4 +1,4 @@
-"""``photon verifier serve``: the continuous verifier of one pipeline, all its slots in one process."""
+"""``photon serve verifier``: the continuous verifier of one pipeline, all its slots in one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from photon.adapters.contract import Adapter, Framing
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import agree, rule_of
-from photon.assembly.together import Up, unheard
+from photon.assembly.together import Nearby, Up, unheard
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
@@ -21,7 +21,7 @@ from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
@@ -55,15 +55,22 @@ def limits_of(settings: Settings) -> ServiceLimits:
 
 
 async def serve_verifier(
-    settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event, *, up: Up = unheard
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    stop: asyncio.Event,
+    *,
+    near: Nearby | None = None,
+    up: Up = unheard,
 ) -> None:
     """Until ``stop``. Raises VerifierBusy when another one runs here."""
+    near = near or Nearby()
     name, own = pipeline_of(settings, base, datacentre)
     pipeline = settings.datacentre[name]
     join = pipeline.join
     tls = logged(tls_of(settings, base, identity(Role.VERIFIER, name)))
     adapter = adapter_of(settings, join, base)
-    registry = registry_client(settings, tls)
+    registry = registry_client(settings, tls, near.replicas)
     server: HealthyServer | None = None
     try:
         if not await agree(registry, join, rule_of(settings, base, join), stop):

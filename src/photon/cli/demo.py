@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import click
-import orjson
 from rich.console import Console
 
 from photon.cli.errors import DONE, FAILED
+from photon.cli.heads import PATH, Printed, formatted
 
 
 @click.command()
@@ -21,10 +21,10 @@ from photon.cli.errors import DONE, FAILED
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True,
               help="Of the stream and of whom is killed; an odd one prefers the registry's leader.")  # fmt: skip
-@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep all files in this new directory.")
+@click.option("--keep", type=PATH, metavar="DIR", help="Keep all files in this new directory.")
 @click.option("--no-kill", is_flag=True, help="Kill nothing.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, output_format: str) -> int:
+@formatted
+def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, out: Printed) -> int:
     """Join a live stream in two datacentres, lose one of them, verify every click.
 
     Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in
@@ -57,9 +57,6 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
         view.close()
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
-    if output_format == "json":
-        whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
-        click.echo(orjson.dumps(whole).decode())
-    else:
-        Console().print(result(report, directory, kept=keep is not None))
+    whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
+    out.show(whole, lambda: Console().print(result(report, directory, kept=keep is not None)))
     return DONE if report.good else FAILED

@@ -43,7 +43,7 @@ def ttl_s(settings: Settings, datacentre: str) -> int | None:
 
 
 def check(settings: Settings) -> list[str]:
-    """What is made once in HBase, for ``photon config check``; whether it is there is not asked.
+    """What is made once in HBase, for ``photon doctor config``; whether it is there is not asked.
 
     Raises UsageError for what cannot work.
     """

@@ -28,8 +28,8 @@ from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.worker_names import living_workers
 from photon.fleet.access import registry_client
 from photon.fleet.processes import COMMON, KINDS, Process, asked_of, of_datacentre
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 

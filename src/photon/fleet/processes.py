@@ -28,9 +28,9 @@ class Process:
     """In its certificate."""
     region: str = ""
     label: str = ""
-    """As ``photon up`` and ``photon ps`` name it."""
+    """As ``photon up`` and ``photon status processes`` name it."""
     arguments: tuple[str, ...] | None = None
-    """Which of its kind ``photon KIND serve`` is to start; None: ``photon up`` does not start it."""
+    """How ``photon serve KIND`` is told which it is; None: ``photon up`` does not start it."""
 
     @property
     def title(self) -> str:
@@ -53,11 +53,11 @@ class Kind:
 
 
 PIPELINE = "pipeline"
-"""One process in place of those of the kinds TOGETHER (``photon pipeline serve``); they are asked one by one."""
+"""One process in place of those of the kinds TOGETHER (``photon serve pipeline``); they are asked one by one."""
 TOGETHER = ("eventstore", "joiner", "verifier", "dispatcher")
 
 Member = tuple[str, str | None, tuple[str, ...] | None]
-"""Name, address, and arguments beyond the datacentre."""
+"""Name, address, and its name once more where ``photon serve`` needs it; None: it is not started."""
 
 
 def _registry(settings: Settings) -> Iterator[Process]:
@@ -65,7 +65,7 @@ def _registry(settings: Settings) -> Iterator[Process]:
         region = settings.region_of_replica(name)
         yield Process(
             each.datacentre, "registry", name, each.address, identity(Role.REGISTRY, name), region,
-            f"registry {name}",            ("--replica", name),
+            f"registry {name}", None if each.together else (name,),
         )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def _of_pipelines(
         for datacentre, pipeline in settings.datacentre.items():
             for name, address, more in members(datacentre, pipeline, settings):
                 apart = more is not None and not (pipeline.together and kind in TOGETHER)
-                arguments = ("--datacentre", datacentre, *(more or ())) if apart else None
+                arguments = (*(more or ()), "--datacentre", datacentre) if apart else None
                 found = of_datacentre(kind, datacentre, name, address)
                 yield replace(found, region=settings.region(datacentre), arguments=arguments)
 
@@ -98,7 +98,7 @@ def of_datacentre(kind: str, datacentre: str, name: str, address: str | None) ->
 def _dispatchers(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
     if not pipeline.dispatchers:
         return [(datacentre, pipeline.dispatcher, ())]
-    return [(name, each.address, ("--worker", name)) for name, each in pipeline.dispatchers.items()]
+    return [(name, each.address, (name,)) for name, each in pipeline.dispatchers.items()]
 
 
 def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
@@ -118,11 +118,11 @@ def _status(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable
 KINDS: Mapping[str, Kind] = {
     "dispatcher": Kind(5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers)),
     "joiner": Kind(4, "photon.v1.Joiner", _of_pipelines(
-        "joiner", lambda _, p, s: [(name, each.address, ("--slot", name)) for name, each in p.joiners.items()])),
+        "joiner", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.joiners.items()])),
     "eventstore": Kind(3, "photon.v1.EventStore", _of_pipelines(
         "eventstore", lambda name, p, s: [(name, p.eventstore, ())])),
     "cache": Kind(2, "photon.v1.Cache", _of_pipelines(
-        "cache", lambda _, p, s: [(name, each.address, ("--node", name)) for name, each in p.caches.items()])),
+        "cache", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.caches.items()])),
     "copies": Kind(3, "photon.v1.Copies", _of_pipelines("copies", _copies)),
     "verifier": Kind(4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())])),
     PIPELINE: Kind(5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together)),
@@ -130,7 +130,7 @@ KINDS: Mapping[str, Kind] = {
     "wan": Kind(0, "photon.v1.Wan", _wan),
     "status": Kind(6, "", _of_pipelines("status", _status)),
 }  # fmt: skip
-"""By the noun of their command, in the order in which they are shown."""
+"""By their name for ``photon serve``, in the order in which they are shown."""
 
 
 COMMON = ("registry", "wan")

@@ -1,7 +1,8 @@
 """A whole deployment for another program: what ``photon up`` runs for a file is started, watched, held and ended.
 
 ``photon up`` itself supervises, in a process of its own in the background, as ``photon up --detach`` leaves it: there
-is one supervisor, and ``photon ps``, ``hold`` and ``down`` on the command line see the same run. Waits are bounded.
+is one supervisor, and ``photon status processes``, ``hold`` and ``down`` on the command line see the same run. Waits
+are bounded.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ProcessState:
     """One process of a deployment at one moment."""
 
     name: str
-    """As ``photon ps`` has it: ``joiner east-1``."""
+    """As ``photon status processes`` has it: ``joiner east-1``."""
     datacentre: str
     """It is lost with; empty: with none."""
     state: str

@@ -104,7 +104,7 @@ def store_log(site: Site) -> Path:
 
 def _store_service(options: JoinOptions, config: Path, name: str, site: Site, address: str) -> Service:
     """The event store reads primary logs in a process of its own: it has a core to itself that way."""
-    arguments = ["eventstore", "serve", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
+    arguments = ["serve", "eventstore", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
     arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
     arguments += ["--address", address, *(["--once"] if options.once else [])]
     arguments += ["--may-be-empty"] if options.keep_pending else []
@@ -132,7 +132,7 @@ async def open_registry(
 ) -> AsyncIterator[Registry]:
     """Opens the registry of a site, whose replicas were started; closed at the end. Raises Stopped."""
     if not children.replicas:
-        from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
+        from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
 
         try:
             local = await EmbeddedRegistry.open(
@@ -152,7 +152,7 @@ async def open_registry(
         finally:
             await local.close()
         return
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
     await unless_stopped(stop, children.supervisor.ready(READY_S))
     client = RegistryClient(children.replicas, clock=clock)
@@ -184,7 +184,7 @@ def _replica_service(site: Site, settings: Settings, children: Children, name: s
     for other, address in children.replicas.items():
         overrides.append(f'registry.replicas.{other}.address="{address}"')
         overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')
-    arguments = ["registry", "serve", "--replica", name, "--stop-with-parent"]
+    arguments = ["serve", "registry", name, "--stop-with-parent"]
     arguments += ["--id-rule", f"{children.join}={children.rule.hex()}"]
     for override in overrides:
         arguments += ["--set", override]

@@ -24,7 +24,7 @@ from photon.dispatcher.ledger_reader import read_reached
 from photon.eventstore.client import EventStoreClient
 from photon.fleet.ledger import VERDICTS, ledger_file
 from photon.idregistry.api import Registry, Slot
-from photon.idregistry.embedded import EmbeddedRegistry
+from photon.idregistry.replica.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine
 from photon.joiner.slot.identity import OutOfStep
 from photon.joiner.slot.slot import Ages

@@ -18,11 +18,11 @@ import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.errors import PhotonError
-from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, I64, Answer, Digester, Kind
-from photon.idregistry.operations.client import OperatorClient
-from photon.idregistry.sharding import split
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import split
+from photon.idregistry.operate.operator_client import OperatorClient
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.verifier.verifier import ClearedFile
 

@@ -16,7 +16,7 @@ from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_s
 from photon.fleet.access import pipeline_named, tls_of
 from photon.fleet.polling import dispatcher_serves
 from photon.idregistry.api import Digester
-from photon.idregistry.deployment_key import key_path, read_key
+from photon.idregistry.client.deployment_key import key_path, read_key
 
 ASK_S = 5.0
 

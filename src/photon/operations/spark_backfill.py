@@ -28,7 +28,7 @@ from photon.spark.session import session
 from photon.spark.sources import TimeRange, pipeline_sources
 
 if TYPE_CHECKING:
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 DESCRIBE_S = 10.0
 SLOT_BYTES = 6

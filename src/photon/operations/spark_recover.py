@@ -17,7 +17,7 @@ from photon.config.tls import OPERATOR
 from photon.dispatcher.replay.requests import Step
 from photon.fleet.access import registry_client, tls_of
 from photon.fleet.ledger import ledger_file
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 from photon.operations import replay
 from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
 from photon.spark.recover.planning import ATTENTION

@@ -21,8 +21,8 @@ from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.dispatcher.ledger_reader import read_standing
 from photon.fleet.ledger import accounts, ledger_file
-from photon.idregistry.deployment_key import deployment_key
-from photon.idregistry.operations.backup import check_backup, read_manifest
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.operate.backup import check_backup, read_manifest
 from photon.spark.backfill.manifest import known_backfills
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session

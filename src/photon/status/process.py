@@ -1,4 +1,4 @@
-"""``photon status serve``: gathers every few seconds, and serves what was gathered last, the page, and the JSON of
+"""``photon serve status``: gathers every few seconds, and serves what was gathered last, the page, and the JSON of
 ``photon explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, within a bounded time."""
 
 from __future__ import annotations

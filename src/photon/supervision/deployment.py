@@ -40,18 +40,18 @@ class Deployment:
         health = KINDS[process.kind].health
         address = process.address if health else None  # a page's health is not gRPC's
         to = towards(self.tls, process.identity)
-        command = (process.kind, "serve", *self._arguments(process), "--stop-with-parent")
+        command = (*self._command(process), "--stop-with-parent")
         return Service(process.label, command, log, address, health, process.datacentre, to)
 
-    def _arguments(self, process: Process) -> Iterator[str]:
+    def _command(self, process: Process) -> Iterator[str]:
         """Those that read the deployment file get the proxy's ports in place of addresses in other regions."""
         wan, tls = self.settings.wan, self.settings.tls
         if process.kind == "wan" and wan is not None:
-            yield from ("--routes", str(self.routes_file), "--control", wan.control)
+            yield from ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)
             yield from ("--round-trip", f"{wan.round_trip:.6f}s")
             yield from () if tls is None else ("--tls", str(self.file.parent / tls.directory))
             return
-        yield from ("--config", str(self.file), *(process.arguments or ()))
+        yield from ("serve", process.kind, *(process.arguments or ()), "--config", str(self.file))
         by_target = {route.target: route for route in self.routes if route.source == process.region}
         for each in called_across(self.settings):
             route = by_target.get(each.address or "")

@@ -1,4 +1,4 @@
-"""What another process does with a run: ``photon up --detach``, ``ps``, ``down``. Blocking, for the command line."""
+"""What another process does with a run: ``photon up --detach``, ``status processes``, ``down``. Blocking."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def busy(run: Path) -> RunBusy:
     except OSError:
         holder = ""
     return RunBusy(
-        f"photon up ({holder or 'pid unknown'}) runs in {run} already; photon ps shows it, photon down ends it, "
-        "--run names another directory"
+        f"photon up ({holder or 'pid unknown'}) runs in {run} already; photon status processes shows it, "
+        "photon down ends it, --run names another directory"
     )
 
 

@@ -39,8 +39,7 @@ COMMON = (
 )
 REGISTRY = (
     *COMMON,
-    "photon.cli.registry",
-    "photon.idregistry.process",
+    "photon.idregistry.replica.process",
     "photon.idregistry.raft.wire",
     "numpy.ma",  # which numpy imports when it is first asked for what differs
 )
@@ -48,7 +47,6 @@ STORE = (*COMMON, "photon.assembly.eventstore", "photon.eventstore.process")
 ALL = (
     *REGISTRY,
     *STORE,
-    "photon.cli.verifier",
     "photon.dispatcher.process",
     "photon.assembly.engines",
     "photon.assembly.pipeline",

@@ -46,15 +46,15 @@ from photon.config.disk import Disk
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, Answer
-from photon.idregistry.commands import take
-from photon.idregistry.operations.restoring import INCARNATIONS_SINCE_MAX
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.commands import take
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.operate.backup import INCARNATIONS_SINCE_MAX
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.published import PublishedDamaged, SlotOutput, read_slot
 
 if TYPE_CHECKING:
-    from photon.idregistry.recovery.asking import Recovery
+    from photon.idregistry.client.recovery import Recovery
 
 REDONE_NAME = "redone.json"
 REDONE_VERSION = 1

@@ -29,7 +29,7 @@ from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
 
 if TYPE_CHECKING:
-    from photon.idregistry.recovery.asking import Recovery
+    from photon.idregistry.client.recovery import Recovery
 
 OWN_DIR = "verifier"
 MISSING_DIR = "missing"

@@ -13,7 +13,7 @@ import msgspec
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.api import INCARNATION_BITS
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.core.outcomes import Refusal
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
 from photon.verifier.recovery import SlotRecovery
@@ -22,7 +22,7 @@ from photon.verifier.slot_state import state_of
 from photon.verifier.verifier import Verifier, read_versioned
 
 if TYPE_CHECKING:
-    from photon.idregistry.recovery.asking import Recovery
+    from photon.idregistry.client.recovery import Recovery
 
 OWNED_NAME = "owned.json"
 ASK_S = 5.0

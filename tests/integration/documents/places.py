@@ -86,7 +86,7 @@ class Documents:
         self._name_words()
 
     def _all_up(self) -> bool:
-        shown = photon("ps", self.site.file, "-o", "json")
+        shown = photon("status", "processes", "--config", self.site.file, "-o", "json")
         if shown.code:
             return False
         services = json.loads(shown.out)["processes"]

@@ -139,7 +139,7 @@ def rewrite(file: Path, text: str) -> None:
 
 
 def status(rig: Rig) -> Result:
-    return photon("cache", "status", "--config", rig.demo.deployment.file, "-o", "json")
+    return photon("status", "cache", "--config", rig.demo.deployment.file, "-o", "json")
 
 
 async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def _up(file: Path, *arguments: str) -> Iterator[Path]:
 
 
 def _states(file: Path) -> dict[str, dict[str, Any]]:
-    result = photon("ps", file, "-o", "json")
+    result = photon("status", "processes", "--config", file, "-o", "json")
     return {row["name"]: row for row in json.loads(result.out)["processes"]} if result.out else {}
 
 

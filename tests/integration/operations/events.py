@@ -19,7 +19,7 @@ def _new_release(site: Site) -> None:
 
 
 def _runs_the_new_release(site: Site) -> None:
-    shown = command("registry", "members", "--config", site.file, "-o", "json")
+    shown = command("status", "members", "--config", site.file, "-o", "json")
     assert {each["version"] for each in json.loads(shown.out)["members"]} == {"99.0.0"}, shown
 
 

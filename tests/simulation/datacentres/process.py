@@ -19,14 +19,13 @@ from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.replay.rereading import Sources
 from photon.eventstore.client import EventStoreClient
 from photon.eventstore.service import EventStoreService
-from photon.idregistry import commands as c
-from photon.idregistry.client import GrpcBackend
-from photon.idregistry.clocks.asking import PeerClocks
-from photon.idregistry.clocks.watch import ClockWatch
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.server import Machines, RegistryReplica
-from photon.idregistry.service import RegistryServicer
-from photon.idregistry.sharding import single_range
+from photon.idregistry.client.grpc_client import GrpcBackend
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
+from photon.idregistry.replica.server import Machines, RegistryReplica
+from photon.idregistry.replica.service import RegistryServicer
 from photon.joiner import engine as joiner_engine
 from photon.joiner.client import JoinerClient
 from photon.joiner.engine import Surroundings

@@ -22,9 +22,9 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.replay import coverage, reopened
 from photon.eventstore.awaited_keys import AwaitedKeys
-from photon.idregistry import client as registry_client
-from photon.idregistry import server as registry_server
 from photon.idregistry.api import Digester
+from photon.idregistry.client import grpc_client as registry_client
+from photon.idregistry.replica import server as registry_server
 from photon.joiner import engine as joiner_engine
 from photon.joiner.core import CoreLimits
 from photon.joiner.engine import JoinerLimits

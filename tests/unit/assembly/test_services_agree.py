@@ -10,8 +10,8 @@ import structlog
 
 from photon.assembly import registry as assembly
 from photon.config.errors import UsageError
-from photon.idregistry.outcomes import Description
-from photon.idregistry.sharding import single_range
+from photon.idregistry.core.outcomes import Description
+from photon.idregistry.core.sharding import single_range
 
 RULE, OTHER = b"rule of clicks", b"another rule"
 

@@ -66,7 +66,8 @@ class Site:
         self.file.write_text("\n".join(self.lines))
 
     async def photon(self, verb: str, *arguments: str) -> Result:
-        command = [verb, str(self.file), *arguments]
+        named = ("processes", "--config") if verb == "status" else ()
+        command = [verb, *named, str(self.file), *arguments]
         return await asyncio.to_thread(CliRunner().invoke, main, command)
 
     async def states(self) -> dict[str, ServiceState]:
@@ -120,12 +121,12 @@ async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
     held = await site.photon("hold", "--datacentre", "east")
     assert (held.exit_code, held.output) == (0, "held: registry r1, joiner east-1\n")
     assert [state.state for state in (await site.states()).values()] == ["held", "held", "up"]
-    assert (await site.photon("ps", "--wait", "--timeout", "0.5")).exit_code == ATTENTION
+    assert (await site.photon("status", "--wait", "--timeout", "0.5")).exit_code == ATTENTION
     late = await site.photon("restart", "nobody")
     assert late.exit_code == USAGE
     released = await site.photon("release", "registry r1", "joiner east-1")
     assert (released.exit_code, released.output) == (0, "up: registry r1, joiner east-1\n")
-    assert (await site.photon("ps", "--wait")).exit_code == 0
+    assert (await site.photon("status", "--wait")).exit_code == 0
 
 
 async def test_wrong_usage_is_one_line(site: Site) -> None:

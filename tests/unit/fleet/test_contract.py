@@ -34,11 +34,11 @@ CONTRACT = Path(__file__).with_name("contract.json")
 COMMANDS = {
     "status": ("status",),
     "top": ("top", "--once", "--every", "0.3", "--sort", "name"),
-    "lag": ("dispatcher", "lag"),
-    "lag of west": ("dispatcher", "lag", "--datacentre", "west"),
+    "lag": ("status", "lag"),
+    "lag of west": ("status", "lag", "--datacentre", "west"),
     "ledger": ("ledger",),
     "doctor": ("doctor",),
-    "cache": ("cache", "status", "--datacentre", "east"),
+    "cache": ("status", "cache", "--datacentre", "east"),
 }
 VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",

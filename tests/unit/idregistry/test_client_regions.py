@@ -12,8 +12,14 @@ import numpy as np
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer
-from photon.idregistry.channels import CONNECT_MS_MAX, KEEPALIVE_MS, REQUESTS_OUTSTANDING_MAX
-from photon.idregistry.client import LOOK_UP_SECONDS_MIN, PROBE_SECONDS, TRY_SECONDS_MAX, GrpcBackend, RegistryClient
+from photon.idregistry.client.channels import CONNECT_MS_MAX, KEEPALIVE_MS, REQUESTS_OUTSTANDING_MAX
+from photon.idregistry.client.grpc_client import (
+    LOOK_UP_SECONDS_MIN,
+    PROBE_SECONDS,
+    TRY_SECONDS_MAX,
+    GrpcBackend,
+    RegistryClient,
+)
 from photon.lab.wan.links import Change, Fault
 from photon.lab.wan.proxy import Proxy
 from photon.supervision.routes import Route

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.idregistry import commands as c
+from photon.idregistry.core import commands as c
 from photon.idregistry.witness import WitnessLog
 from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen
 

@@ -48,8 +48,8 @@ def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> No
         ["eventstore east", "eventstore west"],
     ]
     node = stages[2][0]
-    assert node.arguments[:7] == ("cache", "serve", "--config", str(EXAMPLE), "--datacentre", "east", "--node")
-    assert (node.arguments[7], node.address, node.datacentre) == ("east-c1", "127.0.0.1:9810", "east")
+    assert node.arguments[:7] == ("serve", "cache", "east-c1", "--datacentre", "east", "--config", str(EXAMPLE))
+    assert (node.address, node.datacentre) == ("127.0.0.1:9810", "east")
     assert "cache-east" in identities(settings)
     assert "cache-west" not in identities(settings)
 
@@ -70,7 +70,7 @@ def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -
         "dispatcher east w2",
         "dispatcher west",
     ]
-    assert dispatchers[0].arguments[-3:-1] == ("--worker", "w1")
+    assert dispatchers[0].arguments[:3] == ("serve", "dispatcher", "w1")
     assert [service.address for service in dispatchers[:2]] == [address[1].strip('"'), None]
     assert [service.datacentre for service in dispatchers] == ["east", "east", "west"]
     assert settings.datacentre["east"].dispatcher_addresses() == [address[1].strip('"')]
@@ -92,7 +92,7 @@ def test_a_datacentre_that_is_together_is_one_process() -> None:
         ["dispatcher west", "pipeline east"],
     ]
     (east,) = (service for service in stages[-1] if service.datacentre == "east" and "pipeline" in service.name)
-    assert east.arguments[:2] == ("pipeline", "serve")
+    assert east.arguments[:2] == ("serve", "pipeline")
     assert east.address == settings.datacentre["east"].joiners["east-1"].address
     flags = ["datacentre.east.together=true", "datacentre.east.dispatchers.w1.address='127.0.0.1:9999'"]
     with pytest.raises(ConfigError, match=r"datacentre\.east\.together: is one process"):

@@ -57,7 +57,7 @@ def test_a_table_of_hbase_may_be_there(tmp_path: Path) -> None:
     file.write_text(file.read_text() + '[datacentre.east.hbase]\nthrift = "127.0.0.1:1"\n')
     found = checked(file)
     check_runnable(file, found.settings, found.missing)
-    told = CliRunner().invoke(main, ["config", "check", str(file), "-o", "json"])
+    told = CliRunner().invoke(main, ["doctor", "config", "--config", str(file), "-o", "json"])
     assert json.loads(told.output)["notes"] == found.hints != []
 
 

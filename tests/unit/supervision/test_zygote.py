@@ -51,7 +51,7 @@ def proxy(directory: Path) -> Service:
 
 
 async def test_a_copy_becomes_the_command_and_ends_as_one(tmp_path: Path, made: Zygote, log: BinaryIO) -> None:
-    good, bad = await asyncio.gather(made.begin(["version"], log), made.begin(["wan", "serve"], log))
+    good, bad = await asyncio.gather(made.begin(["--version"], log), made.begin(["wan", "serve"], log))
     async with asyncio.timeout(READY_S):
         assert (await good.wait(), await bad.wait()) == (0, 2)
     assert (good.returncode, bad.returncode) == (0, 2)
@@ -97,7 +97,7 @@ async def test_a_zygote_that_was_killed_takes_nobody_with_it_and_is_not_needed(
         first = supervisor.pid("proxy")
         os.kill(made._process.pid, signal.SIGKILL)
         with pytest.raises(ZygoteGone):
-            await made.begin(["version"], log)
+            await made.begin(["--version"], log)
         assert supervisor.pid("proxy") == first
         supervisor.kill("proxy")
         await until_another(supervisor, {first})
@@ -141,7 +141,7 @@ async def test_copies_end_with_a_supervisor_that_is_gone(tmp_path: Path, made: Z
 async def test_a_command_line_that_is_too_long_is_not_for_a_zygote(made: Zygote, log: BinaryIO) -> None:
     with pytest.raises(ZygoteGone):
         await made.begin(["x" * 10 * MESSAGE_BYTES], log)
-    copy = await made.begin(["version"], log)
+    copy = await made.begin(["--version"], log)
     assert await copy.wait() == 0
 
 
@@ -149,7 +149,7 @@ async def test_what_is_no_request_is_answered_and_the_next_one_is_served(made: Z
     for data in (b"{", b'{"arguments":1}', b'{"other":[]}'):
         with pytest.raises(ZygoteGone, match="cannot fork"):
             await asyncio.to_thread(made._ask, data, [log.fileno()])
-    copy = await made.begin(["version"], log)
+    copy = await made.begin(["--version"], log)
     assert await copy.wait() == 0
 
 
@@ -157,7 +157,7 @@ async def test_a_zygote_that_cannot_import_is_gone_and_ends(log: BinaryIO) -> No
     with zygote(["photon.no_such_module"]) as made:
         assert made is not None
         with pytest.raises(ZygoteGone, match="does not answer"):
-            await made.begin(["version"], log)
+            await made.begin(["--version"], log)
 
 
 async def test_where_processes_cannot_be_watched_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

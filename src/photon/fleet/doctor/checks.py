@@ -86,7 +86,7 @@ def _some(names: Iterable[str]) -> str:
 def _configuration(facts: Facts) -> Iterator[Finding]:
     for mistake in facts.mistakes:
         yield _problem(
-            "configuration", facts.file, mistake, "mend the file; photon config check says when it is good"
+            "configuration", facts.file, mistake, "mend the file; photon doctor config says when it is good"
         )
     for state in facts.states:
         yield _problem(
@@ -230,7 +230,7 @@ def _logs(facts: Facts) -> Iterator[Finding]:
     for process in facts.processes:
         if process.ambiguous_keys:
             what = f"{process.ambiguous_keys:,.0f} of the keys that events name have several different primary events"
-            do = "photon eventstore status shows one; primary.duplicates says what becomes of such events"
+            do = "photon status eventstore shows one; primary.duplicates says what becomes of such events"
             yield _warning("logs", process.name, what, do)
     total = sum(each.matched for each in facts.logs)
     here = ", ".join(dict.fromkeys(each.datacentre for each in facts.logs))
@@ -329,7 +329,7 @@ def _registry(facts: Facts) -> Iterator[Finding]:
             if each.age_s is not None and each.age_s > registry.retention_s + facts.uncertainty_s + BOUNDARY_SLACK_S:
                 hours = each.age_s / 3600, registry.retention_s / 3600
                 what = f"its boundary lies {hours[0]:,.1f} h back, retention is {hours[1]:,.1f} h"
-                do = "look for an objection of its leader's clock: photon registry doctor"
+                do = "look for an objection of its leader's clock: photon doctor registry"
                 yield _warning("registry", f"shard {each.shard}", what, do)
     kept = "for ever" if registry.retention_s is None else f"for {registry.retention_s / 3600:,.1f} h"
     yield _ok("registry", f"{registry.up} of {registry.replicas} replicas answer; ids are kept {kept}")

@@ -137,7 +137,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``findings``: (level, where, what, do) of ``photon registry doctor``."""
+    """``findings``: (level, where, what, do) of ``photon doctor registry``."""
 
     findings: Sequence[tuple[str, str, str, str]] = ()
     replicas: int = 0

@@ -51,11 +51,11 @@ from photon.fleet.doctor.facts import (
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import identities, listening
-from photon.idregistry.deployment_key import key_path, read_key
-from photon.idregistry.operations.client import OperatorClient
-from photon.idregistry.operations.findings import Expected, findings
-from photon.idregistry.operations.inspection import Inspection
-from photon.idregistry.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.client.deployment_key import key_path, read_key
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.operate.findings import Expected, findings
+from photon.idregistry.operate.inspection import Inspection
+from photon.idregistry.operate.operator_client import OperatorClient
 from photon.outputs import OutputPlace, read_slot
 
 DISTRIBUTION = "photon-join"
@@ -406,7 +406,7 @@ def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
 
 
 def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
-    """As ``photon registry doctor`` has it, and how old the shards' boundaries are."""
+    """As ``photon doctor registry`` has it, and how old the shards' boundaries are."""
     replicas = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if not replicas:
         return Registry()
@@ -416,7 +416,7 @@ def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
     try:
         said = [(each.level, each.where, each.what, each.do) for each in findings(found, expected, ())]
     except PhotonError as error:
-        said = [("error", "registry", str(error), "photon registry doctor")]
+        said = [("error", "registry", str(error), "photon doctor registry")]
     up = sum(each.reply is not None for each in found.values())
     retention = settings.registry.retention
     return Registry(said, len(replicas), up, _boundaries(list(found.values()), now_ns), retention)

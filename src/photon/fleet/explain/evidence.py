@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from photon.idregistry.tracing import Traced
+from photon.idregistry.core.scans import Traced
 
 FOUND_MAX = 64
 """Records and rows that one answer names: an id stands once, unless something is wrong."""

@@ -27,10 +27,10 @@ from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
 from photon.fleet.processes import Process, asked_of, of_datacentre
 from photon.idregistry.api import Digester
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.deployment_key import deployment_key
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.tracing import Traced
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import Traced
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace

@@ -24,8 +24,8 @@ from photon.fleet.explain.evidence import FOUND_MAX, Evidence, Record, encode
 from photon.fleet.explain.outputs import record_of, search_place, search_redo_logs, search_slot
 from photon.fleet.explain.question import ID_BYTES_MAX, Budget, Place, Question
 from photon.idregistry.api import Kind
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.tracing import Traced
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import Traced
 from photon.joiner.core import OpenRecord
 from photon.joiner.metrics import HasSlot
 from photon.joiner.slot.place import DIRECTORY_OF

@@ -12,7 +12,7 @@ from photon.config.words import many
 from photon.fleet.explain.evidence import Evidence, InLog, Record, Waiting
 from photon.fleet.explain.question import Question, shown
 from photon.idregistry.api import BATCH_BITS, Answer, incarnation_of
-from photon.idregistry.tracing import Traced
+from photon.idregistry.core.scans import Traced
 from photon.joiner.slot.place import DIRECTORY_OF
 
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")

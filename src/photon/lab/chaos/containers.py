@@ -134,7 +134,7 @@ class ContainersTarget:
     async def directions(self) -> Sequence[DirectionNow]:
         if self._settings.wan is None:
             return ()
-        rows = orjson.loads(await self.photon(["wan", "list", "-o", "json"]))
+        rows = orjson.loads(await self.photon(["status", "wan", "-o", "json"]))
         return [
             DirectionNow(
                 row["source"], row["destination"], row["delay_ms"] / 1000, Fault[row["fault"].upper()], row["bytes"],
@@ -208,7 +208,7 @@ class ContainersTarget:
     async def leader(self) -> str | None:
         for datacentre in self._settings.datacentre:
             try:
-                command = ["photon", "registry", "status", "--config", FILE, "-o", "json"]
+                command = ["photon", "status", "registry", "--config", FILE, "-o", "json"]
                 groups = orjson.loads(await self.operator(datacentre, command, codes=(0, 3)))["groups"]
             except (ChaosFailed, orjson.JSONDecodeError):
                 continue

@@ -90,9 +90,7 @@ class Faults:
             case Do.RESTART:
                 await self.rolling(names)
             case Do.RESHARD:
-                return await self._target.photon(
-                    ["registry", "reshard", "apply", "--shards", str(step.options["shards"])]
-                )
+                return await self._target.photon(["registry", "reshard", "--shards", str(step.options["shards"])])
         return ", ".join(names)
 
     async def end(self, number: int) -> None:

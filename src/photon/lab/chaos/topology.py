@@ -71,7 +71,7 @@ class Topology:
 
 
 def topology_of(settings: Settings) -> Topology:
-    """Of a deployment file, with the names that ``photon ps`` shows."""
+    """Of a deployment file, with the names that ``photon status processes`` shows."""
     found = [each for stage in stages(settings) for each in stage if each.kind != "wan"]
     replicas = {each.label: each.region for each in found if each.kind == "registry"}
     datacentres = {name: settings.region(name) for name in settings.datacentre}

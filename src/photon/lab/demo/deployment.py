@@ -63,6 +63,8 @@ class Shape:
     """Of the registry: name -> datacentre."""
     together: bool = False
     """The services of each datacentre in one process."""
+    replicas_together: bool = False
+    """With them, its replicas of the registry."""
     tls: bool = False
     """Mutual TLS between all processes, with certificates made for it."""
 
@@ -114,9 +116,13 @@ class DemoDeployment:
             + "".join(
                 f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
                 f'datacentre = "{self.shape.replicas[name]}"\n'
+                + ("together = true\n" if self._is_together(name) else "")
                 for name, address in self.replicas.items()
             )
         )
+
+    def _is_together(self, replica: str) -> bool:
+        return self.shape.replicas_together and self.shape.replicas[replica] in self.shape.datacentres
 
 
 def _certificates(directory: Path, settings: Settings) -> Tls:

@@ -22,7 +22,7 @@ from photon.dispatcher.replay.control import open_state
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.reading import LogFiles
 from photon.idregistry.api import DIGEST_BYTES, Digester
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.scans import EntryPage
 from photon.joiner.foreign_columns import events_of, records_of
 
 

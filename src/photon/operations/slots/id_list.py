@@ -16,7 +16,7 @@ import msgspec
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, Kind
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.scans import EntryPage
 from photon.joiner.slot.place import DIRECTORY_OF
 
 LIST_VERSION = 1

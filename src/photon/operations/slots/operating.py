@@ -17,10 +17,10 @@ from photon.fleet.access import registry_client, tls_of
 from photon.fleet.polling import dispatcher_serves, healthy
 from photon.fleet.processes import of_datacentre
 from photon.idregistry.api import I64, U8, U64, Digester
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.deployment_key import deployment_key
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.whereabouts import reached_at

@@ -19,8 +19,8 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import I64, INCARNATION_BITS, U8, U64, Answer, Digester
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyOf
 from photon.joiner.slot.lock import SlotLock
@@ -28,7 +28,7 @@ from photon.operations.slots import sealing
 from photon.operations.slots.id_list import IdList, listed
 
 if TYPE_CHECKING:
-    from photon.idregistry.recovery.asking import Recovery
+    from photon.idregistry.client.recovery import Recovery
 
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 ASK_S = 5.0

@@ -11,7 +11,7 @@ from photon.fleet.explain.evidence import Evidence, InLog, Record, Searched, Wai
 from photon.fleet.explain.question import question_of
 from photon.fleet.explain.story import Heard, Story, tell
 from photon.idregistry.api import Answer, Kind, token_of
-from photon.idregistry.tracing import Traced
+from photon.idregistry.core.scans import Traced
 
 QUESTION = question_of("click-1")
 TOKEN = token_of(3, 9)

@@ -10,14 +10,13 @@ import structlog
 
 from photon.config.interval_clock import ASK_SECONDS, Interval, IntervalClock, KernelTime
 from photon.idregistry.api import Answer
-from photon.idregistry.clocks.asking import PeerClocks
-from photon.idregistry.clocks.offsets import ANYWHERE, READING_S_MAX, Agreement, Range, Reading
-from photon.idregistry.clocks.watch import ClockFacts, ClockWatch
-from photon.idregistry.clocks.wire import facts_of, status_of
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.client.messages import clock_facts, clock_status
+from photon.idregistry.core.clock_offsets import ANYWHERE, READING_S_MAX, Agreement, ClockFacts, Offset, Reading
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import Action, Ask
 from photon.idregistry.registry_pb2 import DescribeReply
-from photon.idregistry.resharding.api import Action, Ask
-from photon.idregistry.server import RegistryReplica
+from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
+from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
 from tests.unit.idregistry.served import served
 from tests.unit.idregistry.test_server import opened, routed
@@ -126,11 +125,11 @@ def test_what_changes_is_logged_once() -> None:
 
 @pytest.mark.parametrize("agreement", Agreement)
 def test_what_a_replica_says_of_its_clock_survives_the_wire(agreement: Agreement) -> None:
-    peers = {"r2": Range(-7, 9), "r3": ANYWHERE}
-    facts = ClockFacts(Interval(5, 3, synchronised=True), agreement, Range(-1, 1), peers, "why")
-    reply = DescribeReply(clock=status_of(facts))
-    assert facts_of(DescribeReply.FromString(reply.SerializeToString())) == facts
-    assert facts_of(DescribeReply()) is None
+    peers = {"r2": Offset(-7, 9), "r3": ANYWHERE}
+    facts = ClockFacts(Interval(5, 3, synchronised=True), agreement, Offset(-1, 1), peers, "why")
+    reply = DescribeReply(clock=clock_status(facts))
+    assert clock_facts(DescribeReply.FromString(reply.SerializeToString())) == facts
+    assert clock_facts(DescribeReply()) is None
 
 
 async def until_boundary(replica: RegistryReplica, *, moved: bool) -> None:

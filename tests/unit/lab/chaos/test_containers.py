@@ -110,7 +110,7 @@ async def test_what_is_done_to_containers(docker: Docker, target: ContainersTarg
 
 async def test_links_are_changed_by_the_operator(docker: Docker, target: ContainersTarget) -> None:
     row = {"source": "east", "destination": "west", "delay_ms": 50, "fault": "drop", "bytes": 1, "connections": 2}
-    docker.answers["wan list"] = Done(0, orjson.dumps([row]).decode(), "")
+    docker.answers["status wan"] = Done(0, orjson.dumps([row]).decode(), "")
     assert await target.directions() == [DirectionNow("east", "west", 0.05, Fault.DROP, 1, 2)]
     docker.asked.clear()
     await target.change([Change("east", "west", fault=Fault.DROP), Change("west", "east", delay_s=0.2)])
@@ -127,11 +127,11 @@ async def test_the_operator_of_the_datacentre_that_is_meant(docker: Docker, targ
     await target.photon(["dispatcher", "skip", "--datacentre", "west", "--to", "now", "--yes"])
     assert "operator-west photon dispatcher skip" in docker.asked[-1]
     docker.answers["operator-east"] = Done(1, "", "no network")
-    await target.photon(["registry", "status"])
-    assert "operator-west photon registry status" in docker.asked[-1]
+    await target.photon(["status", "registry"])
+    assert "operator-west photon status registry" in docker.asked[-1]
     docker.answers["operator-west"] = Done(1, "", "no network either")
     with pytest.raises(ChaosFailed, match="no network either"):
-        await target.photon(["registry", "status"])
+        await target.photon(["status", "registry"])
 
 
 async def test_state_is_deleted_only_when_nobody_lives_there(docker: Docker, target: ContainersTarget) -> None:
@@ -146,7 +146,7 @@ async def test_state_is_deleted_only_when_nobody_lives_there(docker: Docker, tar
 async def test_the_leader(docker: Docker, target: ContainersTarget) -> None:
     groups = {"groups": [{"group": 0, "leader": "r9"}, {"group": 1, "leader": "r4"}]}
     docker.answers["operator-east"] = Done(1, "", "away")
-    docker.answers["operator-west photon registry status"] = Done(3, orjson.dumps(groups).decode(), "")
+    docker.answers["operator-west photon status registry"] = Done(3, orjson.dumps(groups).decode(), "")
     assert await target.leader() == "registry-r4"
 
 

@@ -50,7 +50,7 @@ def made(target: FakeTarget, *, logs: bool = True) -> Faults:
             ],
         ),
         (Step(0, 0, Do.RESTART, ("joiner east-1", "leader")), ["restart joiner east-1", "restart registry r3"]),
-        (Step(0, 0, Do.RESHARD, (), {"shards": 3}), ["photon registry reshard apply --shards 3"]),
+        (Step(0, 0, Do.RESHARD, (), {"shards": 3}), ["photon registry reshard --shards 3"]),
     ],
 )
 async def test_each_fault_is_done_and_taken_back(step: Step, calls: list[str]) -> None:

@@ -16,9 +16,9 @@ from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U64, Answer, Digester, Slot, token_of
-from photon.idregistry.embedded import LocalBackend
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.replica.embedded import LocalBackend
 from photon.operations.slots import sealing
 from photon.operations.slots.id_list import IdList
 from photon.operations.slots.retiring import Asking, Place, Retirement

@@ -11,7 +11,7 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Answer, Slot
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.core.outcomes import Refusal, Status
 from photon.operations.slots import sealing
 from photon.operations.slots.id_list import IdList
 from photon.outputs.published import read_slot
