@@ -22,7 +22,7 @@ def _deployment() -> Deployment:
 
 
 def test_processes_start_in_the_order_in_which_they_need_each_other() -> None:
-    nouns = [[service.arguments[0] for service in stage] for stage in _deployment().stages()]
+    nouns = [[service.name.partition(" ")[0] for service in stage] for stage in _deployment().stages()]
     assert nouns == [
         ["wan"],
         ["registry"] * 3,
