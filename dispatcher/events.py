@@ -53,8 +53,6 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Retimed:
-    """A line whose id was registered before with another event time."""
-
     event_id: bytes
     file: str
     offset: int
@@ -115,11 +113,9 @@ class Stretch:
         return np.full_like(verdicts, Verdict.REREAD)
 
     def overlaps(self, other: Stretch) -> bool:
-        """Some of their lines stand at the same offsets."""
         return self.begin < other.end and other.begin < self.end
 
     def saw(self, times: I64) -> None:
-        """Records with these event times stand here."""
         if len(times):
             self.oldest_ns = min(self.oldest_ns, int(times.min()))
             self.newest_ns = max(self.newest_ns, int(times.max()))

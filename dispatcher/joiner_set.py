@@ -34,8 +34,6 @@ CANDIDATES_MAX = 256
 
 
 class Heard(enum.Enum):
-    """What a joiner says of itself."""
-
     SERVES = enum.auto()
     SERVES_NOT = enum.auto()
     """It is starting, or about to end."""
@@ -53,8 +51,6 @@ class Removed:
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be done about joiners."""
-
     add: list[str] = field(default_factory=list)
     remove: list[Removed] = field(default_factory=list)
 
@@ -83,7 +79,6 @@ class JoinerSet:
         return [address for address, each in self._known.items() if each.used]
 
     def listed(self, slots: Iterable[KnownSlot], now: float) -> Changes:
-        """The registry's list, as it is now."""
         newest: dict[str, int] = {}
         for slot, address in listed(slots, self._datacentre, self._fixed):
             newest[address] = max(newest.get(address, 0), slot.newest)
@@ -113,7 +108,6 @@ class JoinerSet:
             candidate.answered = max(candidate.answered, at)
 
     def heard(self, address: str, what: Heard, now: float) -> Changes:
-        """The answer, or that there was none in time."""
         candidate = self._known.get(address)
         if candidate is None:
             return Changes()

@@ -37,8 +37,6 @@ TAKEN_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """An incarnation of a worker, as the shared state has it."""
-
     incarnation: int
     name: str
     beat: int
@@ -120,7 +118,6 @@ class Leases:
         return Decision(fence, tuple(take[:TAKEN_AT_ONCE]), tuple(give[:TAKEN_AT_ONCE]))
 
     def _dead(self, rows: Iterable[WorkerRow], now: float) -> set[int]:
-        """Whose beat has stood still for a lease."""
         dead = set()
         beats: dict[int, _Beat] = {}
         for row in rows:

@@ -66,7 +66,6 @@ def cells(times: I64, verdicts: U8 | int) -> list[int]:
 
 
 def unknown_cell(verdict: int) -> int:
-    """The cell of a record without event time."""
     return UNKNOWN_HOUR << VERDICT_BITS | verdict
 
 
@@ -77,8 +76,6 @@ def split_cell(number: int) -> tuple[int, Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """Counts of one hour, or of all."""
-
     read: int
     verdicts: Mapping[Verdict, int]  # FINAL ones
     pending: int
@@ -93,13 +90,7 @@ class LedgerLine:
         return self.read - sum(self.verdicts.values()) - self.pending
 
     def apart(self) -> dict[str, int]:
-        """Counts outside the balance."""
-        return {
-            "reread": self.reread,
-            "wasted": self.wasted,
-            "retimed": self.retimed,
-            "ambiguous": self.ambiguous,
-        }
+        return {name: getattr(self, name) for name in ("reread", "wasted", "retimed", "ambiguous")}
 
     def as_dict(self) -> dict[str, int]:
         """What balances, in the order of the command's JSON."""

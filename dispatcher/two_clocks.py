@@ -43,8 +43,6 @@ def passed_by_both(progress: Progress, asked_ns: int) -> int:
 
 
 class Heard(NamedTuple):
-    """What an answer of the event store tells of the clocks."""
-
     asked_ns: int  # the dispatcher's clock before it asked
     at: float  # monotonic seconds, likewise
     ahead_ns: int

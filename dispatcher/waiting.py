@@ -67,14 +67,12 @@ class WaitingRoom:
         return np.concatenate(taken)
 
     def triggered(self, read_past_ns: int) -> RowIndexes:
-        """Takes out what waited for this point or an earlier one."""
         taken = [NO_ROWS]
         while self._by_trigger and (self._by_trigger[0][0] <= read_past_ns or not self._by_trigger[0][2].left):
             taken.append(self._empty(heapq.heappop(self._by_trigger)[2]))
         return np.concatenate(taken)
 
     def arrived(self, keys: Iterable[bytes]) -> RowIndexes:
-        """Takes out what waits for these keys."""
         taken: list[int] = []
         for key in keys:
             under = self._by_key.get(key)
@@ -94,7 +92,6 @@ class WaitingRoom:
         return self._by_time[0][0] if self._by_time else None
 
     def next_trigger_ns(self) -> int | None:
-        """The first point that is waited for."""
         while self._by_trigger and not self._by_trigger[0][2].left:
             heapq.heappop(self._by_trigger)
         return self._by_trigger[0][0] if self._by_trigger else None

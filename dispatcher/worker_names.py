@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands in the file of a worker's lock."""
-
     version: int
     worker: str
     address: str
@@ -40,8 +38,6 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """A worker whose process lives."""
-
     name: str
     address: str
 

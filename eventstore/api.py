@@ -22,8 +22,6 @@ event may stand there, so nothing is ABSENT for ever in this run."""
 
 
 class LookUpCode(enum.IntEnum):
-    """The store's answer for one key."""
-
     UNAVAILABLE = 0
     """It cannot say now (a log is missing, a map is down): try again."""
     FOUND = 1
@@ -61,7 +59,6 @@ class EventLookUps:
 
     @staticmethod
     def unavailable(n: int) -> EventLookUps:
-        """UNAVAILABLE for n keys."""
         return EventLookUps(bytes(n), Records.of(()))
 
     @staticmethod
@@ -78,7 +75,6 @@ class EventLookUps:
         return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous)
 
     def rows(self) -> RowIndexes:
-        """Indexes of the keys that are FOUND."""
         return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == LookUpCode.FOUND)
 
     @property
@@ -88,7 +84,6 @@ class EventLookUps:
 
     @property
     def records(self) -> list[PrimaryRecord | None]:
-        """By row, None where nothing is found."""
         found = iter(self.found.rows())
         return [next(found) if code == LookUpCode.FOUND else None for code in self.codes]
 
@@ -165,8 +160,6 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class UnavailableLog:
-    """A primary log whose records cannot be looked up."""
-
     path: str  # where it was last seen
     identity: str
     why: str  # one line

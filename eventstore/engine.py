@@ -26,13 +26,12 @@ from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
+from photon.config.stopping import until
 from photon.config.tls import Towards
 from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
 from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
 from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
-from photon.eventstore.cache_nodes.hedged_look_ups import HedgedLookUps
-from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
+from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.file_map import (
     SPARSE_BYTES,
@@ -51,10 +50,10 @@ from photon.eventstore.key_finding.process_finder import ProcessKeyFinder, can_u
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
-from photon.eventstore.published_sources import PATHS_SECONDS, PublishedSources
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
-from photon.eventstore.unavailable import UnavailableLogs
+from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
 
 IDLE_SECONDS = 0.02
 """How far the logs have been read is published so often while nothing changes."""
@@ -71,8 +70,6 @@ SOURCES_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class EventStoreConfig:
-    """Settings of one join's event store."""
-
     join: str
     directory: Path  # primary logs
     state: Path  # the file map's directory
@@ -99,7 +96,6 @@ class EventStoreConfig:
     """``once``: with so much unread another process finds the keys too, where the map needs only their hashes."""
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
-        """What the map's entries depend on."""
         source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
         last = adapter.primary_duplicates == "last"
         return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes, last)
@@ -372,9 +368,7 @@ class EventStoreEngine:
             came = self._awaited.since(epoch, number)
             at_once = self._hung_up or self._over() or len(self._waiters) > WAITERS_MAX
             if not (came.keys or came.lost or at_once):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await waiter.wait()
+                await until(waiter, wait_s)
                 came = self._awaited.since(epoch, number)
         finally:
             del self._waiters[waiter]

@@ -110,7 +110,6 @@ class PlacesToRead:
         )
 
     def stops(self) -> I64:
-        """The end of the first read at each place."""
         return self.offsets + np.minimum(self.spans, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
     def by_log(self) -> list[tuple[MappedLog, I64]]:

@@ -61,7 +61,6 @@ class JoinAnswers:
 
     @property
     def useless(self) -> bool:
-        """All rows are RETRY."""
         return not self.verdicts.outcomes.any()
 
     @staticmethod
@@ -76,7 +75,6 @@ class JoinAnswers:
 
     @staticmethod
     def concat(parts: Sequence[JoinAnswers]) -> JoinAnswers:
-        """One after another."""
         ends = list(accumulate(len(part.verdicts) for part in parts))
         reasons: dict[int, str] = {}
         ambiguous: list[int] = []

@@ -38,7 +38,6 @@ from photon.demo.write_logs import write
 from photon.embedded.ports import free_ports
 from photon.embedded.supervisor import Service, Supervisor
 from photon.eventstore.api import LookUpCode
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
@@ -47,6 +46,7 @@ from photon.eventstore.file_map import MappedBlock, MapTotals
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
 
 SIDE = {"format": "jsonl", "key": "query_id"}
 FOREIGN = SIDE | {"id": "click_id", "time": {"field": "time_us", "unit": "us"}}

@@ -29,8 +29,8 @@ from photon.config.loader import load
 from photon.demo.feed import Feed, Logs
 from photon.demo.generator import Disorder, Generator, Line
 from photon.demo.write_logs import write
+from photon.dispatcher.database import read_ledger
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.embedded.deployment import Deployment, routes_needed, routes_of
 from photon.embedded.ledger import EMPTY, ledger_file
 from photon.embedded.ports import free_ports

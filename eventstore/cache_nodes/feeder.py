@@ -140,13 +140,11 @@ class FeedQueue:
             return batch
 
     def away(self, away: bool) -> None:
-        """Says whether the node is unreachable."""
         with self._changed:
             self._away = away
             self._changed.notify_all()
 
     def lost(self, pieces: Sequence[Piece]) -> None:
-        """Counts pieces that were taken and never reached the node."""
         with self._changed:
             self.dropped_bytes += sum(piece.data_bytes for piece in pieces)
 
@@ -228,5 +226,4 @@ class Feeder:
         self.queue.close()
 
     def join(self) -> None:
-        """Waits for the thread; call it after ``close``."""
         self._thread.join()

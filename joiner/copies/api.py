@@ -20,8 +20,6 @@ EMPTY: Witness = (NOTHING,) * len(KINDS)
 
 
 class Status(IntEnum):
-    """How a keeper answers."""
-
     OK = 0
     STALE = 1
     """The caller is not the newest incarnation that the keeper has seen."""
@@ -35,8 +33,6 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswer:
-    """Of a keeper."""
-
     status: Status
     newest: int
     """The newest incarnation that it has seen; 0: none."""
@@ -69,8 +65,6 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class CopyBytes:
-    """A piece of one file of a copy."""
-
     size: int
     """Of the whole file; -1: there is none of this number."""
     data: bytes
@@ -78,8 +72,6 @@ class CopyBytes:
 
 @dataclass(frozen=True, slots=True)
 class CopyOf:
-    """Whose copy is meant."""
-
     datacentre: str
     slot: str
 

@@ -139,7 +139,6 @@ class Shipper:
             self._refused("the copy holds other bytes than this slot's output; set its directory aside there", now)
 
     def failed(self, why: str, now: float) -> None:
-        """The last step could not be done here."""
         self._asked = None
         self._refused(why, now)
 
@@ -204,5 +203,4 @@ class Shipper:
 
 
 def _first(files: tuple[tuple[int, int], ...], number: int) -> int:
-    """The first file that is not earlier than ``number``."""
     return bisect_left(files, (number, 0))

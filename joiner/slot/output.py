@@ -120,7 +120,6 @@ class OutputFiles:
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def publish(self) -> None:
-        """Replaces the published lengths, durably."""
         durable = Durable(DURABLE_VERSION, self.slot, self.lengths, sorted(self.rolled))
         if self.witness is not None:
             files = self._all_shown()
@@ -150,7 +149,6 @@ class OutputFiles:
         return {name: length for name, length in has.items() if length < shown_[name]} or None
 
     def newest_log(self, kind: Kind) -> WitnessLog | None:
-        """Of the newest plain file with anything durable."""
         for number in reversed(self.numbers(kind)):
             name = self.name(kind, number)
             if length := self.lengths.get(name, 0):
@@ -170,7 +168,6 @@ class OutputFiles:
         return f"{DIRECTORY_OF[kind]}/{self.slot}-{number:06d}{suffix}"
 
     def numbers(self, kind: Kind, suffix: str = SUFFIX) -> list[int]:
-        """Numbers of this slot's files of a kind that end so, in order."""
         prefix = f"{self.slot}-"
         numbers = []
         for name in self.disk.names(self.root / DIRECTORY_OF[kind]):

@@ -19,14 +19,14 @@ from photon.embedded.explaining.question import Question
 from photon.embedded.explaining.service import EXPLAIN, ExplainService, Scope
 from photon.embedded.ports import free_ports
 from photon.embedded.verifier_service import SERVICE_NAME as VERIFIER
-from photon.eventstore import service as eventstore
+from photon.eventstore import process as eventstore
 from photon.eventstore.cache_nodes import service as cache
-from photon.eventstore.cache_nodes.node import CacheNode
+from photon.eventstore.cache_nodes.service import CacheNode
 from photon.eventstore.cache_nodes.wire import CACHE
 from photon.eventstore.columns import EVENT_STORE
 from photon.idregistry.channels import REGISTRY
 from photon.idregistry.process import ReplicaSettings, serve_registry
-from photon.joiner import service as joiner
+from photon.joiner import process as joiner
 from photon.joiner.copies import service as copies
 from photon.joiner.copies.wire import COPIES
 from photon.joiner.wire import JOINER

@@ -88,7 +88,7 @@ def _tell(seen: _Seen) -> int:
 def _looking(output: Path | None, config: Path | None, datacentre: str | None) -> Callable[[], _Seen]:
     """Reads what is asked for, each time it is called. Raises UsageError."""
     from photon.config.loader import load
-    from photon.dispatcher.ledger_reader import read_ledger
+    from photon.dispatcher.database import read_ledger
     from photon.embedded.ledger import as_json, hour_name
 
     if config is not None:

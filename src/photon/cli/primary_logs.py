@@ -18,7 +18,7 @@ from photon.cli.registry.common import formatted, moment, print_json, print_tabl
 
 if TYPE_CHECKING:
     from photon.eventstore.api import Details, Forgotten, Progress, SourceProgress, UnavailableLog
-    from photon.eventstore.operating import EventStoreOperator
+    from photon.eventstore.client import EventStoreClient
 
 T = TypeVar("T")
 SHOWN = 20
@@ -40,7 +40,7 @@ def _ask(
     config: Path,
     datacentre: str | None,
     overrides: tuple[str, ...],
-    what: Callable[[EventStoreOperator], Awaitable[T]],
+    what: Callable[[EventStoreClient], Awaitable[T]],
 ) -> T:
     import os
 
@@ -48,14 +48,14 @@ def _ask(
     from photon.config.roles import Role, identity
     from photon.config.tls import OPERATOR, towards
     from photon.embedded.services import pipeline_named, tls_of
-    from photon.eventstore.operating import EventStoreOperator
+    from photon.eventstore.client import EventStoreClient
 
     settings = load(config, environment=os.environ, flags=overrides)
     name, pipeline = pipeline_named(settings, datacentre)
     to = towards(tls_of(settings, config.parent, OPERATOR), identity(Role.EVENTSTORE, name))
 
     async def told() -> T:
-        operator = EventStoreOperator(pipeline.eventstore, pipeline.join, to=to)
+        operator = EventStoreClient(pipeline.eventstore, pipeline.join, to=to)
         try:
             return await what(operator)
         finally:

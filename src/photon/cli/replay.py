@@ -18,8 +18,7 @@ from photon.cli.skip import time_of
 from photon.cli.units import given_ns
 
 if TYPE_CHECKING:
-    from photon.dispatcher.replay.control import Preview
-    from photon.dispatcher.replay.requests import Progress
+    from photon.dispatcher.replay.requests import Preview, Progress
     from photon.embedded.replay import Pipeline
 
 LOOK_S = 0.5

@@ -18,7 +18,7 @@ from photon.cli.registry.common import print_table, words
 from photon.cli.units import NOW, given_ns
 
 if TYPE_CHECKING:
-    from photon.dispatcher.skip import Skip
+    from photon.dispatcher.skipping import Skip
     from photon.embedded.skip import SkipAnswer
 
 

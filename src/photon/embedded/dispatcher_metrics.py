@@ -10,7 +10,7 @@ from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.metrics import details_of, reads
+from photon.dispatcher.status import details_of, reads
 from photon.dispatcher.worker_names import living_workers
 
 if TYPE_CHECKING:

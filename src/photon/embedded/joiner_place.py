@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from photon.config.errors import UsageError
 from photon.config.settings import NAME_MAX, Settings
-from photon.joiner.slot.auto import AUTO_MAX, auto_name, is_auto
+from photon.joiner.auto_joiner import AUTO_MAX, auto_name, is_auto
 from photon.joiner.whereabouts import AUTO, is_reachable, noted
 
 EVERY = ("0.0.0.0", "[::]")

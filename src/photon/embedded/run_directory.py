@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from photon.adapters.logs.mounts import read_type
 from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.embedded.deployment import routes_needed, routes_of
 from photon.embedded.ports import free_ports
 from photon.fleet.processes import listening
-from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS, file_system_of
+from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS
 from photon.wan.api import Route
 from photon.wan.routes import RoutesError, host_and_port, read_routes
 
@@ -47,7 +48,7 @@ def locked(run: Path) -> Iterator[None]:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{run}: cannot be made ({error.strerror}); name a directory with --run") from None
-    if (kind := file_system_of(run)) in NETWORK_FILE_SYSTEMS:
+    if (kind := read_type(run)) in NETWORK_FILE_SYSTEMS:
         raise UsageError(f"{run}: is on {kind}, where locks do not hold; name a local directory with --run")
     try:
         descriptor = os.open(run / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -121,7 +121,7 @@ async def serve_cache(
     settings: Settings, base: Path, datacentre: str | None, node: str | None, stop: asyncio.Event
 ) -> None:
     """One cache node of a pipeline."""
-    from photon.eventstore.cache_nodes.process import serve
+    from photon.eventstore.cache_nodes.service import serve
 
     name, pipeline = pipeline_named(settings, datacentre)
     if node is None and len(pipeline.caches) == 1:

@@ -21,8 +21,7 @@ from photon.idregistry.api import Digester
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
-from photon.verifier.source_finder import SourceFinder
-from photon.verifier.source_logs import SourceSide
+from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 
 SERVICE_NAME = "photon.v1.Verifier"

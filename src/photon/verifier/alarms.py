@@ -107,7 +107,6 @@ class AlarmLog:
 
     @property
     def open(self) -> int:
-        """The open alarms."""
         return len(self._open)
 
     def is_open(self, finding: AlarmKind, file: str = "", offset: int = 0) -> bool:
@@ -118,8 +117,7 @@ class AlarmLog:
     ) -> None:
         """Durable when it returns. One that was told before is not told again; one that ends by itself may be, when
         it was over meanwhile."""
-        shown = event_id.decode("utf-8", "backslashreplace")[:ID_CHARS_MAX]
-        alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown, ADVICE[finding])
+        alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
             return
         if finding not in ENDS_ITSELF and self._is_full():
@@ -130,7 +128,7 @@ class AlarmLog:
             self._told.add(alarm.key)
         log.error(
             "verifier alarm", slot=self._slot, finding=alarm.finding, what=alarm.what, file=file, offset=offset,
-            event_id=shown, todo=alarm.todo,
+            event_id=alarm.event_id, todo=alarm.todo,
         )  # fmt: skip
 
     def _is_full(self) -> bool:
@@ -146,7 +144,6 @@ class AlarmLog:
         return len(self._open) >= OPEN_MAX
 
     def over(self, finding: AlarmKind, at_ns: int, *, file: str = "", offset: int = 0) -> None:
-        """Ends an alarm that no longer holds."""
         alarm = self._open.get((finding.value, file, offset))
         if alarm is not None:
             self._append(msgspec.structs.replace(alarm, at_ns=at_ns, over=True))
@@ -167,6 +164,10 @@ class AlarmLog:
     def _begin(self, kept: list[Alarm]) -> None:
         lines = [msgspec.json.encode(_Head(VERSION)), *map(msgspec.json.encode, kept)]
         self._disk.replace(self._path, b"\n".join(lines) + b"\n")
+
+
+def shown(event_id: bytes) -> str:
+    return event_id.decode("utf-8", "backslashreplace")[:ID_CHARS_MAX]
 
 
 def _mend(disk: Disk, path: Path) -> None:

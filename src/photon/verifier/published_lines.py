@@ -36,8 +36,6 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True)
 class PublishedLine:
-    """One line about an event."""
-
     event_id: bytes
     key: bytes
     event_time_ns: int

@@ -17,21 +17,19 @@ from photon.batch.events import Events
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher import shared_state
-from photon.dispatcher.database import STATE_NAME, share_state
-from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.database import STATE_NAME, read_ledger, share_state
+from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
 from photon.dispatcher.errors import StateError, WorkerFenced
 from photon.dispatcher.events import REJECTED, Export
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.holdings import Terms
 from photon.dispatcher.leases import Decision
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.previous import copy_state
-from photon.dispatcher.process import Places, Policy, open_dispatcher
+from photon.dispatcher.process import Places, Worker, open_dispatcher, open_exports
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
-from photon.dispatcher.worker import Worker, open_exports
 from photon.eventstore.api import Progress
 from photon.joiner.api import JoinAnswers
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
@@ -72,9 +70,10 @@ class Pool:
             Places(self.root / "logs", self.root / "out", self.root),
             Policy(Patience(once=once, unmatched_after_ns=None if once else 10**12), Limits(batch_events=50),
                    Options(once=True) if once else OPTIONS),
-            join="clicks", datacentre=HERE, adapter=Words({}), digester=DIGESTER, joiners=[self.joiner],
-            progress=progress, registry=None, envelope=Envelope(), clock=SystemClock(), disk=RealDisk(),
-            random=random.Random(5).random, worker=None if name is None else Worker(name, TERMS),
+            Surroundings(join="clicks", datacentre=HERE, adapter=Words({}), digester=DIGESTER, joiners=[self.joiner],
+                         progress=progress, registry=None, envelope=Envelope(), clock=SystemClock(),
+                         random=random.Random(5).random),
+            RealDisk(), worker=None if name is None else Worker(name, TERMS),
         ) as engine:  # fmt: skip
             yield engine
 

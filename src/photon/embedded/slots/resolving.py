@@ -17,9 +17,9 @@ from photon.adapters.contract import Adapter
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.replay.control import open_state
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.reading import LogFiles
+from photon.dispatcher.replay.requests import open_state
 from photon.embedded.adapter import adapter_of
 from photon.idregistry.api import DIGEST_BYTES, Digester
 from photon.idregistry.scanning import EntryPage

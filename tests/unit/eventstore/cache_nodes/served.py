@@ -10,9 +10,8 @@ from photon.adapters.contract import LogFile
 from photon.config.serving import HealthyServer
 from photon.embedded.ports import free_ports
 from photon.eventstore.block_keys import block_keys
-from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.cache_nodes.nodes import CacheNodes
-from photon.eventstore.cache_nodes.service import CacheService, start_server
+from photon.eventstore.cache_nodes.service import CacheNode, CacheService, start_server
 from tests.unit.eventstore.helpers import LineAdapter
 
 
