@@ -77,20 +77,15 @@ class Options:
     join_timeout_s: float = 30.0
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     look_up_timeout_s: float = 2.0
-    identical_copies: bool = False
-    """All datacentres read the same foreign files byte by byte."""
-    uncertainty_ns: int = 0
-    """S: times of one id that are further apart are told."""
-    measure_s: float = 3.0
-    """The registry's commit time is measured this often."""
-    first_measure_s: float = 0.25
-    """The same until it is known."""
+    identical_copies: bool = False  # all datacentres read the same foreign files byte by byte
+    uncertainty_ns: int = 0  # S: times of one id that are further apart are told
+    measure_s: float = 3.0  # the registry's commit time is measured this often
+    first_measure_s: float = 0.25  # the same until it is known
     commit_s: float = 0.2
     scan_s: float = 0.02
     progress_s: float = 0.05
     idle_progress_s: float = IDLE_S
-    stop_s: float = 5.0
-    """A graceful stop waits so long for answers that are on their way."""
+    stop_s: float = 5.0  # a graceful stop waits so long for answers that are on their way
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +109,9 @@ class Surroundings:
     envelope: Envelope
     clock: Clock
     random: Callable[[], float]
-    homes: Homes | None = None
-    """The datacentres that share the work, with a registry; None: there is one."""
-    measure: Measure | None = None
-    """Asked for the head start."""
-    discovery: Discovery | None = None
-    """Finds joiners beside those given."""
+    homes: Homes | None = None  # the datacentres that share the work, with a registry; None: there is one
+    measure: Measure | None = None  # asked for the head start
+    discovery: Discovery | None = None  # finds joiners beside those given
     waking: ArrivalNotices | None = None
     """Tells which primary events have come that others wait for; None, and with ``once``: they are found by
     back-off."""
@@ -516,7 +508,7 @@ class DispatcherEngine:
         """The same of what is read again, of which nothing is sent before it is known what was counted."""
         while not self._stopping and self._failure is None:
             if self._core.clear(question.stretches):
-                # A row leaves the store after its verdict has come: so it is asked first.
+                # a row leaves the store after its verdict has come: so it is asked first.
                 waiting = self._state.lines_that_wait(list(set(question.events.keys)))
                 found = await self._asking.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):

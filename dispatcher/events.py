@@ -35,12 +35,9 @@ class Batch:
     rows: RowIndexes
     events: Events
     read_past_ns: int
-    patient: bool = False
-    """Of a question: what has no verdict waits on, for its home."""
-    arrivals: int = 0
-    """How many keys had arrived when it was made (``arrivals``)."""
-    stretches: Sequence[Stretch] = ()
-    """Of a question about all that was read at one time: what was read."""
+    patient: bool = False  # of a question: what has no verdict waits on, for its home
+    arrivals: int = 0  # how many keys had arrived when it was made (``arrivals``)
+    stretches: Sequence[Stretch] = ()  # of a question about all that was read at one time: what was read
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -132,8 +129,7 @@ class OpenLog:
 
     stretches: deque[Stretch] = field(default_factory=deque)
     end: int = 0  # the highest offset this log was ever read up to
-    anew: bool = False
-    """Its bytes before ``end`` are not those that were read then, at least not all of them."""
+    anew: bool = False  # its bytes before ``end`` are not those that were read then, at least not all of them
 
 
 def stretch_of(block: Block, read_at: float, seen_to: int, number: int) -> Stretch:

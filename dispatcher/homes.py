@@ -214,12 +214,9 @@ class Evidence:
     """Events that were left to nobody yet, found registered by this datacentre: it is further in the logs."""
     wasted: int = 0
     """Events that were left to another datacentre, joined here after the head start, and taken by it meanwhile."""
-    own: int = 0
-    """Own events that got a verdict here, or that nobody took while we left them."""
-    contested: int = 0
-    """Own events that another datacentre had registered."""
-    slowest_s: float = 0.0
-    """The longest that an own event took from its turn to its verdict."""
+    own: int = 0  # own events that got a verdict here, or that nobody took while we left them
+    contested: int = 0  # own events that another datacentre had registered
+    slowest_s: float = 0.0  # the longest that an own event took from its turn to its verdict
 
 
 class Homes:

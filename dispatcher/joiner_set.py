@@ -35,8 +35,7 @@ CANDIDATES_MAX = 256
 
 class Heard(enum.Enum):
     SERVES = enum.auto()
-    SERVES_NOT = enum.auto()
-    """It is starting, or about to end."""
+    SERVES_NOT = enum.auto()  # it is starting, or about to end
     NOTHING = enum.auto()
 
 
@@ -45,8 +44,7 @@ class Removed:
     """No batch goes there any more."""
 
     address: str
-    gone: bool
-    """Nobody is there: what is on its way is not waited for."""
+    gone: bool  # nobody is there: what is on its way is not waited for
 
 
 @dataclass(slots=True)

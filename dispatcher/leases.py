@@ -76,8 +76,7 @@ class Leases:
 
     me: int
     lease_s: float = LEASE_S
-    living: int = 1
-    """Workers, this one included, as of the last decision."""
+    living: int = 1  # workers, this one included, as of the last decision
     _beats: dict[int, _Beat] = field(default_factory=dict)
     _free: dict[str, float] = field(default_factory=dict)  # unit that nobody has -> since when
     _extra: dict[str, float] = field(default_factory=dict)  # unit taken beyond the share -> when

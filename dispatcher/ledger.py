@@ -34,17 +34,12 @@ class Verdict(enum.IntEnum):
     UNMATCHED = 3
     REJECTED = 4
     LATE = 5
-    ELSEWHERE = 6
-    """Another datacentre's."""
-    DUPLICATE = 7
-    """Another line with the id of one that has a verdict."""
+    ELSEWHERE = 6  # another datacentre's
+    DUPLICATE = 7  # another line with the id of one that has a verdict
     REREAD = 8
-    WASTED = 9
-    """A join thrown away: another datacentre had registered first."""
-    RETIMED = 10
-    """A line whose id was registered with another event time."""
-    AMBIGUOUS = 11
-    """Joined to one of several primary records that differ, or rejected for it."""
+    WASTED = 9  # a join thrown away: another datacentre had registered first
+    RETIMED = 10  # a line whose id was registered with another event time
+    AMBIGUOUS = 11  # joined to one of several primary records that differ, or rejected for it
 
 
 APART = (Verdict.READ, Verdict.REREAD, Verdict.WASTED, Verdict.RETIMED, Verdict.AMBIGUOUS)

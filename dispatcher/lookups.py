@@ -32,10 +32,8 @@ from photon.joiner.verdicts import tags_of
 class LookUpPolicy(enum.StrEnum):
     """When to ask about events that were just read. Those left to another datacentre are asked about in any case."""
 
-    NEVER = "never"
-    """One datacentre and a fresh state: nobody can have been there."""
-    BACKLOG = "backlog"
-    """While there is a backlog (``Behind``)."""
+    NEVER = "never"  # one datacentre and a fresh state: nobody can have been there
+    BACKLOG = "backlog"  # while there is a backlog (``Behind``)
     ALWAYS = "always"
 
 

@@ -63,36 +63,25 @@ class OpenEvents:
     keys: Objects
     records: Objects
     files: Objects
-    stretch: Objects
-    """The ``Stretch`` it stands in; None: it is a row of the retry store."""
+    stretch: Objects  # the ``Stretch`` it stands in; None: it is a row of the retry store
     digests: npt.NDArray[np.void]  # 16 bytes
     times: I64
     offsets: I64
     as_of: I64
     generations: U32
-    sizes: I64
-    """Bytes of id, key and record."""
-    first_read_ns: I64
-    """Wall clock; patience counts from here."""
+    sizes: I64  # bytes of id, key and record
+    first_read_ns: I64  # wall clock; patience counts from here
     attempts: I64
-    failed: I64
-    """Tries in a row, the last ones, that gave no verdict though a primary event may be there."""
-    behind: Mask
-    """Fresh ones go before it."""
-    last: U8
-    """``Outcome`` of its last attempt."""
-    row_id: I64
-    """In the retry store; 0: it stands in a stretch."""
-    settled: Mask
-    """Nothing in this run will give it a verdict."""
-    group: I64
-    """With which it waits for its next try; NO_GROUP: it is on its way or settled."""
+    failed: I64  # tries in a row, the last ones, that gave no verdict though a primary event may be there
+    behind: Mask  # fresh ones go before it
+    last: U8  # ``Outcome`` of its last attempt
+    row_id: I64  # in the retry store; 0: it stands in a stretch
+    settled: Mask  # nothing in this run will give it a verdict
+    group: I64  # with which it waits for its next try; NO_GROUP: it is on its way or settled
     next_try_ns: I64
     trigger_ns: I64
-    left_to: I64
-    """The datacentre whose head start this attempt waits or has waited for."""
-    placed_at: F64
-    """Monotonic seconds; when it was an own event's turn."""
+    left_to: I64  # the datacentre whose head start this attempt waits or has waited for
+    placed_at: F64  # monotonic seconds; when it was an own event's turn
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -214,8 +203,7 @@ ROW_BYTES = 200
 class StoredEvents:
     """Rows of the retry store. ``events.as_of`` is to be set by whoever knows the patience."""
 
-    row_ids: I64
-    """0: not committed yet."""
+    row_ids: I64  # 0: not committed yet
     events: Events
     first_read_ns: I64
     attempts: I64

@@ -104,12 +104,9 @@ def holdings_for(
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    foreign: Path
-    """The foreign log directory."""
-    output: Path
-    """``rejected/`` and ``late/`` come below it."""
-    state: Path
-    """A directory on a local disk; ``dispatcher.db`` comes into it."""
+    foreign: Path  # the foreign log directory
+    output: Path  # ``rejected/`` and ``late/`` come below it
+    state: Path  # a directory on a local disk; ``dispatcher.db`` comes into it
     patterns: Sequence[str] = ("**/*",)
     max_record: int = 1 << 20
     watch: Watch = Watch.AUTO

@@ -38,8 +38,7 @@ class Granted:
     position: LogPosition
     high: int
     part: LogPart | None = None
-    anew: bool = False
-    """As ``State.anew``."""
+    anew: bool = False  # as ``State.anew``
 
 
 class SharedState(State):

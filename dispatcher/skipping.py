@@ -64,8 +64,7 @@ class Skip:
 
     log: Log
     to: int
-    records: int
-    """About: the skipped bytes by the mean length of the records looked at."""
+    records: int  # about: the skipped bytes by the mean length of the records looked at
     oldest_ns: int | None
     """Least and greatest event time of the records looked at: the first and the last ones skipped."""
     newest_ns: int | None

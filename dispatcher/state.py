@@ -53,13 +53,10 @@ class Changes:
 
     positions: dict[str, LogPosition] = field(default_factory=dict)
     cells: dict[int, int] = field(default_factory=dict)
-    stored: StoredEvents = NOTHING_STORED
-    """New rows of the retry store."""
+    stored: StoredEvents = NOTHING_STORED  # new rows of the retry store
     updated: StoredEvents = NOTHING_STORED
-    deleted: list[int] = field(default_factory=list)
-    """Rows of the retry store."""
-    freed: int = 0
-    """Bytes of these."""
+    deleted: list[int] = field(default_factory=list)  # rows of the retry store
+    freed: int = 0  # bytes of these
     exports: list[Export] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)  # what was read, and its times
     anew: dict[str, int] = field(default_factory=dict)
@@ -77,10 +74,8 @@ class Changes:
 class State:
     """The open database; one process at a time holds it, but for a ``shared_state.SharedState``."""
 
-    owner = 0
-    """Whose rows of the retry store are tried here."""
-    worker = ""
-    """Whose lines to export."""
+    owner = 0  # whose rows of the retry store are tried here
+    worker = ""  # whose lines to export
     claimed: Sequence[bytes] = ()
     """Keys of rows that were taken over from others; whoever has seen to them empties it."""
     reached: Reached = staticmethod(lambda: None)

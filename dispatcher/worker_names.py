@@ -32,8 +32,7 @@ T = TypeVar("T")
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     worker: str
-    address: str
-    """host:port of its status; empty: it has none."""
+    address: str  # host:port of its status; empty: it has none
 
 
 @dataclass(frozen=True, slots=True)

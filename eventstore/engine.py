@@ -79,12 +79,10 @@ class EventStoreConfig:
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
     cache_bytes: int = CACHE_BYTES_MAX
-    watch: Watch = Watch.AUTO
-    """How changes of the logs are noticed."""
+    watch: Watch = Watch.AUTO  # how changes of the logs are noticed
     last_line_after_s: float = 0.0
     """``once``: a last line without line end waits until its file was not written to for so long; 0: it does not."""
-    hbase: HBaseTable | None = None
-    """The file map's table; None: it lies in ``state`` alone."""
+    hbase: HBaseTable | None = None  # the file map's table; None: it lies in ``state`` alone
     forget_missing: bool = False
     """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
     once: bool = False

@@ -52,8 +52,7 @@ class MapKind(enum.StrEnum):
 class MapSettings:
     """What entries depend on: a map made with other settings is of no use."""
 
-    rule: bytes
-    """What derives keys from records (Adapter.rule) and which logs these are."""
+    rule: bytes  # what derives keys from records (Adapter.rule) and which logs these are
     kind: MapKind = MapKind.DENSE
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
@@ -78,8 +77,7 @@ class MappedLog:
     end: int  # first byte that was not read yet
     rewritten: bool = False
     """Some of it was read again with other bytes: places beyond or between may be stale."""
-    proof: bytes = b""
-    """Of a position at ``end``; see LogPosition."""
+    proof: bytes = b""  # of a position at ``end``; see LogPosition
 
     def position(self) -> LogPosition:
         return LogPosition(self.identity, self.file.path, self.end, self.file.header, self.proof)

@@ -69,8 +69,7 @@ class ReadCounts:
     """Totals since the start."""
 
     places: int = 0
-    bytes: int = 0
-    """Uncompressed."""
+    bytes: int = 0  # uncompressed
 
 
 @dataclass(eq=False)

@@ -25,8 +25,7 @@ class PlaceToRead(NamedTuple):
     offset: int
     span: int
     anchor: int
-    alone: bool = False
-    """The key has no exact place in this log: within the span it stands once at most."""
+    alone: bool = False  # the key has no exact place in this log: within the span it stands once at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -109,8 +109,7 @@ class ServedJoin:
     adapter: Adapter
     cache_nodes: Callable[[], Mapping[str, str]] | None = None
     """Name -> host:port of the cache nodes that there are now; asked again and again. None: there never are any."""
-    to_caches: Towards | None = None
-    """How they are called; None: in plain text."""
+    to_caches: Towards | None = None  # how they are called; None: in plain text
 
 
 class EventStoreFailed(PhotonError):

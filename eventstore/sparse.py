@@ -91,10 +91,8 @@ class SparseAdditions:
 
     entries: list[SparseEntry] = field(default_factory=list)
     exact: list[int] = field(default_factory=list)
-    touched: set[bytes] = field(default_factory=set)
-    """Prefixes of the processes whose state has changed."""
-    repeats: int = 0
-    """Exact ones whose id equals the last of its process: certainly duplicates."""
+    touched: set[bytes] = field(default_factory=set)  # prefixes of the processes whose state has changed
+    repeats: int = 0  # exact ones whose id equals the last of its process: certainly duplicates
 
 
 def sparse_additions(

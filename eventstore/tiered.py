@@ -58,17 +58,13 @@ class LookUp:
     keys: Sequence[bytes]
     as_of: I64
     read_past_ns: int
-    hits: FoundRecords
-    """What caches have and the map confirms."""
-    best: I64
-    """Of each row: which of ``hits`` comes first, or -1."""
+    hits: FoundRecords  # what caches have and the map confirms
+    best: I64  # of each row: which of ``hits`` comes first, or -1
     wanted: PlacesToRead
-    several: dict[int, int]
-    """Row -> places, of the keys with more than one whose records are to be compared."""
+    several: dict[int, int]  # row -> places, of the keys with more than one whose records are to be compared
     ambiguous: dict[int, PrimaryPlace]
     """Row -> another record of its key, of those that are known to have one."""
-    settled: bool
-    """What is found by comparing holds until a key gets another place."""
+    settled: bool  # what is found by comparing holds until a key gets another place
 
 
 @dataclass(eq=False)
@@ -277,7 +273,7 @@ def _confirmed(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
     place = order[np.arange(len(record)) + np.repeat(first - np.cumsum(counts) + counts, counts)]
     numbers = {log.identity: number for number, log in enumerate(named.logs)}
     its_log = np.array([numbers.get(identity, -1) for identity in found.identities])[found.records.file_index]
-    # A span reaches beyond what was read; there repeats have no exact places yet.
+    # a span reaches beyond what was read; there repeats have no exact places yet.
     ends = np.array([0 if log.rewritten else log.end for log in named.logs])[named.in_log]
     stops = np.minimum(named.offsets + np.maximum(named.spans, 1), ends)
     offsets = found.records.offsets[record]

@@ -45,12 +45,9 @@ SLOTS_MAX = 1024
 @dataclass(frozen=True, slots=True)
 class Seen:
     slot: str
-    held: bool
-    """Somebody has its lock."""
-    taken: int
-    """Another number whenever somebody has taken the lock."""
-    left: bool
-    """Something may be left to do: it was opened since it was last left empty."""
+    held: bool  # somebody has its lock
+    taken: int  # another number whenever somebody has taken the lock
+    left: bool  # something may be left to do: it was opened since it was last left empty
 
 
 @dataclass(slots=True)

@@ -36,12 +36,9 @@ AUTO_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    held: bool
-    """A process has its lock."""
-    opened: bool
-    """It was a joiner's slot before; else only its name was taken."""
-    left: bool
-    """Something may be left to redo in it."""
+    held: bool  # a process has its lock
+    opened: bool  # it was a joiner's slot before; else only its name was taken
+    left: bool  # something may be left to redo in it
     retired: bool
 
 

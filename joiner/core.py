@@ -162,10 +162,8 @@ class _Frame:
     replied: bool = False
     synced: bool = False
     inserting: bool = False
-    early: int = 0
-    """Open rows that were TOO_NEW when they were asked for last."""
-    asked_before: bool = False
-    """An insert of these rows may have been applied without our hearing of it."""
+    early: int = 0  # open rows that were TOO_NEW when they were asked for last
+    asked_before: bool = False  # an insert of these rows may have been applied without our hearing of it
     retry_at: float = 0.0
     retry_delay: float = 0.0
     last_write: int = 0

@@ -36,12 +36,9 @@ from photon.joiner.verdicts import (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    ids: int = 64 << 10
-    """Ids looked up or registered, and not known yet."""
-    record_bytes: int = 256 << 20
-    """Bytes of would-be records in memory."""
-    redo_bytes: int = 4 << 30
-    """Bytes of the redo log on disk."""
+    ids: int = 64 << 10  # ids looked up or registered, and not known yet
+    record_bytes: int = 256 << 20  # bytes of would-be records in memory
+    redo_bytes: int = 4 << 30  # bytes of the redo log on disk
 
 
 class Throttle:
@@ -105,8 +102,7 @@ class JoinerStats:
     record_bytes: int
     redo_bytes: int
     refused_batches: int
-    redone: int
-    """Rows that the start found in the redo log and not in the output."""
+    redone: int  # rows that the start found in the redo log and not in the output
 
 
 class JoinerEngine:

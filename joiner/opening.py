@@ -50,8 +50,7 @@ class Surroundings:
     disk: Disk
     clock: Clock
     die: Die
-    draw_nonce: Callable[[], bytes]
-    """16 fresh random bytes."""
+    draw_nonce: Callable[[], bytes]  # 16 fresh random bytes
 
 
 async def open_slot(

@@ -49,8 +49,7 @@ class ShellLimits:
     insert_timeout_s: float = 5.0
     tick_s: float = 0.02
     maintain_s: float = 1.0
-    witness_s: float = 1.0
-    """The witness is extended at most so often, unless somebody waits for it."""
+    witness_s: float = 1.0  # the witness is extended at most so often, unless somebody waits for it
 
 
 class SlotShell:

@@ -44,8 +44,7 @@ class Decided:
     outcomes: bytearray  # ``Outcome`` by row
     kinds: bytearray  # ``Kind`` by row; 0: it is not registered now
     reasons: dict[int, str] = field(default_factory=dict)
-    primaries: Records = NO_RECORDS
-    """Of the joined rows, as the payloads."""
+    primaries: Records = NO_RECORDS  # of the joined rows, as the payloads
     foreign: Sequence[bytes | None] = ()
     primary: Sequence[bytes | None] = ()
     undone: dict[int, PrimaryRecord | None] = field(default_factory=dict)

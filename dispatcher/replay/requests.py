@@ -40,8 +40,7 @@ class Step(enum.IntEnum):
     RUNNING = 1
     DONE = 2
     CANCELLED = 3
-    UNREAD = 4
-    """Of a log: no file holds it any more, or it cannot be read."""
+    UNREAD = 4  # of a log: no file holds it any more, or it cannot be read
 
 
 @dataclass(frozen=True, slots=True)

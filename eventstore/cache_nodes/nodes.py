@@ -65,14 +65,12 @@ class FedCache:
 class NodeState:
     name: str
     address: str
-    resting: bool
-    """It failed; until it answers again it gets one question per rest period."""
+    resting: bool  # it failed; until it answers again it gets one question per rest period
     fed_bytes: int
     waiting_bytes: int
     dropped_bytes: int
     error: str
-    counts: NodeCounts | None
-    """None: it does not answer."""
+    counts: NodeCounts | None  # none: it does not answer
 
 
 class CacheNodes:

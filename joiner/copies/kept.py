@@ -120,8 +120,7 @@ class CopyState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     slot: str
     datacentre: str
-    incarnation: int
-    """The newest seen."""
+    incarnation: int  # the newest seen
     ends: Witness = EMPTY
 
 

@@ -25,8 +25,7 @@ class ShipperLimits:
     """Shipped at once, and so all that is ever under way; one line longer than that goes alone."""
     retry_first_s: float = 0.2
     retry_max_s: float = 5.0
-    trouble_s: float = 30.0
-    """After a refusal that only an operator can mend."""
+    trouble_s: float = 30.0  # after a refusal that only an operator can mend
 
 
 @dataclass(frozen=True, slots=True)

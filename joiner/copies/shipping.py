@@ -133,16 +133,13 @@ class Copying:
 
     keeper: Keeper
     wait_s: float = 60.0
-    required: bool = False
-    """Never show what the copy does not have."""
+    required: bool = False  # never show what the copy does not have
 
 
 @dataclass(frozen=True, slots=True)
 class CopyStats:
-    behind_bytes: int
-    """Durable in the slot and not in the copy, as far as is known."""
-    fallback: bool
-    """What the copy does not have is shown: an alarm."""
+    behind_bytes: int  # durable in the slot and not in the copy, as far as is known
+    fallback: bool  # what the copy does not have is shown: an alarm
     trouble: str
 
 

@@ -29,10 +29,8 @@ class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     slot: str
     datacentre: str
-    last: int
-    """The newest incarnation that this directory knows of."""
-    nonce: str = ""
-    """Hex; set while an opening is under way."""
+    last: int  # the newest incarnation that this directory knows of
+    nonce: str = ""  # hex; set while an opening is under way
 
 
 @dataclass(slots=True, eq=False)

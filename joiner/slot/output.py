@@ -43,8 +43,7 @@ class Durable(msgspec.Struct, forbid_unknown_fields=True):
     slot: str
     files: dict[str, int]
     """File relative to the output root -> its length in bytes that is durable and witnessed."""
-    rolled: list[str] = []
-    """Those of them that will not grow any more."""
+    rolled: list[str] = []  # those of them that will not grow any more
     durable: dict[str, int] | None = None
     """Durable lengths, for the slot itself, where they differ from ``files``; so is ``closed`` beside ``rolled``."""
     closed: list[str] | None = None

@@ -61,8 +61,7 @@ class RedoLogDamaged(PhotonError):
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
     flags: int
-    sealed: int
-    """Bytes that were durable when the segment got its name."""
+    sealed: int  # bytes that were durable when the segment got its name
 
 
 @dataclass(frozen=True, slots=True)

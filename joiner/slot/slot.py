@@ -55,8 +55,7 @@ class Redone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: int
     slot: str
-    upto: int
-    """The newest of these incarnations."""
+    upto: int  # the newest of these incarnations
     files: dict[str, int]
     """Output file that was not final yet, relative to the output root -> its durable length in bytes."""
 
@@ -101,11 +100,9 @@ class _Log(NamedTuple):
 
     frames: list[RedoFrame]
     rows: list[Rows]  # of each frame
-    lines: set[bytes]
-    """All of them, without their newline."""
+    lines: set[bytes]  # all of them, without their newline
     lost: list[Lost]
-    whole: bool
-    """It could be read to its last byte, and nobody says that it is damaged."""
+    whole: bool  # it could be read to its last byte, and nobody says that it is damaged
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,20 +30,13 @@ log = get_logger(__name__)
 class AlarmKind(enum.StrEnum):
     """What an alarm is about; docs/verification.md says what to do."""
 
-    DOUBLED = "doubled"
-    """The same event stands twice."""
-    NOT_OWNED = "not-owned"
-    """The line's token does not own its id: invented, or written twice."""
-    TORN = "torn"
-    """A line below the published length that is no output record."""
-    DIFFERS = "differs"
-    """The line is not what its source records make of it."""
-    NO_SOURCE = "no-source"
-    """No log holds the record that the line names."""
-    OWNED = "owned-too-long"
-    """Ids are registered and not written."""
-    DAMAGED = "damaged"
-    """A file that the verifier relies on cannot be read."""
+    DOUBLED = "doubled"  # the same event stands twice
+    NOT_OWNED = "not-owned"  # the line's token does not own its id: invented, or written twice
+    TORN = "torn"  # a line below the published length that is no output record
+    DIFFERS = "differs"  # the line is not what its source records make of it
+    NO_SOURCE = "no-source"  # no log holds the record that the line names
+    OWNED = "owned-too-long"  # ids are registered and not written
+    DAMAGED = "damaged"  # a file that the verifier relies on cannot be read
 
 
 ENDS_ITSELF = (AlarmKind.OWNED, AlarmKind.DAMAGED)
@@ -64,14 +57,12 @@ class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     at_ns: int
     finding: str
-    what: str
-    """One line: what is wrong, with its evidence."""
+    what: str  # one line: what is wrong, with its evidence
     file: str = ""
     offset: int = 0
     event_id: str = ""
     todo: str = ""
-    over: bool = False
-    """It no longer holds, or was acknowledged."""
+    over: bool = False  # it no longer holds, or was acknowledged
 
     @property
     def key(self) -> tuple[str, str, int]:

@@ -39,12 +39,9 @@ class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):
     version: int = VERSION
     places: dict[str, tuple[int, int]] = {}
     """Kind of output -> (file number, length): everything before is checked."""
-    lines: int = 0
-    """Compared with their sources."""
-    unverifiable: int = 0
-    """Lines whose source log is gone."""
-    gone: list[str] = []
-    """The last source logs that were missed so, as the lines call them."""
+    lines: int = 0  # compared with their sources
+    unverifiable: int = 0  # lines whose source log is gone
+    gone: list[str] = []  # the last source logs that were missed so, as the lines call them
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ class SourceRecord:
     record: bytes
     file: LogFile
     offset: int
-    identity: str
-    """Of the log that holds it."""
+    identity: str  # of the log that holds it
 
 
 def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:

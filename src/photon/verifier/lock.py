@@ -73,13 +73,10 @@ REDO_NAME = "redo"
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    there: bool
-    """Its state directory is on this machine."""
-    holder: str | None
-    """The live process that holds its lock."""
+    there: bool  # its state directory is on this machine
+    holder: str | None  # the live process that holds its lock
     redo_bytes: int
-    retired: bool | None
-    """None: unknown."""
+    retired: bool | None  # none: unknown
 
     @property
     def word(self) -> str:

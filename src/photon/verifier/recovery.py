@@ -69,16 +69,12 @@ class RecoveryLimits:
     """Sizes in ids, times in seconds."""
 
     page_ids: int = 2048
-    rest_s: float = 0.02
-    """Between two questions: one question takes the registry some milliseconds."""
+    rest_s: float = 0.02  # between two questions: one question takes the registry some milliseconds
     ask_s: float = 5.0
-    look_s: float = 1.0
-    """From one look at the slot's files to the next."""
-    retry_s: float = 5.0
-    """After a shard that did not answer: it alone is asked again."""
+    look_s: float = 1.0  # from one look at the slot's files to the next
+    retry_s: float = 5.0  # after a shard that did not answer: it alone is asked again
     again_first_s: float = 60.0
-    again_most_s: float = 3600.0
-    """From one scan to the next, twice as long each time nothing was found."""
+    again_most_s: float = 3600.0  # from one scan to the next, twice as long each time nothing was found
 
 
 class Redone(msgspec.Struct, frozen=True):
@@ -93,15 +89,11 @@ class Redone(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class RecoveryReport:
-    scanned: bool = False
-    """The last shard was scanned to its end, and every answer was heard."""
+    scanned: bool = False  # the last shard was scanned to its end, and every answer was heard
     recovered: int = 0
-    unknown: int = 0
-    """Asked to be given up, and no answer: the next scan shows whether they were."""
-    older: int = 0
-    """Owned since before the registry was restored from a backup: left to the operator."""
-    waits: str = ""
-    """Why nothing may be given up yet; empty when nothing stands in the way."""
+    unknown: int = 0  # asked to be given up, and no answer: the next scan shows whether they were
+    older: int = 0  # owned since before the registry was restored from a backup: left to the operator
+    waits: str = ""  # why nothing may be given up yet; empty when nothing stands in the way
     examples: list[str] = field(default_factory=list)
 
 

@@ -42,19 +42,15 @@ AGAIN_S = 1.0
 class ServiceLimits:
     """Times in seconds."""
 
-    period_s: float = 0.5
-    """From one pass of a slot to the next."""
-    retry_s: float = 5.0
-    """After a failure."""
+    period_s: float = 0.5  # from one pass of a slot to the next
+    retry_s: float = 5.0  # after a failure
     discover_s: float = 1.0
     owned_alarm_s: float = 300.0
     owned_every_most_s: float = 60.0
-    check_share: float = 0.25
-    """Of one core; 0: nothing is checked."""
+    check_share: float = 0.25  # of one core; 0: nothing is checked
     log_grace_s: float = 30.0
     """A record that no log has is looked for again for so long: the log may be whole again in a moment."""
-    look_s: float = 30.0
-    """The source directories are looked at so often, for logs that go."""
+    look_s: float = 30.0  # the source directories are looked at so often, for logs that go
     save_s: float = 1.0
     window_ids: int = 1 << 18
 
@@ -247,8 +243,7 @@ class _Slot:
     alarms: AlarmLog
     lock: int
     missing: bool
-    said: str = ""
-    """The failure that was told last."""
+    said: str = ""  # the failure that was told last
 
 
 @dataclass(eq=False)

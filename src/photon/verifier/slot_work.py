@@ -110,10 +110,8 @@ class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
     version: int = VERSION
     at_ns: int = 0
     ids: int = 0
-    retired: bool = False
-    """The slot is fenced in some shard."""
-    since_ns: dict[int, int] = {}
-    """Token -> when ids were first seen owned under it."""
+    retired: bool = False  # the slot is fenced in some shard
+    since_ns: dict[int, int] = {}  # token -> when ids were first seen owned under it
 
     @property
     def oldest_ns(self) -> int | None:
@@ -125,8 +123,7 @@ class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
 class OwnedCount:
     tokens: Counter[int] = field(default_factory=Counter)
     fenced: bool = False
-    whole: bool = True
-    """Every shard answered to its end."""
+    whole: bool = True  # every shard answered to its end
 
     def add(self, tokens: U64, *, fenced: bool) -> None:
         self.fenced = self.fenced or fenced
@@ -137,8 +134,7 @@ class OwnedCount:
 @dataclass(frozen=True, slots=True)
 class TooLong:
     ids: int
-    for_s: float
-    """The oldest of them."""
+    for_s: float  # the oldest of them
     incarnations: tuple[int, ...]
     batches: int
 
@@ -147,7 +143,7 @@ def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
     """The file after another scan. An incomplete scan removes nothing: what it did not reach may still be owned."""
     tokens = set(count.tokens) if count.whole else set(count.tokens) | set(before.since_ns)
     kept = sorted(tokens)[:TOKENS_MAX]
-    # A clock that was set back must not make anything older or younger than it can be.
+    # a clock that was set back must not make anything older or younger than it can be.
     since = {token: min(before.since_ns.get(token, now_ns), now_ns) for token in kept}
     ids = count.tokens.total() if count.whole else max(before.ids, count.tokens.total())
     return OwnedFile(VERSION, now_ns, ids, count.fenced or (before.retired and not count.whole), since)

@@ -210,14 +210,10 @@ SAVE_NS = 60 * 10**9
 class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
     """What one side's logs looked like; ``logs.json`` holds one for each side."""
 
-    since_ns: int = 0
-    """From here on it was watched."""
-    looked_ns: int = 0
-    """The last look."""
-    present: dict[str, list[str]] = {}
-    """Log name -> identities."""
-    gone_ns: dict[str, int] = {}
-    """Log name -> when a log of this name was missed last."""
+    since_ns: int = 0  # from here on it was watched
+    looked_ns: int = 0  # the last look
+    present: dict[str, list[str]] = {}  # log name -> identities
+    gone_ns: dict[str, int] = {}  # log name -> when a log of this name was missed last
 
     def looked(self, named: Mapping[str, Sequence[str]], now_ns: int) -> bool:
         """Notes the logs that are there now. True: what must be remembered has changed."""

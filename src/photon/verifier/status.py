@@ -37,15 +37,12 @@ class SlotStatus:
     cleared: int = 0
     checked: int = 0
     checked_lines: int = 0
-    unverifiable: int = 0
-    """Lines whose source log is gone, and the last such logs."""
+    unverifiable: int = 0  # lines whose source log is gone, and the last such logs
     gone: list[str] = field(default_factory=list)
-    owned: int = 0
-    """Ids, by the last look at the registry."""
+    owned: int = 0  # ids, by the last look at the registry
     owned_since_ns: int | None = None
     alarms: list[Alarm] = field(default_factory=list)
-    problem: str = ""
-    """Why the rest is not known."""
+    problem: str = ""  # why the rest is not known
 
     @property
     def behind(self) -> int:

@@ -65,13 +65,10 @@ class _Durable(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class VerifierReport:
     cleared: int = 0
-    refused: int = 0
-    """Records whose token does not own their id: doubled, or written without a registration."""
+    refused: int = 0  # records whose token does not own their id: doubled, or written without a registration
     unreadable: int = 0
-    unknown: int = 0
-    """Clears that nobody answered; the next pass asks again."""
-    behind_bytes: int = 0
-    """Durable output that is not cleared yet, when the pass ended."""
+    unknown: int = 0  # clears that nobody answered; the next pass asks again
+    behind_bytes: int = 0  # durable output that is not cleared yet, when the pass ended
     examples: list[str] = field(default_factory=list)
 
     def add(self, other: VerifierReport) -> None:
