@@ -39,11 +39,12 @@ from photon.eventstore.file_map import (
     FileMap,
     FileMapError,
     FileMapUnavailable,
+    HBaseTable,
     MapKind,
     MapSettings,
     RowsLost,
+    open_map,
 )
-from photon.eventstore.file_map_backends import HBaseTable, open_map
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.key_finding.process_finder import ProcessKeyFinder, can_use_process

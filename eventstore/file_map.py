@@ -24,6 +24,7 @@ import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
+from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.file_lock import lock_file
@@ -335,3 +336,36 @@ def opened_or_rebuilt(
     finally:
         os.close(fd)
     return opened(), why
+
+
+@dataclass(frozen=True, slots=True)
+class HBaseTable:
+    thrift: str  # host:port of the Thrift server
+    table: str
+
+
+def open_map(
+    directory: Path,
+    settings: MapSettings,
+    log_name: Callable[[str], str],
+    disk: Disk,
+    clock: Clock,
+    table: HBaseTable | None,
+) -> tuple[FileMap, str]:
+    """The map, and why it had to be rebuilt ("" if it had not). ``table`` None: a map on this machine.
+
+    Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
+    """
+    from photon.eventstore import embedded_file_map  # each backend needs what stands above
+
+    if table is None:
+        return embedded_file_map.open_or_rebuild(directory, settings, log_name, disk)
+    from photon.eventstore import hbase_file_map
+    from photon.eventstore.hbase.connection import ThriftHBase
+
+    hbase = ThriftHBase(table.thrift, clock)
+    try:
+        return hbase_file_map.open_or_rebuild(directory, settings, log_name, disk, hbase, table.table, clock=clock)
+    except BaseException:
+        hbase.close()
+        raise

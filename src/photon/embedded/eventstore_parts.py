@@ -12,8 +12,7 @@ from photon.adapters.logs.watching import Watch
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.eventstore.engine import EventStoreConfig
-from photon.eventstore.file_map import MapKind
-from photon.eventstore.file_map_backends import HBaseTable
+from photon.eventstore.file_map import HBaseTable, MapKind
 
 log = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.embedded.services import pipeline_named
-from photon.eventstore.file_map_backends import HBaseTable
+from photon.eventstore.file_map import HBaseTable
 
 if TYPE_CHECKING:
     from photon.eventstore.hbase.admin import TableMade
