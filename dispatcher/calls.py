@@ -36,8 +36,7 @@ class Calls:
 
     def __post_init__(self) -> None:
         self._joiners: dict[int, tuple[Joiner, str]] = {}
-        self.asked = 0
-        """Batches sent so far."""
+        self.asked = 0  # batches sent so far
         for number, joiner in enumerate(self.joiners, 1):
             self.add(joiner, str(number))
 

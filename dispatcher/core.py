@@ -123,8 +123,7 @@ class Core:
         self.queues = Queues(self._table, limits, homes, self._shares)
         self.identical_copies = identical_copies
         self._uncertainty_ns = uncertainty_ns
-        self.retimed: Retimed | None = None
-        """The first one since somebody took it out, to be told."""
+        self.retimed: Retimed | None = None  # the first one since somebody took it out, to be told
         self._waiting = WaitingRoom(self._table)
         self._woken: list[int] = []  # rows of events whose next try has come
         self._came: list[int] = []  # whose primary event has
@@ -138,18 +137,13 @@ class Core:
         self.retry_bytes = retry_bytes
         self.retry_rows = retry_rows
         self.window_bytes = 0
-        self.open = 0
-        """Events in memory for which something may still happen in this run."""
+        self.open = 0  # events in memory for which something may still happen in this run
         self.read_past_ns = -(2**63)
         self._first_read = FirstRead(patience.slack_ns)
-        self.followed = False
-        """Whether the event store tells when a primary event comes (``arrivals``)."""
-        self.woken = 0
-        """Events that were tried because their primary event had come."""
-        self.given_up = 0
-        """Events that wait for the next run because nobody could decide them in this one."""
-        self.live: Counter[Verdict] = Counter()
-        """Counts of this process, before they are committed."""
+        self.followed = False  # whether the event store tells when a primary event comes (``arrivals``)
+        self.woken = 0  # events that were tried because their primary event had come
+        self.given_up = 0  # events that wait for the next run because nobody could decide them in this one
+        self.live: Counter[Verdict] = Counter()  # counts of this process, before they are committed
         self.times = JoinTimes()
 
     # -- in: blocks ------------------------------------------------------------------------------------------------

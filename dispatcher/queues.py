@@ -52,8 +52,7 @@ class Shares:
     def __init__(self, share: float, capacity: int) -> None:
         if not 0 < share <= 1:
             raise ValueError("the share of catch-up is above 0 and at most 1")
-        self.alike = share == 1
-        """Nothing is behind."""
+        self.alike = share == 1  # nothing is behind
         self._ratio = share / (1 - share) if share < 1 else 0.0
         self.resize(capacity)
         self._credit = 0.0
@@ -129,8 +128,7 @@ class Queues:
         self._oldest_behind = 0.0
         self._since: float | None = None  # since when the first of those that are fresh or to be tried again waits
         self._fresh_is_next = True
-        self.behind_in_flight = 0
-        """Events behind that are at joiners."""
+        self.behind_in_flight = 0  # events behind that are at joiners
         self.batch_events = limits.batch_events
         """Events in a batch; less where joiners are slow and others are at work on the same events."""
         self.look_first = False

@@ -50,8 +50,7 @@ class RetryLoader:
         self._last_row = state.last_row_at_open
         self._arrived: deque[bytes] = deque(maxlen=ARRIVED_MAX)
         self._swept_to = (_FIRST_NS, 0) if once else (now_ns + int(LONGEST_S * NS_PER_S), 0)
-        self.swept = not state.retry_rows
-        """All rows of earlier processes were tried that have to be."""
+        self.swept = not state.retry_rows  # all rows of earlier processes were tried that have to be
 
     def arrived(self, keys: Iterable[bytes]) -> None:
         if self._state.retry_rows:

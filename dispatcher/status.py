@@ -70,10 +70,8 @@ class Status:
 
 class JoinTimes:
     def __init__(self) -> None:
-        self.since_read = Histogram()
-        """From the first read of the event's line."""
-        self.since_event = Histogram()
-        """From the event's own time."""
+        self.since_read = Histogram()  # from the first read of the event's line
+        self.since_event = Histogram()  # from the event's own time
 
     def joined(self, times: I64, first_read_ns: I64, now_ns: int) -> None:
         """Some events were: their own times, and when they were first read. ``now_ns``: wall clock."""

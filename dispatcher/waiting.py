@@ -38,8 +38,7 @@ class WaitingRoom:
         self._numbers = count(NO_GROUP + 1)
         self._groups: dict[int, _Group] = {}
         self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, then without a dict of its own
-        self.held = 0
-        """Events that wait here."""
+        self.held = 0  # events that wait here
 
     def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
         """``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
@@ -138,8 +137,7 @@ class ArrivedKeys:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}  # in order
-        self.number = 0
-        """How many came so far."""
+        self.number = 0  # how many came so far
         self._lost = 0
 
     def add(self, keys: Iterable[bytes]) -> None:

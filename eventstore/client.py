@@ -48,8 +48,7 @@ class EventStoreClient:
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._monotonic = monotonic
         self._heard = monotonic()
-        self.error = ""
-        """Why the last request failed; "" when it did not."""
+        self.error = ""  # why the last request failed; "" when it did not
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         parts: list[EventLookUps] = []

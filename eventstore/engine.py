@@ -170,8 +170,7 @@ class EventStoreEngine:
         """Why the reader ended before its time; one line. Set before ``ended``."""
         self.hopeless = False
         """A new start would fail in the same way: logs or adapter have to be corrected first."""
-        self.ended = threading.Event()
-        """The reader has ended: done, stopped or failed."""
+        self.ended = threading.Event()  # the reader has ended: done, stopped or failed
         self._owed = ""  # why the map did not take what was read
         self._duplicates: int | None = None  # exact, once everything was read
         self._last = Progress(read_past_ns=NOTHING_READ_NS)

@@ -48,8 +48,7 @@ class LogWindow:
         self._raw = b""
         self.begin = 0
         self.data = b""
-        self.bytes_read = 0
-        """From the file, uncompressed."""
+        self.bytes_read = 0  # from the file, uncompressed
         self._at_end = False  # what was mapped was there before, so growth does not matter
 
     @property

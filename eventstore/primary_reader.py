@@ -73,17 +73,13 @@ class PrimaryReader:
         self._dirty_bytes = 0
         self._dirty = False
         self._committed = self.clock.monotonic()
-        self.scanned_ns = NOTHING_READ_NS
-        """The time before the last scan."""
+        self.scanned_ns = NOTHING_READ_NS  # the time before the last scan
         self._scanned_at = self.clock.monotonic()
         self.read_past = (NOTHING_READ_NS, self.clock.monotonic())
         """See Progress.read_past_ns; and the same moment in monotonic seconds."""
-        self.backlog = (0, 0)
-        """(bytes on disk read, bytes on disk known)."""
-        self.done = False
-        """``once``: everything was read and committed."""
-        self.unended = ""
-        """``once``: which last lines wait for their ends."""
+        self.backlog = (0, 0)  # (bytes on disk read, bytes on disk known)
+        self.done = False  # ``once``: everything was read and committed
+        self.unended = ""  # ``once``: which last lines wait for their ends
 
     @property
     def read_past_ns(self) -> int:

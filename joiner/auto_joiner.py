@@ -106,8 +106,7 @@ class AutoJoiner:
     def __post_init__(self) -> None:
         self._named = frozenset(self.named)
         self._engine: JoinerEngine | None = None
-        self.left = False
-        """As JoinerEngine."""
+        self.left = False  # as JoinerEngine
 
     @property
     def opened(self) -> JoinerEngine | None:

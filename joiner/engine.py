@@ -134,8 +134,7 @@ class JoinerEngine:
         self._lock = SlotLock(paths.state)
         self._shell: SlotShell | None = None
         self._refusing = ""
-        self.left = False
-        """Whether ``close`` had to leave something in the redo log."""
+        self.left = False  # whether ``close`` had to leave something in the redo log
         self._counts: Counter[Outcome] = Counter()
         self._refused = 0
         self._redone = 0

@@ -95,10 +95,8 @@ class Reopened:
         self._missing: dict[tuple[bytes, int], _Missing] = {}
         self._cursors: dict[int, bytes] = {}  # where a reading that had no room any more goes on
         self._told = 0
-        self.listed = 0
-        """Ids on the list, as last read to its end."""
-        self.missing = 0
-        """Of them, those that stand in no log here."""
+        self.listed = 0  # ids on the list, as last read to its end
+        self.missing = 0  # of them, those that stand in no log here
 
     async def run(self) -> None:
         """Raises StateError."""

@@ -99,8 +99,7 @@ class NodeAsker:
         self._stub = wire.CACHE.stub(self._channel)
         self._in_flight = 0
         self.pace = NodeHealth()
-        self.error = ""
-        """Why the last request failed; "" when it did not."""
+        self.error = ""  # why the last request failed; "" when it did not
 
     def may_ask(self) -> bool:
         return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())

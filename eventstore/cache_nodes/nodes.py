@@ -83,8 +83,7 @@ class CacheNodes:
         self._to = to
         self._view = _View()
         self._ending: set[asyncio.Task[None]] = set()
-        self.held_bytes = self.evictions = 0
-        """Of all nodes, when ``states`` was asked last."""
+        self.held_bytes = self.evictions = 0  # of all nodes, when ``states`` was asked last
 
     def __len__(self) -> int:
         return len(self._view.ring)
@@ -196,8 +195,7 @@ class HedgedLookUps:
     def __init__(self, nodes: CacheNodes, answer: Answer) -> None:
         self._nodes = nodes
         self._answer = answer
-        self.hedged = 0
-        """Look-ups that did not wait for a node."""
+        self.hedged = 0  # look-ups that did not wait for a node
         self._left: set[asyncio.Task[None]] = set()
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:

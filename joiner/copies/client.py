@@ -27,8 +27,7 @@ class KeeperClient:
         self._to = to
         self._channel: grpc.aio.Channel | None = None
         self._made: Any = None
-        self.error = ""
-        """Why the last question was not answered; "" when it was."""
+        self.error = ""  # why the last question was not answered; "" when it was
 
     @property
     def _stub(self) -> Any:

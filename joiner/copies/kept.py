@@ -138,8 +138,7 @@ class KeptCopy:
         self._of = of
         self._state = CopyState(COPY_VERSION, of.slot, of.datacentre, 0)
         self._hashes = [PrefixHash() for _ in KINDS]
-        self._lengths: dict[str, int] = {}
-        """Of each file of the copy: 100 bytes of memory a file."""
+        self._lengths: dict[str, int] = {}  # of each file of the copy: 100 bytes of memory a file
         self._published = KeptPublished(disk, directory, of.slot)
 
     # -- start -----------------------------------------------------------------------------------------------

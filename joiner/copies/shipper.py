@@ -81,12 +81,9 @@ class Shipper:
         self._pause_s = 0.0
         self._waiting_since: float | None = now
         self._shown_there: Witness = ()
-        self.fallback = False
-        """What is durable here alone is shown."""
-        self.trouble = ""
-        """Why nothing can be shipped until somebody mends it."""
-        self.ended = ""
-        """Why the process must end: another one works in this slot, or it is retired."""
+        self.fallback = False  # what is durable here alone is shown
+        self.trouble = ""  # why nothing can be shipped until somebody mends it
+        self.ended = ""  # why the process must end: another one works in this slot, or it is retired
 
     def next(self, now: float, local: LocalFiles, shown: Witness) -> Step | None:
         """What to do now, once; None: nothing, or something is under way. ``shown``: published so far."""

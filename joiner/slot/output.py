@@ -75,10 +75,8 @@ class OutputFiles:
         self._durable_path = durable_path
         self.lengths: dict[str, int] = {}
         self.rolled: set[str] = set()
-        self.witness: Witness | None = None
-        """None: there is none, all that is durable is shown."""
-        self.held: Witness | None = None
-        """What the copy has; None: there is to be no copy."""
+        self.witness: Witness | None = None  # None: there is none, all that is durable is shown
+        self.held: Witness | None = None  # what the copy has; None: there is to be no copy
         self._clearable: dict[str, int] | None = None
         self.published: dict[str, int] = {}
         """What readers were shown, as of the last publishing that was read here; so is ``log``."""

@@ -147,8 +147,7 @@ class SlotStore:
         """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
         """For each of KINDS: (file number, durable length) in order, final files too; may be read from any thread."""
-        self.taken: list[str] = []
-        """Files that the start took from the copy."""
+        self.taken: list[str] = []  # files that the start took from the copy
         self._final_files: list[dict[int, int]] = [{} for _ in KINDS]
 
     @property

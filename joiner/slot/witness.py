@@ -96,8 +96,7 @@ class WitnessKeeper:
     def __init__(self, slot: str, incarnation: int, end: Witness) -> None:
         self.slot = slot
         self.incarnation = incarnation
-        self.end = end
-        """Where the witness ends, as far as is known."""
+        self.end = end  # where the witness ends, as far as is known
         self._asked: Witness | None = None
 
     def due(self, durable: Witness) -> Witness | None:

@@ -146,8 +146,7 @@ class SlotRecovery:
         self._next_s = 0.0
         self._pause_s = 0.0
         self._waits = ""
-        self.recovered = 0
-        """Ids given up since the start of the process."""
+        self.recovered = 0  # ids given up since the start of the process
 
     async def run(self, stop: asyncio.Event, clock: Clock) -> None:
         """Looks until ``stop`` is set. Raises PublishedDamaged, OSError."""
