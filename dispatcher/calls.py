@@ -85,7 +85,7 @@ LOOK_UPS = "look-ups"
 
 
 @dataclass(eq=False)
-class Asking:
+class RegistryLookUps:
     """Asks the registry; never raises."""
 
     registry: Registry | None

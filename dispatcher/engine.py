@@ -25,17 +25,17 @@ from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.stopping import end, until
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
-from photon.dispatcher.calls import Asking, Calls
+from photon.dispatcher.calls import Calls, RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
-from photon.dispatcher.holdings import Holdings
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.log_leases import LogLeases
 from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, departures, must_know, settle
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
 from photon.dispatcher.queues import Shares
@@ -128,11 +128,11 @@ class DispatcherEngine:
         state: State,
         exports: Exports,
         *,
-        holdings: Holdings | None = None,
+        log_leases: LogLeases | None = None,
         watcher: Watcher | None = None,
         sources: Sources | None = None,
     ) -> None:
-        """The caller opens and closes follower, state and exports. ``holdings``: of one of several workers.
+        """The caller opens and closes follower, state and exports. ``log_leases``: of one of several workers.
 
         ``watcher`` notifies the follower of changes; None: it polls. ``sources``: what is read again is read there;
         None: nothing is.
@@ -151,7 +151,7 @@ class DispatcherEngine:
         self._options = options
         self._limits = limits
         self._homes = homes
-        self._holdings = holdings
+        self._log_leases = log_leases
         self._log = get_logger("photon.dispatcher")
         # With --once nobody waits for what is fresh.
         self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
@@ -178,7 +178,7 @@ class DispatcherEngine:
         self._store = ProgressWatch(world.progress, self._core, state, self._troubles, clock, self._wake.set, pace)
         self._behind = Behind(several=homes is not None)
         self._caught_up = False  # when it last stopped reading
-        self._asking = Asking(world.registry, self._troubles, clock, options.look_up_timeout_s)
+        self._look_ups = RegistryLookUps(world.registry, self._troubles, clock, options.look_up_timeout_s)
         self._is_behind = False
         self._backlog = Backlog(self._core)
         self._questions = self._unsettled = 0
@@ -194,7 +194,7 @@ class DispatcherEngine:
         self._rereads, self._reopened = (
             ([], None)
             if sources is None
-            else rereading(self._core, state, self._asking, clock, rules, self._wake.set, sources)
+            else rereading(self._core, state, self._look_ups, clock, rules, self._wake.set, sources)
         )
         self._stopping = False
         self._attempts: set[asyncio.Task[None]] = set()
@@ -246,7 +246,7 @@ class DispatcherEngine:
             stored_bytes=self._state.retry_bytes,
             oldest_stored_ns=stored_ns,
             joiners_failing=self._flow.ejected,
-            look_ups=self._asking.looked_up,
+            look_ups=self._look_ups.looked_up,
             attempts=self._calls.asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
@@ -262,7 +262,7 @@ class DispatcherEngine:
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
             unended=tuple(map(str, self._follower.unread((ProblemKind.UNENDED,)))),
         )
-        return status if self._holdings is None else self._holdings.status(status)
+        return status if self._log_leases is None else self._log_leases.status(status)
 
     def oldest(self, limit: int) -> list[Pending]:
         held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.heads(), limit))
@@ -300,8 +300,8 @@ class DispatcherEngine:
     async def _turn(self) -> None:
         """A bit of everything, then a pause until there is something to do."""
         self._wake.clear()
-        if self._holdings is not None:
-            self._holdings.turn(self._core, self._clock.monotonic())
+        if self._log_leases is not None:
+            self._log_leases.turn(self._core, self._clock.monotonic())
         if self._state.claimed:
             claimed, self._state.claimed = self._state.claimed, ()
             self._retries.claimed(self._clock.now_ns())
@@ -494,13 +494,13 @@ class DispatcherEngine:
 
     async def _look_up(self, batch: Batch) -> None:
         """What it finds has its verdict; when it fails, joiners find out."""
-        found = await self._asking.look_up(batch.events.digests, batch.events.times)
+        found = await self._look_ups.look_up(batch.events.digests, batch.events.times)
         self._questions -= 1
         now = self._clock.monotonic()
         self._core.asked(batch, settle(self._core, batch, found, self._clock.now_ns(), now), now)
 
     async def _settle(self, question: Batch) -> None:
-        found = await self._asking.look_up(question.events.digests, question.events.times)
+        found = await self._look_ups.look_up(question.events.digests, question.events.times)
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
@@ -510,7 +510,7 @@ class DispatcherEngine:
             if self._core.clear(question.stretches):
                 # a row leaves the store after its verdict has come: so it is asked first.
                 waiting = self._state.lines_that_wait(list(set(question.events.keys)))
-                found = await self._asking.look_up(question.events.digests, question.events.times)
+                found = await self._look_ups.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1
                     places = {} if found is None else departures(question, found, waiting)

@@ -26,7 +26,7 @@ from photon.dispatcher.database import STATE_NAME, lock_worker
 from photon.dispatcher.engine import DispatcherEngine, Policy, Surroundings
 from photon.dispatcher.errors import WorkerFenced
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.holdings import Holdings, Terms
+from photon.dispatcher.log_leases import LogLeases, Terms
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.previous import PREVIOUS, beside, copied, open_or_restore
 from photon.dispatcher.replay.reading import LogFiles
@@ -81,9 +81,9 @@ def open_exports(
     return Exports(output, disk, state, warn=warn, worker=state.worker, published=published)
 
 
-def holdings_for(
+def log_leases_for(
     worker: Worker | None, state: State, follower: Follower, clock: Clock, exports: Callable[[str], Exports]
-) -> Holdings | None:
+) -> LogLeases | None:
     """None where it is alone. ``exports``: opens those of another worker."""
     if worker is None:
         return None
@@ -99,7 +99,7 @@ def holdings_for(
         finally:
             os.close(lock)
 
-    return Holdings(state, follower, clock, worker.terms, adopt_exports=adopt)
+    return LogLeases(state, follower, clock, worker.terms, adopt_exports=adopt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def open_dispatcher(
                 follower,
                 state,
                 exports,
-                holdings=holdings_for(worker, state, follower, clock, lambda name: exports_of(worker=name)),
+                log_leases=log_leases_for(worker, state, follower, clock, lambda name: exports_of(worker=name)),
                 watcher=watcher,
                 sources=None if policy.options.once else Sources(files, recovery),
             )

@@ -18,7 +18,7 @@ import numpy as np
 from photon.adapters.logs.api import Block
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
-from photon.dispatcher.calls import Asking
+from photon.dispatcher.calls import RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
@@ -79,7 +79,7 @@ class Replayer:
 
     core: Core
     state: State
-    asking: Asking
+    look_ups: RegistryLookUps
     reads: Reads
     guests: Guests
     clock: Clock
@@ -187,7 +187,7 @@ class Replayer:
         await asyncio.sleep(0)
         if not len(events):
             return
-        found = await self.asking.look_up(events.digests, events.times)
+        found = await self.look_ups.look_up(events.digests, events.times)
         if found is not None:
             known = (found.outcomes == Answer.PRESENT) | (found.outcomes == Answer.BELOW_BOUNDARY)
             self._know(work, events.times[known])

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from photon.config.clock import Clock
-from photon.dispatcher.calls import Asking
+from photon.dispatcher.calls import RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.replay.coverage import rows_of_gone, too_many
 from photon.dispatcher.replay.guests import Guests, LineRules
@@ -61,7 +61,7 @@ def is_ours(state: State) -> bool:
 def rereading(
     core: Core,
     state: State,
-    asking: Asking,
+    look_ups: RegistryLookUps,
     clock: Clock,
     rules: LineRules,
     wake: Callable[[], None],
@@ -70,7 +70,7 @@ def rereading(
     """What is to run side by side until it is cancelled, and raises StateError; and what reads the list of ids that
     the registry gave up. ``wake``: tells the engine's loop that there is something to send."""
     reads, guests, ours = sources.reads, Guests(core, clock, wake), partial(is_ours, state)
-    replayer = Replayer(core, state, asking, reads, guests, clock, rules, ours)
+    replayer = Replayer(core, state, look_ups, reads, guests, clock, rules, ours)
     runs: list[Run] = [replayer.run, partial(tidy, state, reads, ours)]
     if sources.registry is None:
         return runs, None

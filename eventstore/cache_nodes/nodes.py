@@ -21,8 +21,8 @@ from photon.config.hash_ring import HashRing
 from photon.config.stopping import end
 from photon.config.tls import Towards
 from photon.eventstore.api import EventLookUps
-from photon.eventstore.cache_nodes.asking import Asked, NodeAsker
 from photon.eventstore.cache_nodes.feeder import Feeder, split_by_owner
+from photon.eventstore.cache_nodes.node_client import Asked, NodeClient
 from photon.eventstore.cache_nodes.wire import NodeCounts
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, U64, hash_keys
@@ -36,7 +36,7 @@ PREVIOUS_SECONDS = 900.0
 class _Node:
     address: str
     feeder: Feeder
-    asker: NodeAsker
+    asker: NodeClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class CacheNodes:
 
     def _node(self, name: str, address: str) -> _Node:
         feeder = Feeder(address, self._source, self._to, name)
-        return _Node(address, feeder, NodeAsker(address, self._source, self._to, self._monotonic))
+        return _Node(address, feeder, NodeClient(address, self._source, self._to, self._monotonic))
 
     def _end(self, node: _Node) -> None:
         node.feeder.close()

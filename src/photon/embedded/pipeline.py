@@ -22,9 +22,9 @@ from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.engine import DispatcherEngine, Measure, Policy
 from photon.dispatcher.engine import Options as DispatcherOptions
 from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
-from photon.dispatcher.holdings import Terms
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits as DispatcherLimits
+from photon.dispatcher.log_leases import Terms
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.process import Worker
 from photon.dispatcher.progress import AskProgress

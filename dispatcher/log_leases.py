@@ -43,7 +43,7 @@ class Terms:
 
 
 @dataclass(eq=False)
-class Holdings:
+class LogLeases:
     """To be asked for a ``turn`` now and then; once in a fifth of a lease it does all it has to do.
 
     ``adopt_exports``: writes out what another worker left to export, if that one is dead.

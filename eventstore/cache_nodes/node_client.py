@@ -88,7 +88,7 @@ IN_FLIGHT_MAX = 64
 """Look-ups under way at one node; beyond it they go to the logs."""
 
 
-class NodeAsker:
+class NodeClient:
     """One node's look-ups. Make it on the event loop that it is used on."""
 
     def __init__(self, address: str, source: bytes, to: Towards | None, monotonic: Callable[[], float]) -> None:
@@ -136,7 +136,7 @@ class NodeAsker:
 
 
 class Asked:
-    def __init__(self, questions: Sequence[tuple[NodeAsker, U64, I64]]) -> None:
+    def __init__(self, questions: Sequence[tuple[NodeClient, U64, I64]]) -> None:
         """(node, hashes, the rows that they are of)."""
         self._tasks = {asyncio.create_task(node.find(hashes, rows)) for node, hashes, rows in questions}
         self.hedge_s = max((node.pace.hedge_s for node, _, _ in questions), default=0.0)
