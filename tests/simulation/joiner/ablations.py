@@ -11,8 +11,7 @@ import numpy as np
 
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, Opened, token_of
-from photon.joiner.core import SlotCore, _Frame
-from photon.joiner.instructions import Instruction, Redone, Release
+from photon.joiner.core import Instruction, Redone, Release, SlotCore, _Frame
 from photon.joiner.rows import Rows
 from photon.joiner.slot import identity, recovery, slot
 from photon.joiner.slot.identity import read_state

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from photon.dispatcher.core import Core
-from photon.dispatcher.holdings import Holdings
+from photon.dispatcher.log_leases import LogLeases
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes
 from tests.simulation.workers.world import Sea, Variant, Violation
@@ -49,7 +49,7 @@ class NotChecked(SharedState):
         return None
 
 
-class GivenBackUnfinished(Holdings):
+class GivenBackUnfinished(LogLeases):
     """A lease ends while what was read under it is on its way, and is committed all the same."""
 
     def _let_go(self, core: Core) -> None:
@@ -60,7 +60,7 @@ class GivenBackUnfinished(Holdings):
 
 ABLATIONS = {
     "commits are not fenced": (Variant(state=NotChecked), "ledger|rest"),
-    "given back unfinished": (Variant(state=NotChecked, holdings=GivenBackUnfinished), "ledger|rest"),
+    "given back unfinished": (Variant(state=NotChecked, log_leases=GivenBackUnfinished), "ledger|rest"),
     "lines of a living worker are exported": (Variant(locked=False), "rejected|late"),
     "a torn line is taken for whole": (Variant(waits=False), "ledger|rest"),
 }

@@ -29,9 +29,9 @@ from photon.dispatcher.database import lock_worker
 from photon.dispatcher.errors import WorkerFenced
 from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.holdings import Holdings, Terms
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.log_leases import LogLeases, Terms
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.idregistry.api import Kind
@@ -60,7 +60,7 @@ class Variant:
     """The parts that an ablation replaces."""
 
     state: type[SharedState] = SharedState
-    holdings: type[Holdings] = Holdings
+    holdings: type[LogLeases] = LogLeases
     locked: bool = True
     """A worker that stands still keeps its lines to export for itself."""
     waits: bool = True
