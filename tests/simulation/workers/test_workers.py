@@ -53,7 +53,7 @@ class GivenBackUnfinished(LogLeases):
     """A lease ends while what was read under it is on its way, and is committed all the same."""
 
     def _let_go(self, core: Core) -> None:
-        self._state.release(sorted(self._leaving))
+        self.state.release(sorted(self._leaving))
         self._mine.difference_update(self._leaving)
         self._leaving.clear()
 
