@@ -60,7 +60,7 @@ class GivenBackUnfinished(LogLeases):
 
 ABLATIONS = {
     "commits are not fenced": (Variant(state=NotChecked), "ledger|rest"),
-    "given back unfinished": (Variant(state=NotChecked, log_leases=GivenBackUnfinished), "ledger|rest"),
+    "given back unfinished": (Variant(state=NotChecked, holdings=GivenBackUnfinished), "ledger|rest"),
     "lines of a living worker are exported": (Variant(locked=False), "rejected|late"),
     "a torn line is taken for whole": (Variant(waits=False), "ledger|rest"),
 }
