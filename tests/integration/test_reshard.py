@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
+from subprocess import PIPE, TimeoutExpired
 from typing import Any
 
 import pytest
 
 from photon.demo.deployment import Shape
+from tests.integration.forked import Process, begin
 from tests.integration.rig import Rig, drawn_seed
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
@@ -28,33 +28,33 @@ FEED_S = 40.0
 """Long enough for all changes on a busy machine: one after the last event would show nothing."""
 
 
-async def started(rig: Rig, verb: str, *arguments: str) -> Process:
+def started(rig: Rig, verb: str, *arguments: str) -> Process:
     """``photon registry reshard VERB`` as a process."""
-    command = ("-m", "photon", "registry", "reshard", verb, "--config", str(rig.demo.deployment.file), "-o", "json")
-    return await asyncio.create_subprocess_exec(sys.executable, *command, *arguments, stdout=PIPE, stderr=PIPE)
+    command = ("registry", "reshard", verb, "--config", rig.demo.deployment.file, "-o", "json")
+    return begin(*command, *arguments, stdout=PIPE, stderr=PIPE, text=True)
 
 
 async def said(process: Process, *, codes: tuple[int, ...] = (0,)) -> Any:
     """Its JSON. The exit code is one of those expected."""
     try:
-        out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
-    except TimeoutError:
+        out, err = await asyncio.to_thread(process.communicate, COMMAND_S)
+    except TimeoutExpired:
         process.kill()
-        await process.wait()
+        process.wait()
         raise
-    assert process.returncode in codes, (process.returncode, out.decode(), err.decode())
+    assert process.returncode in codes, (process.returncode, out, err)
     return json.loads(out) if out else None
 
 
 async def reshard(rig: Rig, verb: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
-    return await said(await started(rig, verb, *arguments), codes=codes)
+    return await said(started(rig, verb, *arguments), codes=codes)
 
 
 async def planned(rig: Rig, count: int) -> Any:
     """A plan; replicas that have just started refuse until they have compared their clocks."""
     deadline = time.monotonic() + COMMAND_S
     while True:
-        process = await started(rig, "plan", "--shards", str(count), "--lead", f"{LEAD_S}s")
+        process = started(rig, "plan", "--shards", str(count), "--lead", f"{LEAD_S}s")
         found = await said(process, codes=(0, 1))
         if process.returncode == 0:
             return found
@@ -121,9 +121,9 @@ async def kill_the_leader_within(rig: Rig) -> None:
     """The leader of the config group is gone while shards prepare; whoever follows it brings the change to an end."""
     await rig.pause(0.5, 1.5)
     leader = (await planned(rig, 3))["replica"]
-    apply = await started(rig, "apply", "--shards", "3", "--lead", "6s", "--tries", "6")
+    apply = started(rig, "apply", "--shards", "3", "--lead", "6s", "--tries", "6")
     assert apply.stderr is not None
-    line = (await asyncio.wait_for(apply.stderr.readline(), COMMAND_S)).decode()
+    line = await asyncio.to_thread(apply.stderr.readline)
     assert "change 2 would be" in line
     await rig.pause(0.0, 0.3)
     rig.supervisor.kill(f"registry {leader}")
@@ -153,7 +153,7 @@ async def until_there_are(rig: Rig, count: int) -> None:
     deadline = time.monotonic() + COMMAND_S
     while True:
         await reshard(rig, "apply", "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
-        process = await started(rig, "status")
+        process = started(rig, "status")
         status = await said(process, codes=(0, 1, 3))
         if process.returncode == 0 and status["ranges"] and len(status["ranges"][-1]["shards"]) == count:
             return
