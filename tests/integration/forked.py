@@ -21,9 +21,13 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
+
+from photon.embedded import zygote, zygote_main
 
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 4
@@ -197,10 +201,8 @@ def _server() -> socket.socket:
 # -- the server ------------------------------------------------------------------------------------------------------
 def main() -> None:
     """Makes copies until the test process is gone, and tells how each ends."""
-    from photon.embedded.zygote import ALL
-
     gc.disable()
-    for module in (*ALL, *MODULES):
+    for module in (*zygote.ALL, *MODULES):
         importlib.import_module(module)
     gc.freeze()
     gc.enable()
@@ -254,7 +256,45 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
             del os.environ[name]
     os.environ.update(request["env"])
     sys.argv = ["photon", *request["arguments"]]
+    zygote.subprocess = SimpleNamespace(Popen=_Zygote, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     runpy.run_module("photon", run_name="__main__", alter_sys=True)
+
+
+class _Zygote:
+    """The one that a copy makes for its own children is a copy, too: it need not import anything."""
+
+    def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: object) -> None:
+        self._pid = os.fork()
+        if self._pid:
+            return
+        (descriptor,) = pass_fds
+        os.closerange(0, descriptor)
+        os.closerange(descriptor + 1, 1 << 16)
+        null = os.open(os.devnull, os.O_RDWR)  # 0
+        for _ in range(2):
+            os.dup(null)
+        os.setsid()
+        sys.argv = list(command[2:])
+        code: object = 1
+        try:
+            zygote_main.main()
+            code = 0
+        except SystemExit as ends:
+            code = ends.code
+        except BaseException:
+            traceback.print_exc()
+        finally:  # not into the frames of the command that this was
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code if isinstance(code, int) else int(code is not None))
+
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        os.waitpid(self._pid, 0)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,17 @@ def main(hours: float, workers: int, base: int) -> int:
 
 def _piece(base: int, workers: int, report: Path) -> bool:
     drawn = {"PHOTON_SIM_BASE": str(base), "PHOTON_SIM_SEEDS": str(PIECE), "PHOTON_SIM_ALL": "1"}
-    command = [sys.executable, "-m", "pytest", "tests/simulation", "-m", "seeded", "-n", str(workers), "--timeout=86400"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/simulation",
+        "-m",
+        "seeded",
+        "-n",
+        str(workers),
+        "--timeout=86400",
+    ]
     done = subprocess.run([*command, "-q", "--tb=short", f"--junitxml={report}"], env={**os.environ, **drawn})
     return done.returncode != 0
 

@@ -8,14 +8,12 @@ import time
 import pytest
 import structlog
 
-from photon.config.interval_clock import ASK_SECONDS, Interval, IntervalClock, KernelTime
+from photon.config.interval_clock import ASK_SECONDS, IntervalClock, KernelTime
 from photon.idregistry.api import Answer
 from photon.idregistry.clocks.asking import PeerClocks
-from photon.idregistry.clocks.offsets import ANYWHERE, READING_S_MAX, Agreement, Range, Reading
-from photon.idregistry.clocks.watch import ClockFacts, ClockWatch
-from photon.idregistry.clocks.wire import facts_of, status_of
+from photon.idregistry.clocks.offsets import READING_S_MAX, Agreement, Reading
+from photon.idregistry.clocks.watch import ClockWatch
 from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.registry_pb2 import DescribeReply
 from photon.idregistry.resharding.api import Action, Ask
 from photon.idregistry.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
@@ -122,15 +120,6 @@ def test_what_changes_is_logged_once() -> None:
             for _ in range(3):
                 watch.say("r1")
         assert [key for each in logs for key in each if key not in ("event", "log_level", "replica")] == keys
-
-
-@pytest.mark.parametrize("agreement", Agreement)
-def test_what_a_replica_says_of_its_clock_survives_the_wire(agreement: Agreement) -> None:
-    peers = {"r2": Range(-7, 9), "r3": ANYWHERE}
-    facts = ClockFacts(Interval(5, 3, synchronised=True), agreement, Range(-1, 1), peers, "why")
-    reply = DescribeReply(clock=status_of(facts))
-    assert facts_of(DescribeReply.FromString(reply.SerializeToString())) == facts
-    assert facts_of(DescribeReply()) is None
 
 
 async def until_boundary(replica: RegistryReplica, *, moved: bool) -> None:
