@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -30,7 +30,9 @@ from typing import IO, Any
 from photon.embedded import zygote, zygote_main
 
 MESSAGE_BYTES = 128 << 10
-DESCRIPTORS = 4
+DESCRIPTORS = 5
+FOURTH = 3
+"""The number by which a copy has a descriptor beside its inputs and outputs."""
 BEGIN_S = 60.0
 MODULES = (
     *(f"photon.cli.{path.stem}" for path in sorted((Path(__file__).parents[2] / "src/photon/cli").glob("[a-z]*.py"))),
@@ -142,18 +144,40 @@ def begin(
             start_new_session=start_new_session,
         )  # fmt: skip
     theirs, ours = _descriptors((stdin, stdout, stderr), text)
-    said, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    request = {"arguments": words, "cwd": str(cwd or os.getcwd()), "env": environment, "session": start_new_session}
+    request = {"cwd": str(cwd or os.getcwd()), "env": environment, "session": start_new_session}
     try:
-        with tells:
-            socket.send_fds(_server(), [json.dumps(request).encode()], [*theirs, tells.fileno()])
-        said.settimeout(BEGIN_S)
-        answer = said.recv(MESSAGE_BYTES)
-        assert answer.isdigit(), f"photon {words}: {answer!r}"
-        return Copy(words, int(answer), said, ours)
+        return _copy({"module": "photon", "arguments": words, **request}, theirs, ours)
     finally:
         for descriptor in theirs:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def zygotes() -> Iterator[None]:
+    """While it lasts, a zygote that this process makes is a copy, too."""
+
+    def make(command: Sequence[str], *, pass_fds: Sequence[int], **_: object) -> Copy:
+        request = {"cwd": os.getcwd(), "env": dict(os.environ), "session": True}
+        with open(os.devnull, "r+b") as null:
+            module, _number, *modules = command[2:]
+            request |= {"module": module, "arguments": [str(FOURTH), *modules]}
+            return _copy(request, [null.fileno()] * 3, [None] * 3, *pass_fds)
+
+    zygote.subprocess = SimpleNamespace(Popen=make, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        zygote.subprocess = subprocess
+
+
+def _copy(request: dict[str, Any], theirs: Sequence[int], ours: Sequence[IO[Any] | None], *more: int) -> Copy:
+    said, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tells:
+        socket.send_fds(_server(), [json.dumps(request).encode()], [*theirs, tells.fileno(), *more])
+    said.settimeout(BEGIN_S)
+    answer = said.recv(MESSAGE_BYTES)
+    assert answer.isdigit(), f"photon {request['arguments']}: {answer!r}"
+    return Copy(request["arguments"], int(answer), said, ours)
 
 
 def _descriptors(targets: Sequence[Target], text: bool) -> tuple[list[int], list[IO[Any] | None]]:
@@ -224,9 +248,9 @@ def _serve(requests: socket.socket) -> Callable[[], None] | None:
                     pid = os.fork()
                     if pid == 0:
                         return functools.partial(_become, json.loads(data), descriptors)
-                    for descriptor in descriptors[:3]:
+                    tells = socket.socket(fileno=descriptors.pop(3))
+                    for descriptor in descriptors:
                         os.close(descriptor)
-                    tells = socket.socket(fileno=descriptors[3])
                     selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tells))
                     _tell(tells, pid)
                 else:
@@ -246,18 +270,19 @@ def _tell(tells: socket.socket, what: int) -> None:
 def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     if request["session"]:
         os.setsid()
-    for number, descriptor in enumerate(descriptors[:3]):
+    wanted = [os.dup(each) for each in (*descriptors[:3], *descriptors[4:])]  # none of them has a low number then
+    for number, descriptor in enumerate(wanted):
         os.dup2(descriptor, number)
-    os.closerange(3, 1 << 16)
+    os.closerange(len(wanted), 1 << 16)
     os.chdir(request["cwd"])
     sys.path[0] = request["cwd"]  # as python -m has it
     for name in os.environ.keys() - request["env"].keys():
         if not name.startswith("GRPC_"):  # which the command sets at its import
             del os.environ[name]
     os.environ.update(request["env"])
-    sys.argv = ["photon", *request["arguments"]]
+    sys.argv = [request["module"], *request["arguments"]]
     zygote.subprocess = SimpleNamespace(Popen=_Zygote, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
-    runpy.run_module("photon", run_name="__main__", alter_sys=True)
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 class _Zygote:
