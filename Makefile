@@ -12,7 +12,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -83,6 +83,9 @@ else
 	  PHOTON_SIM_BASE=$$base PHOTON_SIM_SEEDS=$(N) PHOTON_SIM_ALL=1 $(BIN)/pytest tests/simulation -n $(WORKERS) \
 	  --timeout 86400 -m seeded
 endif
+
+notice: install          ## which schedule shows that a rule is missing: after a change of code, so that none is searched for
+	PHOTON_SIM_NOTE=1 $(BIN)/pytest tests/simulation -n $(WORKERS) -m 'not seeded'
 
 soak: install            ## fresh seeds for HOURS; what finds something is added to tests/simulation/found.json
 	$(BIN)/python -m tests.simulation.soak $(HOURS) $(WORKERS) $(or $(BASE),$$(date +%s))
