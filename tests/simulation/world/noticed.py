@@ -1,6 +1,6 @@
 """Which schedule shows that a rule is missing. What did so last time stands in ``noticed.json``, and is run first.
 
-Code that changes changes schedules: then it may show nothing, and all are searched as if it were not known, which takes
+Code that changes changes schedules: then it may show nothing, and all are searched as if it were not known, for
 minutes. ``make notice`` writes down what is found.
 """
 
