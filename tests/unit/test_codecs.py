@@ -308,7 +308,7 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return type(value).__name__, [plain(getattr(value, each.name)) for each in dataclasses.fields(value)]
     if isinstance(value, Mapping):
-        return {plain(key): plain(each) for key, each in value.items()}
+        return {repr(plain(key)): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, enum.Enum):
