@@ -35,7 +35,7 @@ test-sim: install        ## SEEDS of each simulation, the same each time, those 
 	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
 test-integration: install  ## real processes, real kills
-	$(BIN)/pytest tests/integration -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest tests/integration -n $(WORKERS)
 
 test-pages: install      ## the status page in headless Chromium; PHOTON_PICTURES=DIR keeps its screenshots
 	$(BIN)/pytest tests/pages
