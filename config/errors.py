@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
-"""What msgspec raises for bytes that are not what they should be; for texts that are no UTF-8 it is Python's error."""
+"""What msgspec raises for bytes that are not what they should be; of texts that are no UTF-8 it is Python's error."""
 
 
 class PhotonError(Exception):
