@@ -23,7 +23,7 @@ import msgspec
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
@@ -263,7 +263,7 @@ def _mark_of(disk: Disk, state: Path) -> int:
         return 0
     try:
         mark = msgspec.json.decode(disk.read(path), type=Mark)
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return 0
     return mark.incarnation if mark.version == MARK_VERSION else 0
 

@@ -21,6 +21,7 @@ import msgspec
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
+from photon.config.errors import DECODE_ERRORS
 from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.key_finding.process import (
     MEMORY_BYTES,
@@ -188,7 +189,7 @@ class ProcessKeyFinder:
         end = self._answer_end()
         try:
             told = self._told.decode(self._received[4:end])
-        except msgspec.MsgspecError as err:
+        except DECODE_ERRORS as err:
             self._give_up(f"it answers nonsense: {err}")
             return
         self._received = self._received[end:]

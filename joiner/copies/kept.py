@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
@@ -290,7 +290,7 @@ def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:
     path = directory / COPY_NAME
     try:
         state = msgspec.json.decode(disk.read(path), type=CopyState)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise CopyDamaged(f"{path}: unreadable ({bad}); set {directory} aside: the copy is then made anew") from None
     if (state.version, state.slot, state.datacentre) != (COPY_VERSION, of.slot, of.datacentre):
         raise CopyDamaged(

@@ -14,6 +14,7 @@ import msgspec
 from isal import isal_zlib
 
 from photon.config.disk import Disk
+from photon.config.errors import DECODE_ERRORS
 from photon.idregistry.api import Kind
 from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, OutputFiles
 from photon.joiner.slot.place import DIRECTORY_OF
@@ -59,7 +60,7 @@ class Finals:
         for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
             try:
                 entry = msgspec.json.decode(line, type=ManifestEntry)
-            except msgspec.MsgspecError as bad:
+            except DECODE_ERRORS as bad:
                 raise OutputDamaged(str(self._manifest), f"line {number} is unreadable ({bad})") from bad
             self._listed[entry.file] = entry
         if whole < len(data):

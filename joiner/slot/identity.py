@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.idregistry.api import Opened, Registry, Slot
 
 _T = TypeVar("_T")
@@ -69,7 +69,7 @@ def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
         return SlotState(STATE_VERSION, slot.name, slot.datacentre, 0)
     try:
         state = msgspec.json.decode(disk.read(path), type=SlotState)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise SlotRefused(f"{path}: unreadable ({bad}); restore it from a backup, or retire the slot") from bad
     if state.version != STATE_VERSION:
         raise SlotRefused(f"{path}: version {state.version}, this joiner reads version {STATE_VERSION}")

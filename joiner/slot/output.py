@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import AppendFile, Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness, WitnessLog
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
@@ -105,7 +105,7 @@ class OutputFiles:
             return
         try:
             durable = msgspec.json.decode(self.disk.read(self._durable_path), type=Durable)
-        except msgspec.MsgspecError as bad:
+        except DECODE_ERRORS as bad:
             raise OutputDamaged(str(self._durable_path), f"unreadable ({bad})") from bad
         if durable.version != DURABLE_VERSION or durable.slot != self.slot:
             raise OutputDamaged(

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.config.structured import get_logger
 
 VERSION = 1
@@ -203,7 +203,7 @@ def read_lines(disk: Disk, path: Path) -> list[Alarm]:
         if version != VERSION:
             raise AlarmsDamaged(f"{path}: version {version}, this release reads version {VERSION}")
         return [msgspec.json.decode(line, type=Alarm) for line in lines]
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise AlarmsDamaged(f"{path}: unreadable ({bad}); move it away, it is begun again") from None
 
 

@@ -43,6 +43,7 @@ import numpy as np
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.errors import DECODE_ERRORS
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, Answer
@@ -104,7 +105,7 @@ def read_redone(disk: Disk, state: Path) -> Redone | None:
         return None
     try:
         redone = msgspec.json.decode(disk.read(path), type=Redone)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise PublishedDamaged(path, str(bad)) from None
     if redone.version != REDONE_VERSION:
         raise PublishedDamaged(path, f"version {redone.version}, this release reads version {REDONE_VERSION}")

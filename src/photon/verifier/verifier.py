@@ -20,7 +20,7 @@ import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
@@ -106,7 +106,7 @@ def read_versioned(disk: Disk, path: Path, kind: type[V], version: int) -> V | N
         return None
     try:
         found = msgspec.json.decode(disk.read(path), type=kind)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise VerifierDamaged(path, str(bad)) from None
     if found.version != version:
         raise VerifierDamaged(path, f"version {found.version}")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import grpc
 import pytest
 
-from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import (
     Details,
@@ -15,7 +14,6 @@ from photon.eventstore.api import (
     Forgotten,
     OperatedStore,
     Progress,
-    SourceProgress,
     UnavailableLog,
 )
 from photon.eventstore.process import EventStoreService
@@ -61,14 +59,6 @@ class Call:
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         raise Aborted(code, details)
-
-
-def test_messages_there_and_back() -> None:
-    source = SourceProgress("deep/a.log", "2" * 32, 10, 20, 30, -5)
-    details = Details(Progress(7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), (source,), LOGS)
-    assert columns.details_of(columns.details_reply(details)) == details
-    forgotten = Forgotten(LOGS, ("x: no",))
-    assert columns.forgotten_of(columns.forget_reply(forgotten)) == forgotten
 
 
 async def test_logs_are_given_up_when_that_is_asked_for() -> None:

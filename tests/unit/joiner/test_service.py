@@ -16,7 +16,6 @@ from photon.batch.events import Events
 from photon.config.disk import RealDisk
 from photon.config.serving import CannotListen
 from photon.idregistry.api import Kind
-from photon.joiner import joiner_pb2 as pb
 from photon.joiner import wire
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.client import JoinerClient
@@ -55,15 +54,6 @@ ANSWERS = answers_of(
     {1: "why — ünicode"},
     ambiguous=(1,),
 )
-
-
-def test_batches_and_answers_survive_the_wire() -> None:
-    message = pb.JoinRequest.FromString(wire.request("clicks", EVENTS).SerializeToString())
-    assert wire.asked(message).rows() == ROWS
-    reply = pb.JoinReply.FromString(wire.reply(ANSWERS).SerializeToString())
-    assert by_row(wire.answered(reply, 3)) == by_row(ANSWERS)
-    nothing = answers_of([])
-    assert by_row(wire.answered(wire.reply(nothing), 0)) == by_row(nothing)
 
 
 def test_owners_stand_in_a_reply_as_earlier_versions_wrote_them() -> None:
