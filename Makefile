@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 N      ?= 60
+SEEDS  ?= 25
+HOURS  ?= 1
 WORKERS ?= 2
 LAYERS  ?= unit simulation integration
 
@@ -10,7 +12,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -28,12 +30,12 @@ test: test-unit test-sim test-integration  ## unit, simulation and integration t
 test-unit: install       ## seconds
 	$(BIN)/pytest tests/unit tests/docs -n $(WORKERS)
 
-test-sim: install        ## N seeds of each simulation, the same each time, and a few fresh ones: some minutes
-	@fresh=$$(date +%s); echo "$(N) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
-	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(N) $(BIN)/pytest tests/simulation -n $(WORKERS)
+test-sim: install        ## SEEDS of each simulation, the same each time, those that found something, a few fresh ones
+	@fresh=$$(date +%s); echo "$(SEEDS) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
+	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation -n $(WORKERS)
 
 test-integration: install  ## real processes, real kills
-	$(BIN)/pytest tests/integration -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest tests/integration -n $(WORKERS)
 
 test-pages: install      ## the status page in headless Chromium; PHOTON_PICTURES=DIR keeps its screenshots
 	$(BIN)/pytest tests/pages
@@ -73,14 +75,23 @@ test-docker: install     ## the deployment for real; in CI as root Docker is ins
 test-full: install       ## all of it, with the long rounds
 	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_EXAMPLES=10 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
 
-sim: install             ## N fresh seeds of each simulation: make sim N=5000; replay one and its story: make sim SEED=123
+sim: install             ## N fresh seeds of each simulation: make sim N=5000 [BASE=first]; replay one: make sim SEED=123
 ifdef SEED
 	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider -m seeded
 else
-	@base=$$(date +%s); echo "fresh seeds from $$base to $$((base + $(N) - 1))"; \
+	@base=$(or $(BASE),$$(date +%s)); echo "seeds $$base to $$((base + $(N) - 1))"; \
 	  PHOTON_SIM_BASE=$$base PHOTON_SIM_SEEDS=$(N) PHOTON_SIM_ALL=1 $(BIN)/pytest tests/simulation -n $(WORKERS) \
 	  --timeout 86400 -m seeded
 endif
+
+notice: install          ## which schedule shows that a rule is missing: after a change of code, so that none is searched for
+	PHOTON_SIM_NOTE=1 $(BIN)/pytest tests/simulation -n $(WORKERS) -m 'not seeded'
+
+soak: install            ## fresh seeds for HOURS; what finds something is added to tests/simulation/found.json
+	$(BIN)/python -m tests.simulation.soak $(HOURS) $(WORKERS) $(or $(BASE),$$(date +%s))
+
+mutants: install         ## N random small mutants of the pure cores: which of them no test notices; FIRST=1 draws others
+	$(BIN)/python -m tests.mutants $(N) --first $(or $(FIRST),1) --workers $(WORKERS)
 
 chaos: install           ## the suite of faults over five replicas in three regions: each scenario with its figures, half an hour
 	PHOTON_FULL=1 PHOTON_CHAOS_SECONDS=180 $(BIN)/pytest tests/integration/chaos -s --timeout 1200

@@ -25,7 +25,7 @@ import numpy as np
 
 import photon
 from bench.components import cache, joiner, look_ups, workers
-from photon.eventstore.cache import CacheEventStore
+from photon.eventstore.segments import CacheEventStore
 from photon.idregistry.api import Answer, token_of
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import single_range

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
+"""What msgspec raises for bytes that are not what they should be; of texts that are no UTF-8 it is Python's error."""
+
 
 class PhotonError(Exception):
     """``str()`` is one line that says what is wrong, where, and what to do. ``exit_code`` is the command's.

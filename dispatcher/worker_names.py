@@ -30,18 +30,13 @@ T = TypeVar("T")
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands in the file of a worker's lock."""
-
     version: int
     worker: str
-    address: str
-    """host:port of its status; empty: it has none."""
+    address: str  # host:port of its status; empty: it has none
 
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """A worker whose process lives."""
-
     name: str
     address: str
 

@@ -20,7 +20,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.entry_points import NAME
 from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.loader import SOURCE_BYTES_MAX
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 from photon.config.settings import Join
 
 SIDES = ("primary", "foreign")
@@ -94,7 +94,7 @@ def decoded(data: bytes) -> AdapterSpec:
     """Raises PhotonError."""
     try:
         return msgspec.json.decode(data, type=AdapterSpec)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise PhotonError(f"adapter settings: {error}; driver and executors run different releases") from None
 
 

@@ -1,6 +1,7 @@
 """Tests marked ``full`` are long rounds: they run with PHOTON_FULL only, as ``make test-full`` sets it.
 
-``PHOTON_EXAMPLES=10`` gives each property ten times its examples, fresh ones.
+A property runs 100 examples, or fewer where it says so; ``PHOTON_EXAMPLES=10`` gives each ten times what it says,
+thousands in all, fresh ones. None has a deadline: a busy machine is no failure.
 """
 
 from __future__ import annotations
@@ -13,8 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+from photon.supervision import ports
 from tests.times import Times
 
+EXAMPLES_MAX = 100
+settings.register_profile("photon", deadline=None)
+settings.load_profile("photon")
+_WORKERS_MAX, _PORTS = 5, 1000
+_NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
+ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
+"""Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
 _TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in os.environ else None
 
 
@@ -33,10 +43,9 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    times = int(os.environ.get("PHOTON_EXAMPLES", "1"))
-    if times > 1:
-        for each in {_property(item) for item in items} - {None}:
-            _more_examples(each, times)
+    times = int(os.environ.get("PHOTON_EXAMPLES", "0"))
+    for each in {_property(item) for item in items} - {None}:
+        _set_examples(each, times)
     if os.environ.get("PHOTON_FULL"):
         return
     for item in items:
@@ -52,8 +61,12 @@ def _property(item: pytest.Item) -> Any:
     return function if is_hypothesis_test(function) else None
 
 
-def _more_examples(test: Any, times: int) -> None:
+def _set_examples(test: Any, times: int) -> None:
     """A test's own ``@settings`` win over every profile, so that they are changed where Hypothesis keeps them."""
     name = "settings" if isinstance(test, type) else "_hypothesis_internal_use_settings"
     own = getattr(test, name, settings.default)
-    setattr(test, name, settings(own, max_examples=times * own.max_examples, derandomize=False))
+    if times:
+        changed = settings(own, max_examples=times * own.max_examples, derandomize=False)
+    else:
+        changed = settings(own, max_examples=min(own.max_examples, EXAMPLES_MAX))
+    setattr(test, name, changed)

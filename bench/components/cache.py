@@ -35,7 +35,6 @@ from photon.adapters.logs.identity import log_name
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
@@ -44,6 +43,7 @@ from photon.eventstore.file_map import MappedBlock, MapTotals
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
 from photon.lab.demo.generator import Disorder, Generator, Line
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor

@@ -27,8 +27,8 @@ from pathlib import Path
 
 from bench.generated_logs import write
 from photon.config.loader import load
+from photon.dispatcher.database import read_ledger
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.fleet.ledger import EMPTY, ledger_file
 from photon.fleet.processes import KINDS
 from photon.lab.demo.feed import Feed, Logs

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 from photon.spark.backfill.batch_names import BackfillPaths
 
 MANIFEST_VERSION = 1
@@ -121,7 +121,7 @@ def _read(disk: Disk, path: Path, kind: type[_T], version: int) -> _T | None:
         return None
     try:
         value = msgspec.json.decode(disk.read(path), type=kind)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise BackfillDamaged(f"{path}: unreadable ({bad}); restore it from the file system's backup") from None
     if value.version != version:
         raise BackfillDamaged(f"{path}: version {value.version}; this release reads version {version}")
@@ -155,7 +155,7 @@ def known_backfills(disk: Disk, base: Path, join: str, from_ns: int, to_ns: int)
         path = base / DIRECTORY / name
         try:
             known = msgspec.json.decode(disk.read(path), type=KnownBackfill)
-        except msgspec.MsgspecError as bad:
+        except DECODE_ERRORS as bad:
             raise BackfillDamaged(f"{path}: unreadable ({bad}); restore it, or remove it with its output") from None
         if known.version != VERSION:
             raise BackfillDamaged(f"{path}: version {known.version}; this release reads version {VERSION}")

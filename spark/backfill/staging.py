@@ -16,7 +16,7 @@ import numpy as np
 
 from photon.batch.columns import RowIndexes
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.idregistry.api import DIGEST_BYTES, I64
 from photon.joiner.rows import Rows
 from photon.spark.backfill.batch_names import RESULT_SUFFIX, STAGED_SUFFIX, BackfillPaths, BatchName
@@ -143,7 +143,7 @@ def read_result(disk: Disk, path: Path) -> Result:
     """Raises StagingDamaged."""
     try:
         result = msgspec.json.decode(disk.read(path), type=Result)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise StagingDamaged(path, str(bad)) from None
     if result.version != RESULT_VERSION:
         raise StagingDamaged(path, f"version {result.version}, this release reads version {RESULT_VERSION}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 
 VERSION = 1
 
@@ -77,7 +77,7 @@ def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
         return RepairProgress(VERSION, name)
     try:
         found = msgspec.json.decode(disk.read(path), type=RepairProgress)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise RepairsDamaged(f"{path}: is damaged ({error}); verify again and recover from the new report") from None
     if found.version != VERSION or found.report != name:
         raise RepairsDamaged(f"{path}: version {found.version} of report {found.report}; verify again")

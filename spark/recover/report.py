@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from photon.config.errors import DECODE_ERRORS
 from photon.idregistry.api import DIGEST_BYTES
 from photon.spark.classes import Class
 from photon.spark.recover.journal import ReportRefused
@@ -78,7 +79,7 @@ def open_report(directory: Path, deployment: str) -> VerifyReport:
         raise ReportRefused(f"{path}: cannot be read ({error.strerror}); name the directory of a report") from None
     try:
         verdict = msgspec.json.decode(data, type=ReportVerdict)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise ReportRefused(f"{path}: is no verdict ({error}); verify again") from None
     if verdict.version != 1:
         raise ReportRefused(f"{path}: has version {verdict.version}, this release reads version 1; verify again")
@@ -162,5 +163,5 @@ def _of(batch: pa.RecordBatch, classes: Collection[Class]) -> Iterator[ReportedP
 def _evidence(text: str | None) -> _Evidence:
     try:
         return _EVIDENCE.decode(text or "{}")
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return _Evidence()

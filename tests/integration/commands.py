@@ -6,12 +6,13 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
+
+from tests.integration.forked import Process, begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +29,21 @@ class Result:
 
 def photon(*arguments: str | Path, timeout: float = 120.0, env: dict[str, str] | None = None) -> Result:
     """Runs a command to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", "photon", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **(env or {})},
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+    process = begin(*arguments, stdout=PIPE, stderr=PIPE, text=True, env={**os.environ, **(env or {})})
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    return Result(process.wait(), out, err)
 
 
 @contextlib.contextmanager
-def running(*arguments: str | Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(*arguments: str | Path, log: Path) -> Iterator[Process]:
     """A command in the background; killed at the end if it still runs."""
     with open(log, "ab") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "photon", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        )
+        process = begin(*arguments, stdout=file, stderr=file)
     try:
         yield process
     finally:
@@ -54,7 +52,7 @@ def running(*arguments: str | Path, log: Path) -> Iterator[subprocess.Popen[byte
         process.wait()
 
 
-def interrupt(process: subprocess.Popen[bytes], timeout: float = 30.0) -> int:
+def interrupt(process: Process, timeout: float = 30.0) -> int:
     """Ctrl-C; returns the exit code."""
     process.send_signal(signal.SIGINT)
     return process.wait(timeout)

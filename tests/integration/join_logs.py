@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from photon.fleet.ledger import balances
 from photon.lab.demo.check import check, records
 from photon.lab.demo.generator import Disorder, Generator, Line
 from tests.integration.commands import Result, photon
+from tests.integration.forked import Process, begin
 
 CONFIG = """
 [join.clicks.primary]
@@ -35,7 +34,7 @@ APART = {"reread", "wasted", "retimed", "ambiguous"}
 class Following:
     """A ``photon join`` that follows the logs; its output goes to files."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     out: Path
     err: Path
 
@@ -94,8 +93,7 @@ class Logs:
         """Follows in the background; killed at the end if it still runs."""
         out, err = self.base / "stdout", self.base / "stderr"
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            command = [sys.executable, "-m", "photon", *map(str, self.arguments("-o", "json", *more))]
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+            process = begin(*self.arguments("-o", "json", *more), stdout=stdout, stderr=stderr)
         try:
             yield Following(process, out, err)
         finally:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,9 +15,8 @@ from typing import Any
 
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.supervision.ports import free_ports
-
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+from tests.integration import commands
+from tests.integration.forked import Process, begin
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Deployment:
     more: str = ""
     """Further tables of the file."""
     addresses: dict[str, str] = field(default_factory=dict)
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, Process] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -61,10 +58,8 @@ class Deployment:
 
     def start(self, name: str) -> None:
         with open(self.directory / f"{name}.log", "ab") as log:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "photon", "serve", "registry", name, "--config", str(self.file)],
-                cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+            command = ("serve", "registry", name, "--config", self.file)
+            self.running[name] = begin(*command, stdout=log, stderr=subprocess.STDOUT)
 
     def kill(self, name: str) -> None:
         process = self.running.pop(name)
@@ -128,13 +123,8 @@ class Deployment:
 
 async def photon(*arguments: str) -> Outcome:
     """Runs a command to its end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "photon", *arguments,
-        cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(), 120)
-    assert process.returncode is not None
-    return Outcome(process.returncode, out.decode(), err.decode())
+    done = await asyncio.to_thread(commands.photon, *arguments)
+    return Outcome(done.code, done.out, done.err)
 
 
 @contextmanager

@@ -39,15 +39,24 @@ class Rig:
     """Real processes, a feed, and what may happen to them. Make it on the event loop it is used on."""
 
     def __init__(
-        self, directory: Path, seed: int, *, seconds: float, shape: Shape, prompt: bool = False, copies: bool = True
+        self,
+        directory: Path,
+        seed: int,
+        *,
+        seconds: float,
+        shape: Shape,
+        prompt: bool = False,
+        copies: bool = True,
+        rate: int = CLICKS_A_SECOND,
     ) -> None:
         """``prompt``: event times are those of the arrival, not earlier by the time that the start took; ``copies``:
-        see ``supervised``."""
+        see ``supervised``; ``rate``: clicks a second."""
         self.random = random.Random(seed)
         self.seconds = seconds
         self._seed = seed
         self._prompt = prompt
         self._copies = copies
+        self._rate = rate
         self._forgotten: set[Path] = set()
         self.demo = DemoDeployment(directory, shape)
         self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
@@ -57,7 +66,7 @@ class Rig:
         """The stream, its event times from now on."""
         self.generator = Generator(
             self._seed,
-            clicks=int(self.seconds * CLICKS_A_SECOND),
+            clicks=int(self.seconds * self._rate),
             seconds=self.seconds,
             disorder=Disorder(late_by=1.0, query_delay=0.4),
             epoch_us=time.time_ns() // 1000,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor, Watching
 from photon.supervision.zygote import ALL, zygote
+from tests.integration.forked import zygotes
 
 
 @asynccontextmanager
@@ -15,7 +16,9 @@ async def supervised(
     deployment: Deployment, watching: Watching | None = None, *, copies: bool = True
 ) -> AsyncIterator[Supervisor]:
     """Copies of a zygote, unless ``copies`` is false; at the end each stage ends before those that it needs."""
-    with zygote(ALL) if copies else nullcontext() as made:
+    with ExitStack() as ending:
+        with zygotes():
+            made = ending.enter_context(zygote(ALL)) if copies else None
         supervisor = Supervisor(watching=watching, zygote=made)
         try:
             yield supervisor

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import orjson
 from photon.lab.demo.check import records
 from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon
+from tests.integration.forked import Process, begin
 
 HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"
 """Longer than what of a first record is compared."""
@@ -70,7 +70,7 @@ class Site:
         self.optional: Counter[str] = Counter()
         """Clicks that may be joined, and once at most."""
         self.directory = self.logs
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Process] = {}
         self.settings: list[str] = []
         """Overrides that the dispatcher is started with."""
         self._ids, self._first = 0, 1
@@ -85,11 +85,8 @@ class Site:
     def start(self, noun: str, *more: str) -> None:
         where = ("r1",) if noun == "registry" else ("--datacentre", "east")
         with open(self.base / f"{noun}.err", "ab") as err:
-            self.processes[noun] = subprocess.Popen(
-                [sys.executable, "-m", "photon", "serve", noun, "--config", str(self.config), *where, *more,
-                 "--stop-with-parent"],
-                stdin=subprocess.PIPE, stdout=err, stderr=err,
-            )  # fmt: skip
+            command = ("serve", noun, "--config", self.config, *where, *more, "--stop-with-parent")
+            self.processes[noun] = begin(*command, stdin=subprocess.PIPE, stdout=err, stderr=err)
 
     def kill(self, noun: str) -> None:
         """kill -9."""

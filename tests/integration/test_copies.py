@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from photon.lab.demo.deployment import Shape
 from photon.outputs import Cursor, OutputPlace, Reader, read_slot
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
+from tests.integration.commands import photon
 from tests.integration.rig import SETTLE_S, Rig, drawn_seed
 
 SECONDS = 4.0
@@ -78,11 +78,7 @@ class CopyRig(Rig):
 
     async def retire(self, slot: str) -> None:
         command = ("slot", "retire", slot, "--config", str(self.file), "--yes")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "photon", *command, stdin=asyncio.subprocess.DEVNULL
-        )
-        async with asyncio.timeout(REST_S):
-            assert await process.wait() == 0
+        assert (await asyncio.to_thread(photon, *command, timeout=REST_S)).code == 0
 
 
 async def until(what: str, true: object) -> None:

@@ -6,16 +6,16 @@ import itertools
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
 
 from tests.integration.commands import Result, interrupt, photon, running, until
 from tests.integration.datasets import NAMES, Dataset
+from tests.integration.forked import begin
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2
 """Rounds with kills, each with a fresh seed."""
@@ -117,12 +117,7 @@ def test_both_growing_in_chunks_that_split_lines_with_kills(site: Site, tmp_path
     print(f"PHOTON_SEED={seed}")
     rnd = random.Random(seed)
     for piece in _pieces(site.dataset, rnd, parts=4):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "photon", *site.arguments()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = begin(*site.arguments(), stdout=DEVNULL, stderr=DEVNULL)
         try:
             for side, file, data in piece:
                 site.append(side, file, data)

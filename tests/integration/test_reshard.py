@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
+from subprocess import PIPE, TimeoutExpired
 from typing import Any
 
 import pytest
 
 from photon.lab.demo.deployment import Shape
+from tests.integration.forked import Process, begin
 from tests.integration.rig import Rig, drawn_seed
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
@@ -24,6 +24,7 @@ ONE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after
 TWO = Shape(joiners=1, round_trip_s=0.01, unmatched_after_s=3.0, shards=2, tls=True)
 COMMAND_S = 90.0
 LEAD_S = 2.0
+RATE = 100
 FEED_S = 40.0
 """Long enough for all changes on a busy machine: one after the last event would show nothing."""
 
@@ -31,34 +32,33 @@ FEED_S = 40.0
 LOOKS = {"status": ("status", "shards"), "verify": ("registry", "verify", "--shards")}
 
 
-async def started(rig: Rig, *arguments: str) -> Process:
+def started(rig: Rig, *arguments: str) -> Process:
     """``photon registry reshard``, or what looks at the shards, as a process."""
     words = LOOKS.get(arguments[0], ("registry", "reshard", *arguments))
-    command = ("-m", "photon", *words, "--config", str(rig.demo.deployment.file), "-o", "json")
-    return await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
+    return begin(*words, "--config", rig.demo.deployment.file, "-o", "json", stdout=PIPE, stderr=PIPE, text=True)
 
 
 async def said(process: Process, *, codes: tuple[int, ...] = (0,)) -> Any:
     """Its JSON. The exit code is one of those expected."""
     try:
-        out, err = await asyncio.wait_for(process.communicate(), COMMAND_S)
-    except TimeoutError:
+        out, err = await asyncio.to_thread(process.communicate, COMMAND_S)
+    except TimeoutExpired:
         process.kill()
-        await process.wait()
+        process.wait()
         raise
-    assert process.returncode in codes, (process.returncode, out.decode(), err.decode())
+    assert process.returncode in codes, (process.returncode, out, err)
     return json.loads(out) if out else None
 
 
 async def reshard(rig: Rig, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
-    return await said(await started(rig, *arguments), codes=codes)
+    return await said(started(rig, *arguments), codes=codes)
 
 
 async def planned(rig: Rig, count: int) -> Any:
     """A plan; replicas that have just started refuse until they have compared their clocks."""
     deadline = time.monotonic() + COMMAND_S
     while True:
-        process = await started(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", "--dry-run")
+        process = started(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", "--dry-run")
         found = await said(process, codes=(0, 1))
         if process.returncode == 0:
             return found
@@ -125,9 +125,9 @@ async def kill_the_leader_within(rig: Rig) -> None:
     """The leader of the config group is gone while shards prepare; whoever follows it brings the change to an end."""
     await rig.pause(0.5, 1.5)
     leader = (await planned(rig, 3))["replica"]
-    apply = await started(rig, "--shards", "3", "--lead", "6s", "--tries", "6")
+    apply = started(rig, "--shards", "3", "--lead", "6s", "--tries", "6")
     assert apply.stderr is not None
-    line = (await asyncio.wait_for(apply.stderr.readline(), COMMAND_S)).decode()
+    line = await asyncio.to_thread(apply.stderr.readline)
     assert "change 2 would be" in line
     await rig.pause(0.0, 0.3)
     rig.supervisor.kill(f"registry {leader}")
@@ -157,7 +157,7 @@ async def until_there_are(rig: Rig, count: int) -> None:
     deadline = time.monotonic() + COMMAND_S
     while True:
         await reshard(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
-        process = await started(rig, "status")
+        process = started(rig, "status")
         status = await said(process, codes=(0, 1, 3))
         if process.returncode == 0 and status["ranges"] and len(status["ranges"][-1]["shards"]) == count:
             return
@@ -166,15 +166,15 @@ async def until_there_are(rig: Rig, count: int) -> None:
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 async def test_shards_grow_and_shrink_whoever_is_killed(tmp_path: Path, round_: int) -> None:
-    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True).run(whoever_is_killed)
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True, rate=RATE).run(whoever_is_killed)
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 @pytest.mark.parametrize("shape", [pytest.param(ONE, marks=pytest.mark.full), TWO], ids=["one", "two"])
 async def test_shards_grow_and_shrink_under_load(tmp_path: Path, shape: Shape, round_: int) -> None:
-    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=shape, prompt=True).run(grow_and_shrink)
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=shape, prompt=True, rate=RATE).run(grow_and_shrink)
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 async def test_the_leader_is_killed_in_the_middle_of_a_change(tmp_path: Path, round_: int) -> None:
-    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True).run(kill_the_leader_within)
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True, rate=RATE).run(kill_the_leader_within)

@@ -6,10 +6,10 @@ import asyncio
 import os
 import re
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
 from photon.operations.slots.retiring import ALL_INCARNATIONS
 from photon.outputs import OutputPlace, Reader
+from tests.integration.forked import begin
 from tests.integration.rig import SETTLE_S, Rig, drawn_seed
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
@@ -95,14 +96,12 @@ class LosingRig(Rig):
         """Its exit code; None: it was killed."""
         copy = ["--copy", str(self.copied)] if self.with_copy else []
         arguments = ["slot", "retire", LOST, "--config", str(self.file), "--ids", str(self.ids), "--yes", *copy]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "photon", *arguments, stdin=asyncio.subprocess.DEVNULL
-        )
+        process = begin(*arguments)
         try:
-            return await asyncio.wait_for(process.wait(), kill_after_s or REST_S)
-        except TimeoutError:
+            return await asyncio.to_thread(process.wait, kill_after_s or REST_S)
+        except TimeoutExpired:
             process.kill()
-            await process.wait()
+            process.wait()
             assert kill_after_s is not None, "retiring did not come to its end"
             return None
 

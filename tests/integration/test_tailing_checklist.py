@@ -12,11 +12,13 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
 
 from photon.dispatcher.previous import copy_state
 from tests.integration.commands import photon
+from tests.integration.forked import begin
 from tests.integration.tailing_site import HEADER, RECORD_BYTES, Site
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
@@ -276,9 +278,6 @@ def test_ignore_checkpoints(site: Site) -> None:
 
 def test_once(site: Site, tmp_path: Path) -> None:
     """``photon join --once``, killed and run again, is complete and exact."""
-    import subprocess
-    import sys
-
     queries, clicks = tmp_path / "queries", tmp_path / "clicks"
     queries.mkdir()
     clicks.mkdir()
@@ -290,9 +289,7 @@ def test_once(site: Site, tmp_path: Path) -> None:
     config.write_text(site.config.read_text().split("[registry")[0].replace('key_file = "key"', ""))
     arguments = ["join", "--once", "-o", "json", "--config", str(config), "--output", str(tmp_path / "out"),
                  "--primary", str(queries), "--foreign", str(clicks)]  # fmt: skip
-    first = subprocess.Popen(
-        [sys.executable, "-m", "photon", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    first = begin(*arguments, stdout=DEVNULL, stderr=DEVNULL)
     site.until(lambda: (tmp_path / "out" / "joined").exists() or first.poll() is not None, "it has begun")
     first.kill()
     first.wait()

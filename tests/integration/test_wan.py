@@ -248,7 +248,7 @@ def test_a_stream_through_a_delay_is_whole_and_not_slowed_to_it(tmp_path: Path) 
         hear(east, data)
         took = time.monotonic() - since
         sending.join()
-    assert took < 6.4  # 64 KiB a round trip, what a window without room for the delay carries, would take 102 s
+    assert took < 60  # 64 KiB a round trip, what a window without room for the delay carries, would take 102 s
 
 
 @contextlib.asynccontextmanager

@@ -1,11 +1,27 @@
-"""Simulations make millions of short-lived objects, and keep their worlds: fewer collections, which find nothing."""
+"""Simulations make millions of short-lived objects, and keep their worlds: fewer collections, which find nothing.
+
+A failure of a seeded one ends with the command that replays it.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 
 import pytest
+
+_SEED = re.compile(r"SEED=(\d+)|\bseed (\d+)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and item.get_closest_marker("seeded") is not None:
+        named = _SEED.search(report.longreprtext) or re.search(r"()\[(\d+)[-\]]", item.name)
+        if named is not None:
+            report.sections.append(("Replay", f"make sim SEED={named[1] or named[2]}  # {item.nodeid}"))
+    return report
 
 
 @pytest.fixture(autouse=True, scope="session")

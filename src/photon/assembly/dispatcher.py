@@ -29,7 +29,7 @@ from photon.config.settings import Pipeline, Settings
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
 from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.metrics import details_of, reads
+from photon.dispatcher.status import details_of, reads
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS

@@ -19,21 +19,23 @@ from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.dispatcher import process
 from photon.dispatcher.discovery import Discovery
-from photon.dispatcher.engine import DispatcherEngine, Measure
+from photon.dispatcher.engine import DispatcherEngine, Measure, Policy
 from photon.dispatcher.engine import Options as DispatcherOptions
-from photon.dispatcher.holdings import Terms
+from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits as DispatcherLimits
+from photon.dispatcher.log_leases import Terms
 from photon.dispatcher.lookups import LookUpPolicy
+from photon.dispatcher.process import Worker
 from photon.dispatcher.progress import AskProgress
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Reached
-from photon.dispatcher.worker import Worker
 from photon.eventstore.api import ArrivalNotices, EventStore
 from photon.idregistry.api import Digester, Registry, Slot
 from photon.joiner.api import Joiner
 from photon.joiner.copies.shipping import Copying
-from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits, Surroundings
+from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
+from photon.joiner.opening import Surroundings
 from photon.joiner.process import die
 from photon.joiner.shell import Die
 from photon.joiner.slot.output import OutputLimits
@@ -129,7 +131,7 @@ def open_dispatcher(
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after = configured.unmatched_after
     plan.state.mkdir(parents=True, exist_ok=True)
-    policy = process.Policy(
+    policy = Policy(
         Patience(
             unmatched_after_ns=None if after is None else int(after * 1e9),
             slack_ns=int((settings.clock.uncertainty + configured.primary_max_delay) * 1e9),
@@ -166,22 +168,24 @@ def open_dispatcher(
             configured.last_line_after,
         ),
         policy,
-        join=plan.join,
-        datacentre=plan.datacentre,
-        adapter=adapter,
-        digester=digester,
-        joiners=joiners,
-        progress=progress,
-        registry=registry,
-        envelope=Envelope(with_joined_at=output.joined_at, adapter=adapter),
-        clock=clock,
-        disk=disk,
-        random=Random().random,
-        homes=homes,
-        measure=measure if head_start is None else None,
+        DispatcherSurroundings(
+            join=plan.join,
+            datacentre=plan.datacentre,
+            adapter=adapter,
+            digester=digester,
+            joiners=joiners,
+            progress=progress,
+            registry=registry,
+            envelope=Envelope(with_joined_at=output.joined_at, adapter=adapter),
+            clock=clock,
+            random=Random().random,
+            homes=homes,
+            measure=measure if head_start is None else None,
+            discovery=discovery,
+            waking=waking,
+        ),
+        disk,
         worker=None if plan.worker is None else _worker(settings, plan.worker),
-        discovery=discovery,
-        waking=waking,
         reached=reached,
     )
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from photon.eventstore.api import OperatedStore
     from photon.eventstore.client import EventStoreClient
     from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-    from photon.eventstore.file_map_backends import HBaseTable
+    from photon.eventstore.file_map import HBaseTable
 
 log = get_logger(__name__)
 
@@ -178,7 +178,7 @@ def event_store(
 async def serve_cache(
     settings: Settings, base: Path, datacentre: str | None, node: str | None, stop: asyncio.Event
 ) -> None:
-    from photon.eventstore.cache_nodes.process import serve
+    from photon.eventstore.cache_nodes.service import serve
 
     name, pipeline = pipeline_named(settings, datacentre)
     if node is None and len(pipeline.caches) == 1:

@@ -23,7 +23,7 @@ from photon.config.roles import Role, identity
 from photon.config.settings import NAME_MAX, Settings
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.api import Slot
-from photon.joiner.slot.auto import AUTO_MAX, auto_name, is_auto
+from photon.joiner.auto_joiner import AUTO_MAX, auto_name, is_auto
 from photon.joiner.whereabouts import AUTO, is_reachable, noted
 
 if TYPE_CHECKING:

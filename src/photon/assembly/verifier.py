@@ -25,8 +25,7 @@ from photon.idregistry.client.deployment_key import deployment_key
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
-from photon.verifier.source_finder import SourceFinder
-from photon.verifier.source_logs import SourceSide
+from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 
 SERVICE_NAME = KINDS["verifier"].health

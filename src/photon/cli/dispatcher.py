@@ -17,9 +17,8 @@ from photon.cli.units import NOW, given_ns
 from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
-    from photon.dispatcher.replay.control import Preview
-    from photon.dispatcher.replay.requests import Progress
-    from photon.dispatcher.skip import Skip
+    from photon.dispatcher.replay.requests import Preview, Progress
+    from photon.dispatcher.skipping import Skip
     from photon.fleet.polling import Heard
     from photon.operations.replay import Pipeline
     from photon.operations.skip import SkipAnswer

@@ -17,7 +17,7 @@ from photon.cli.tables import moment, print_table
 
 if TYPE_CHECKING:
     from photon.eventstore.api import Details, Forgotten, Progress, SourceProgress, UnavailableLog
-    from photon.eventstore.operating import EventStoreOperator
+    from photon.eventstore.client import EventStoreClient
     from photon.fleet.polling import Heard
 
 T = TypeVar("T")
@@ -49,16 +49,16 @@ def init(at: Deployed) -> int:
     return ATTENTION if made.notes else DONE
 
 
-def _ask(at: Deployed, what: Callable[[EventStoreOperator], Awaitable[T]]) -> T:
+def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
     from photon.config.roles import Role, identity
     from photon.config.tls import towards
-    from photon.eventstore.operating import EventStoreOperator
+    from photon.eventstore.client import EventStoreClient
 
     name, pipeline = at.pipeline
     to = towards(at.tls, identity(Role.EVENTSTORE, name))
 
     async def told() -> T:
-        operator = EventStoreOperator(pipeline.eventstore, pipeline.join, to=to)
+        operator = EventStoreClient(pipeline.eventstore, pipeline.join, to=to)
         try:
             return await what(operator)
         finally:

@@ -80,7 +80,7 @@ def _tell(seen: _Seen) -> int:
 
 def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
     """Reads what is asked for, each time it is called. Raises UsageError."""
-    from photon.dispatcher.ledger_reader import read_ledger
+    from photon.dispatcher.database import read_ledger
     from photon.fleet.ledger import as_json, hour_name
 
     if at.given is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.eventstore.file_map_backends import HBaseTable
+from photon.eventstore.file_map import HBaseTable
 from photon.fleet.access import pipeline_named
 
 if TYPE_CHECKING:

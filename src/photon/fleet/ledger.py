@@ -11,8 +11,8 @@ from pathlib import Path
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
 from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.database import read_ledger as _read
 from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine, Verdict, made, total_of
-from photon.dispatcher.ledger_reader import read_ledger as _read
 
 VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 """In the ledger's order; ``read`` is their sum and ``pending``."""

@@ -17,10 +17,10 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
 from photon.config.stopping import first, unless_stopped
+from photon.dispatcher.database import read_reached
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict
-from photon.dispatcher.ledger_reader import read_reached
 from photon.eventstore.client import EventStoreClient
 from photon.fleet.ledger import VERDICTS, ledger_file
 from photon.idregistry.api import Registry, Slot

@@ -10,9 +10,8 @@ from photon.adapters.contract import Framing
 from photon.adapters.join_adapters import adapter_of
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.replay import control
-from photon.dispatcher.replay.control import Preview
-from photon.dispatcher.replay.requests import Progress
+from photon.dispatcher.replay import requests
+from photon.dispatcher.replay.requests import Preview, Progress
 from photon.fleet.access import pipeline_named
 
 
@@ -44,7 +43,7 @@ def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> Pipel
 
 def preview(of: Pipeline, from_ns: int, to_ns: int, pattern: str) -> list[Preview]:
     """What would be read again. Raises StateError, OSError."""
-    return control.preview(
+    return requests.preview(
         of.state,
         of.logs,
         of.patterns,
@@ -58,14 +57,14 @@ def preview(of: Pipeline, from_ns: int, to_ns: int, pattern: str) -> list[Previe
 
 def ask(of: Pipeline, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
     """The request's number. Raises StateError."""
-    return control.ask(of.state, from_ns, to_ns, pattern, now_ns)
+    return requests.ask(of.state, from_ns, to_ns, pattern, now_ns)
 
 
 def cancel(of: Pipeline, number: int, now_ns: int) -> bool:
     """Whether there was one to cancel. Raises StateError."""
-    return control.cancel(of.state, number, now_ns)
+    return requests.cancel(of.state, number, now_ns)
 
 
 def progress(of: Pipeline) -> list[Progress]:
     """Of all requests. Raises StateError."""
-    return control.progress(of.state)
+    return requests.progress(of.state)

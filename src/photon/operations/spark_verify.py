@@ -19,7 +19,7 @@ from photon.adapters.join_adapters import join_named
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.dispatcher.ledger_reader import read_standing
+from photon.dispatcher.database import read_standing
 from photon.fleet.ledger import accounts, ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.operate.backup import check_backup, read_manifest

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
+from photon.config.errors import DECODE_ERRORS
 from photon.outputs.published import OutputFile, PublishedDamaged
 
 CLEARED_NAME = "verifier/cleared.json"
@@ -50,7 +51,7 @@ def read_clearing(disk: Disk, state: Path) -> Clearing:
         return Clearing()
     try:
         cleared = msgspec.json.decode(disk.read(path), type=_Cleared)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise PublishedDamaged(path, str(bad)) from None
     if cleared.version != CLEARED_VERSION:
         raise PublishedDamaged(path, f"version {cleared.version}, this release reads version {CLEARED_VERSION}")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import UsageError
+from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.config.file_lock import lock_file
 
 CURSOR_VERSION = 1
@@ -75,7 +75,7 @@ class Cursor:
         """The inverse. ``where`` names it for people. Raises CursorUnreadable."""
         try:
             encoded = msgspec.json.decode(data, type=_Encoded)
-        except msgspec.MsgspecError as bad:
+        except DECODE_ERRORS as bad:
             raise CursorUnreadable(f"{where}: no cursor ({bad}); give it as photon read wrote it") from None
         if encoded.photon_cursor != CURSOR_VERSION:
             version = encoded.photon_cursor

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
@@ -184,7 +184,7 @@ class SlotListing:
             return None
         try:
             durable = msgspec.json.decode(self._disk.read(path), type=_Durable)
-        except msgspec.MsgspecError as bad:
+        except DECODE_ERRORS as bad:
             raise PublishedDamaged(path, str(bad)) from None
         if durable.version != DURABLE_VERSION:
             raise PublishedDamaged(path, f"version {durable.version}, this release reads version {DURABLE_VERSION}")
@@ -210,7 +210,7 @@ class SlotListing:
     def _list(self, line: bytes, path: Path) -> None:
         try:
             entry = msgspec.json.decode(line, type=_ManifestEntry)
-        except msgspec.MsgspecError as bad:
+        except DECODE_ERRORS as bad:
             raise PublishedDamaged(path, f"line {self._lines}: {bad}") from None
         if entry.version != MANIFEST_VERSION:
             raise PublishedDamaged(path, f"line {self._lines}: version {entry.version}")
@@ -224,7 +224,7 @@ class SlotListing:
             return None
         try:
             retired = msgspec.json.decode(self._disk.read(path), type=_Retired)
-        except msgspec.MsgspecError as bad:
+        except DECODE_ERRORS as bad:
             raise PublishedDamaged(path, str(bad)) from None
         if retired.version != RETIRED_VERSION:
             raise PublishedDamaged(path, f"version {retired.version}, this release reads version {RETIRED_VERSION}")

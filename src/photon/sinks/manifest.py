@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 
 VERSION = 1
 
@@ -66,7 +66,7 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
     try:
         header = msgspec.json.decode(lines[0], type=Header)
         rolls = [msgspec.json.decode(line, type=Roll) for line in lines[1:]]
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise ManifestDamaged(f"{where}: is damaged ({bad}); restore it, or begin in a new directory") from None
     if header != wanted:
         said, meant = _said(header), _said(wanted)

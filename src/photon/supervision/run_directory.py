@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from photon.adapters.logs.mounts import read_type
 from photon.config.errors import PhotonError, UsageError
-from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS, file_system_of
+from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS
 
 DEFAULT_NAME = ".photon-run"
 LOG_NAME = "up.log"
@@ -39,7 +40,7 @@ def locked(run: Path) -> Iterator[None]:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{run}: cannot be made ({error.strerror}); name a directory with --run") from None
-    if (kind := file_system_of(run)) in NETWORK_FILE_SYSTEMS:
+    if (kind := read_type(run)) in NETWORK_FILE_SYSTEMS:
         raise UsageError(f"{run}: is on {kind}, where locks do not hold; name a local directory with --run")
     try:
         descriptor = os.open(run / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,7 +1,7 @@
 """photon chaos with real processes: mixed random faults, and every event has exactly one verdict afterwards.
 
-Three minutes of them in CI, half a minute else, or as long as PHOTON_CHAOS_SECONDS says; the scenarios one by one
-with PHOTON_FULL, which is what `make chaos` runs.
+A minute of them in CI, half a minute else, three with PHOTON_FULL, or as long as PHOTON_CHAOS_SECONDS says; the
+scenarios one by one with PHOTON_FULL, which is what `make chaos` runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from photon.lab.chaos.processes import libfaketime
 from photon.lab.chaos.scenario import load, names
 from tests.integration.commands import photon
 
-SECONDS = float(os.environ.get("PHOTON_CHAOS_SECONDS", "180" if os.environ.get("CI") else "36"))
+SECONDS = float(
+    os.environ.get(
+        "PHOTON_CHAOS_SECONDS", "180" if os.environ.get("PHOTON_FULL") else "60" if os.environ.get("CI") else "36"
+    )
+)
 TIMEOUT_S = 900
 LONG = {"soak", "mixed"}
 """Run by hand, or as the random run below."""

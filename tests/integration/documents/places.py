@@ -7,11 +7,10 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import PIPE, STDOUT, TimeoutExpired
 
 from photon.lab.demo.feed import Copy, Logs
 from photon.lab.demo.generator import Disorder, Generator
@@ -19,6 +18,7 @@ from photon.supervision.control import Request
 from photon.supervision.ports import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
+from tests.integration.forked import Process, begin
 from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site
 
 ENDLESS = {"--follow", "--watch", "--web", "serve"}
@@ -176,15 +176,8 @@ class Documents:
 
 
 def _run(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], *, endless: bool) -> tuple[int, str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "photon", *arguments],
-        cwd=cwd,
-        env={**os.environ, **environment, "COLUMNS": "200"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    environment = {**os.environ, **environment, "COLUMNS": "200"}
+    process = begin(*arguments, cwd=cwd, env=environment, stdout=PIPE, stderr=STDOUT, text=True)
     try:
         if not endless:
             said, _ = process.communicate(timeout=COMMAND_S)
@@ -199,13 +192,13 @@ def _run(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], *,
         process.wait()
 
 
-def _until_it_speaks(process: subprocess.Popen[str]) -> None:
+def _until_it_speaks(process: Process) -> None:
     """And for a moment more: it does its work then."""
     deadline = time.monotonic() + SILENT_S
     while True:
         try:
             said, _ = process.communicate(timeout=STAYS_S)
-        except subprocess.TimeoutExpired as still_running:
+        except TimeoutExpired as still_running:
             if still_running.output or time.monotonic() > deadline:
                 return
         else:

@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.database import STATE_NAME, read_ledger
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import REJECTED, Export
 from photon.dispatcher.ledger import Verdict, cell
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.state import Changes, State
 from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, alive, interrupt, photon, running, until

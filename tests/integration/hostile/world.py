@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.integration.commands import Result, photon
+from tests.integration.forked import Process, begin
 from tests.integration.hostile.oracle import SHAPES, Broken, File, Oracle, published, written
 
 EPOCH_US = 1_760_000_000_000_000
@@ -544,13 +544,11 @@ class World:
         return published(durable, manifests)
 
     @contextlib.contextmanager
-    def running(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, *more: str) -> Iterator[Process]:
         """A run that is ended by a signal within: the logs were read, and no verdict is owed."""
-        command = [sys.executable, "-m", "photon", *map(str, self.arguments(*more))]
         with (self.base / "stderr").open("wb") as err:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+            process = begin(
+                *self.arguments(*more),
                 stdout=subprocess.DEVNULL,
                 stderr=err,
                 start_new_session=True,

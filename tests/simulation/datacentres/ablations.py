@@ -23,7 +23,7 @@ from photon.dispatcher import progress as dispatcher_progress
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.loaded import NOTHING_STORED
+from photon.dispatcher.open_events import NOTHING_STORED
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened

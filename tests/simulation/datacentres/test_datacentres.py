@@ -32,12 +32,6 @@ def test_every_event_has_one_verdict(batch: list[int]) -> None:
         print(f"seed {seed}: {len(world.truth.events)} events, {world.counts}, at rest after {world.rest_s:.0f} s")
 
 
-@pytest.mark.parametrize("seed", [1795567234, 1795567729])
-def test_nothing_waits_by_a_clock_that_has_gone_back(seed: int) -> None:
-    """What was in memory when it did; a row whose event it had read a day later."""
-    run_seed(seed)
-
-
 def test_a_seed_replays_exactly() -> None:
     one, other = run_seed(3, story=True), run_seed(3, story=True)
     assert one.story == other.story

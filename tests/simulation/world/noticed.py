@@ -1,11 +1,12 @@
 """Which schedule shows that a rule is missing. What did so last time stands in ``noticed.json``, and is run first.
 
-Code that changes changes schedules: then it may show nothing, and all are searched as if it were not known.
-``PHOTON_SIM_NOTE=1 pytest tests/simulation``, in one process, writes down what is found.
+Code that changes changes schedules: then it may show nothing, and all are searched as if it were not known, for
+minutes. ``make notice`` writes down what is found.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -57,9 +58,16 @@ def reach(stories: Iterable[Iterable[str]], words: Iterable[str], enough: Callab
 
 
 def _known() -> dict[str, int]:
-    known: dict[str, int] = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
+    with open(KNOWN) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        known: dict[str, int] = json.load(file)
     return known
 
 
 def _note(what: str, seed: int) -> None:
-    KNOWN.write_text(json.dumps(_known() | {what: seed}, indent=1, sort_keys=True) + "\n")
+    with open(KNOWN, "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # other test processes note theirs
+        noted = json.load(file) | {what: seed}
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps(noted, indent=1, sort_keys=True) + "\n")

@@ -2,36 +2,60 @@
 
 Slow simulations run a share of them, unless PHOTON_SIM_ALL is set (``make sim N=5000``).
 
-`make test-sim` runs the same seeds each time, so that a change is judged by what it changes, and FRESH of
-PHOTON_SIM_FRESH, a number from the clock, beside them; test ids and output name them.
+`make test-sim` runs the same seeds each time, so that a change is judged by what it changes; those of ``found.json``,
+which once found something in this room; and FRESH of PHOTON_SIM_FRESH, a number from the clock. Test ids, output and
+failures name them (``conftest``).
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
-FRESH = 5
+FOUND = Path(__file__).parents[1] / "found.json"
+"""Room, the folder of a simulation -> its seeds that found something: ``make soak`` adds to it."""
+FRESH = 3
 Method = TypeVar("Method", bound=Any)
 
 
-def seeds(default: int = 50, *, base: int = 0) -> list[int]:
-    """Seeds to run, all different for each base."""
+class Seeds(list[int]):
+    """``found``: those among them that found something once, at the end."""
+
+    found: Sequence[int] = ()
+
+
+def seeds(default: int = 50, *, base: int = 0, module: str | None = None) -> Seeds:
+    """Seeds to run, all different for each base. ``module``: the simulation's, if it is not the caller's."""
     one = os.environ.get("PHOTON_SIM_SEED")
     if one is not None:
-        return [int(one)]
+        return Seeds([int(one)])
     begin = base + int(os.environ.get("PHOTON_SIM_BASE", 0))
-    found = list(range(begin, begin + int(os.environ.get("PHOTON_SIM_SEEDS", default))))
+    drawn = Seeds(range(begin, begin + int(os.environ.get("PHOTON_SIM_SEEDS", default))))
     fresh = base + int(os.environ["PHOTON_SIM_FRESH"]) if "PHOTON_SIM_FRESH" in os.environ else begin
-    return found if fresh < begin + len(found) else [*found, *range(fresh, fresh + FRESH)]
+    if fresh >= begin + len(drawn):
+        drawn += range(fresh, fresh + FRESH)
+    if "PHOTON_SIM_BASE" not in os.environ:
+        room = room_of(module or sys._getframe(1).f_globals["__name__"])
+        drawn.found = [seed for seed in json.loads(FOUND.read_text()).get(room, []) if seed not in drawn]
+        drawn += drawn.found
+    return drawn
 
 
-def share(all_seeds: list[int], divisor: int, *, least: int = 1) -> list[int]:
-    """One of ``divisor``, and at least so many, evenly from the last on: fresh ones are among them."""
-    n = len(all_seeds)
+def room_of(module: str) -> str:
+    """``tests.simulation.copies.test_copies``: copies; ``tests.simulation.test_raft``: raft."""
+    return module.removeprefix("tests.simulation.").split(".")[0].removeprefix("test_")
+
+
+def share(all_seeds: Seeds, divisor: int, *, least: int = 1) -> list[int]:
+    """One of ``divisor``, and at least so many, evenly from the last on: fresh ones are among them. All that found
+    something once."""
+    n = len(all_seeds) - len(all_seeds.found)
     some = n if os.environ.get("PHOTON_SIM_ALL") else min(n, max(least, n // divisor))
-    return [all_seeds[n - 1 - at * n // some] for at in range(some)]
+    return [*all_seeds.found, *(all_seeds[n - 1 - at * n // some] for at in range(some))]
 
 
 def placeless(method: Method) -> Method:
@@ -47,7 +71,7 @@ def run_each(run_seed: Callable[[int], object], story: Callable[[int], Sequence[
         (one,) = seeds()
         print("\n".join(story(one)))
         return
-    found = seeds(default)
+    found = seeds(default, module=run_seed.__module__)
     print(f"seeds {found[0]} to {found[-1]}, {len(found)} of them")
     for seed in found:
         run_seed(seed)

@@ -7,7 +7,7 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord, Progress
+from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord
 
 A, B = LogFile("a.log", b"head"), LogFile("b.log")
 FOUND = EventLookUps.of(
@@ -29,18 +29,6 @@ FOUND = EventLookUps.of(
     ],
     {0: PrimaryPlace(B, 1 << 39), 5: PrimaryPlace(A, 8)},
 )
-
-
-def test_round_trip() -> None:
-    message = columns.reply(FOUND)
-    assert len(message.files) == 2
-    assert columns.answered(pb.EventLookUpReply.FromString(message.SerializeToString()), 6).records == FOUND.records
-    assert columns.asked(columns.request("j", [b"k", b""], [-(2**63), 2**63 - 1])) == (
-        [b"k", b""],
-        [-(2**63), 2**63 - 1],
-    )
-    progress = Progress(2**63 - 1, 1, 2, 3, 4, 5, 6, 7, 8)
-    assert columns.progress_of(columns.progress_reply(progress)) == progress
 
 
 @pytest.mark.parametrize(("bytes_max", "count"), [(0, 2), (3, 5), (7, 5), (8, 6)])

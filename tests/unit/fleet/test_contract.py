@@ -26,8 +26,7 @@ from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import HealthyServer, listen
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
-from photon.dispatcher.metrics import details_of, reads
-from photon.dispatcher.status import JoinTimes, Status
+from photon.dispatcher.status import JoinTimes, Status, details_of, reads
 from photon.supervision.ports import free_ports
 
 CONTRACT = Path(__file__).with_name("contract.json")

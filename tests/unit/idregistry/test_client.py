@@ -118,7 +118,7 @@ async def test_the_deadline_means_unknown() -> None:
         cluster.logs[1].hold = True
         started = time.monotonic()
         assert await answers(client, inserts([1], incarnation, 1), timeout=0.4) == [Answer.UNKNOWN]
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 30
         cluster.logs[1].release()
         assert await answers(client, inserts([1], incarnation, 1)) == [Answer.COMMITTED]
         assert await answers(client, inserts([1], incarnation, 2)) == [Answer.TAKEN]

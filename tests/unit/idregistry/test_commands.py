@@ -4,67 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from photon.idregistry.core import commands as c
-from photon.idregistry.witness import WitnessLog
-from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen
-
-SHARD_COMMANDS: list[c.ShardCommand] = [
-    batch([Row(1), Row(2, generation=3)], clears=[Row(4)]),
-    batch([]),
-    reopen([Row(1)], operator=True),
-    c.Announce("slot", "dc", [1, 2, 3], "host:1:2"),
-    c.Fence("slot"),
-    c.Boundary(-5),
-    c.ClearBelow(3, 1 << 40, c.MAX_CLEARED, bytes(range(16))),
-    c.Configure(3, ALL_OF_TIME),
-]
-CONFIG_COMMANDS: list[c.ConfigCommand] = [
-    c.SetUp(ALL_OF_TIME, {"clicks": b"rule", "orders": b"other"}),
-    c.SetUp(ALL_OF_TIME),
-    c.OpenSlot("slot", "dc", 0, b"nonce", "host"),
-    c.RetireSlot("slot"),
-    c.ExtendWitness("slot", 3, (), (WitnessLog(1, 2**40, b"hash"), WitnessLog(0, 0))),
-]
-
-
-@pytest.mark.parametrize("command", SHARD_COMMANDS)
-def test_shard_commands_round_trip(command: c.ShardCommand) -> None:
-    assert c.decode_shard(c.encode(command)) == command
-    with pytest.raises(c.CommandError):
-        c.decode_config(c.encode(command))
-
-
-@pytest.mark.parametrize("command", CONFIG_COMMANDS)
-def test_config_commands_round_trip(command: c.ConfigCommand) -> None:
-    assert c.decode_config(c.encode(command)) == command
-    with pytest.raises(c.CommandError):
-        c.decode_shard(c.encode(command))
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=200), st.booleans())
-def test_garbage_is_refused_cleanly(data: bytes, versioned: bool) -> None:
-    data = bytes([c.VERSION]) + data if versioned else data
-    for decode in (c.decode_shard, c.decode_config):
-        with pytest.raises(c.CommandError):
-            decode(data)
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.sampled_from(SHARD_COMMANDS), st.data())
-def test_a_damaged_command_is_refused_or_valid(command: c.ShardCommand, data: st.DataObject) -> None:
-    whole = bytearray(c.encode(command))
-    at = data.draw(st.integers(0, len(whole) - 1))
-    whole[at] ^= data.draw(st.integers(1, 255))
-    damaged = bytes(whole[: data.draw(st.integers(0, len(whole)))])
-    try:
-        decoded = c.decode_shard(damaged)
-    except c.CommandError:
-        return
-    assert c.decode_shard(c.encode(decoded)) == decoded
+from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch
 
 
 def test_entries_of_the_release_before_are_read() -> None:

@@ -13,8 +13,7 @@ from photon.config.disk import RealDisk
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Outcome
-from photon.joiner.auto_joiner import AutoJoiner
-from photon.joiner.slot.auto import AUTO_MAX, Here, auto_name, is_auto, to_try
+from photon.joiner.auto_joiner import AUTO_MAX, AutoJoiner, Here, auto_name, is_auto, to_try
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock, is_held
 from photon.joiner.whereabouts import is_reachable, noted, reached_at

@@ -152,7 +152,7 @@ async def test_a_shard_that_is_down_holds_back_its_own_ids_only(tmp_path: Path) 
     registry.down = {0}
     events = [event(b"id-%d" % n, b"k1") for n in range(20)]
     downs = [registry.model.shard_of(each.digest) == 0 for each in events]
-    answers = await engine.join(events, timeout=0.1)
+    answers = await engine.join(events, timeout=3.0)
     assert outcomes_of(answers) == [Outcome.RETRY if down else Outcome.JOINED for down in downs]
     assert not await engine.settle(0.1)
     again = await engine.join([each for each, down in zip(events, downs, strict=True) if down], timeout=0.1)

@@ -16,12 +16,10 @@ from photon.batch.events import Events
 from photon.config.disk import RealDisk
 from photon.config.serving import CannotListen
 from photon.idregistry.api import Kind
-from photon.joiner import joiner_pb2 as pb
 from photon.joiner import wire
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.client import JoinerClient
-from photon.joiner.process import JoinerFailed, Served, serve
-from photon.joiner.service import start_server
+from photon.joiner.process import JoinerFailed, Served, serve, start_server
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.unit.joiner.helpers import DIGESTER, FakeRegistry, FakeStore, engine_at, event, lines_under
 from tests.unit.joiner.told import TakenBy, answers_of, by_row, outcomes_of, owners_of
@@ -56,15 +54,6 @@ ANSWERS = answers_of(
     {1: "why — ünicode"},
     ambiguous=(1,),
 )
-
-
-def test_batches_and_answers_survive_the_wire() -> None:
-    message = pb.JoinRequest.FromString(wire.request("clicks", EVENTS).SerializeToString())
-    assert wire.asked(message).rows() == ROWS
-    reply = pb.JoinReply.FromString(wire.reply(ANSWERS).SerializeToString())
-    assert by_row(wire.answered(reply, 3)) == by_row(ANSWERS)
-    nothing = answers_of([])
-    assert by_row(wire.answered(wire.reply(nothing), 0)) == by_row(nothing)
 
 
 def test_owners_stand_in_a_reply_as_earlier_versions_wrote_them() -> None:

@@ -27,7 +27,7 @@ from photon.idregistry.api import Kind
 from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import Traced
 from photon.joiner.core import OpenRecord
-from photon.joiner.metrics import HasSlot
+from photon.joiner.process import HasSlot
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EXPORTS_DIRECTORY

@@ -18,9 +18,9 @@ from photon.adapters.join_adapters import adapter_of
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.replay.control import open_state
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, holding, read_up_to
 from photon.dispatcher.replay.reading import LogFiles
+from photon.dispatcher.replay.requests import open_state
 from photon.idregistry.api import DIGEST_BYTES, Digester
 from photon.idregistry.core.scans import EntryPage
 from photon.joiner.foreign_columns import events_of, records_of

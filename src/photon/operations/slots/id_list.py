@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.idregistry.api import DIGEST_BYTES, Kind
 from photon.idregistry.core.scans import EntryPage
 from photon.joiner.slot.place import DIRECTORY_OF
@@ -93,7 +93,7 @@ class IdList:
         try:
             head = msgspec.json.decode(lines[0], type=Head) if lines else None
             ids = [msgspec.json.decode(line, type=Listed) for line in lines[1:]]
-        except msgspec.MsgspecError as bad:
+        except DECODE_ERRORS as bad:
             raise ListUnusable(self.path, f"is no list of ids of a retired slot ({bad})") from None
         if head is not None and (head.photon, head.version, head.slot) != (WHAT, LIST_VERSION, self._slot):
             raise ListUnusable(self.path, f"is a list of slot {head.slot}, version {head.version}")

@@ -18,7 +18,7 @@ import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
-from photon.config.errors import PhotonError
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.config.settings import Settings
 from photon.idregistry.api import I64, U8, U64, Answer, Digester
 from photon.idregistry.witness import Witness, WitnessLog
@@ -274,7 +274,7 @@ def begun_with(disk: Disk, state: Path) -> Path | None:
         return None
     try:
         before = msgspec.json.decode(disk.read(path), type=Retiring)
-    except msgspec.MsgspecError as bad:
+    except DECODE_ERRORS as bad:
         raise CopyRefused(path, f"unreadable ({bad})") from None
     return None if before.copy is None else Path(before.copy)
 

@@ -8,13 +8,11 @@ import time
 import pytest
 import structlog
 
-from photon.config.interval_clock import ASK_SECONDS, Interval, IntervalClock, KernelTime
+from photon.config.interval_clock import ASK_SECONDS, IntervalClock, KernelTime
 from photon.idregistry.api import Answer
-from photon.idregistry.client.messages import clock_facts, clock_status
-from photon.idregistry.core.clock_offsets import ANYWHERE, READING_S_MAX, Agreement, ClockFacts, Offset, Reading
+from photon.idregistry.core.clock_offsets import READING_S_MAX, Agreement, Reading
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask
-from photon.idregistry.registry_pb2 import DescribeReply
 from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
@@ -121,15 +119,6 @@ def test_what_changes_is_logged_once() -> None:
             for _ in range(3):
                 watch.say("r1")
         assert [key for each in logs for key in each if key not in ("event", "log_level", "replica")] == keys
-
-
-@pytest.mark.parametrize("agreement", Agreement)
-def test_what_a_replica_says_of_its_clock_survives_the_wire(agreement: Agreement) -> None:
-    peers = {"r2": Offset(-7, 9), "r3": ANYWHERE}
-    facts = ClockFacts(Interval(5, 3, synchronised=True), agreement, Offset(-1, 1), peers, "why")
-    reply = DescribeReply(clock=clock_status(facts))
-    assert clock_facts(DescribeReply.FromString(reply.SerializeToString())) == facts
-    assert clock_facts(DescribeReply()) is None
 
 
 async def until_boundary(replica: RegistryReplica, *, moved: bool) -> None:

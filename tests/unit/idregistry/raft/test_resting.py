@@ -13,7 +13,7 @@ from photon.idregistry.raft.group import RaftGroup
 from photon.idregistry.raft.options import RaftOptions
 from tests.unit.idregistry.raft.cluster import Cluster, propose, wait_until
 
-OPTIONS = RaftOptions(rest_after=0.1, ping=0.1, peer_silence=0.6)
+OPTIONS = RaftOptions(rest_after=0.1, ping=0.1, peer_silence=2.0)  # longer than a busy machine keeps a thread waiting
 
 
 @pytest.fixture

@@ -42,26 +42,22 @@ class Terms:
     split_bytes: int | None = SPLIT_BYTES
 
 
-class Holdings:
-    """To be asked for a ``turn`` now and then; once in a fifth of a lease it does all it has to do."""
+@dataclass(eq=False)
+class LogLeases:
+    """To be asked for a ``turn`` now and then; once in a fifth of a lease it does all it has to do.
 
-    def __init__(
-        self,
-        state: SharedState,
-        follower: SharedFollower,
-        clock: Clock,
-        terms: Terms,
-        *,
-        adopt_exports: Callable[[str], None] = lambda worker: None,
-    ) -> None:
-        """``adopt_exports``: writes out what another worker left to export, if that one is dead."""
-        self._state = state
-        self._follower = follower
-        self._clock = clock
-        self._terms = terms
-        self._adopt_exports = adopt_exports
-        self._leases = Leases(state.owner, terms.lease_s)
-        self._log = get_logger("photon.dispatcher").bind(worker=state.worker)
+    ``adopt_exports``: writes out what another worker left to export, if that one is dead.
+    """
+
+    state: SharedState
+    follower: SharedFollower
+    clock: Clock
+    terms: Terms
+    adopt_exports: Callable[[str], None] = lambda worker: None
+
+    def __post_init__(self) -> None:
+        self._leases = Leases(self.state.owner, self.terms.lease_s)
+        self._log = get_logger("photon.dispatcher").bind(worker=self.state.worker)
         self._mine: set[str] = set()
         self._leaving: set[str] = set()
         self._left: list[str] = []  # all of it is committed; the lease is still there
@@ -73,12 +69,11 @@ class Holdings:
 
     @property
     def units(self) -> frozenset[str]:
-        """What this worker reads now, or has not let go of yet."""
         return frozenset(self._mine)
 
     def status(self, own: Status) -> Status:
         """A worker's status with the counts of all workers together, as committed; its own may be ahead of them."""
-        counts = self._state.counts()
+        counts = self.state.counts()
         verdicts: dict[Verdict, int] = {verdict: counts.get(verdict, 0) for verdict in FINAL}
         return replace(
             own,
@@ -95,23 +90,23 @@ class Holdings:
         if (self._leaving or self._left) and now >= self._next_leave:
             self._next_leave = now + AGAIN_S
             self._let_go(core)
-        news = self._follower.moves != self._moves and now >= self._next_news
+        news = self.follower.moves != self._moves and now >= self._next_news
         if not news and now < self._next:
             return
-        if not self._state.ready():
+        if not self.state.ready():
             self._next, self._next_news = max(self._next, now + AGAIN_S), now + AGAIN_S
             return
-        self._moves, self._next_news = self._follower.moves, now + NEWS_S
+        self._moves, self._next_news = self.follower.moves, now + NEWS_S
         more = self._look(core, now)
-        self._next = now + (AGAIN_S if more else self._terms.lease_s / BEATS_A_LEASE)
+        self._next = now + (AGAIN_S if more else self.terms.lease_s / BEATS_A_LEASE)
         if now >= self._next_orphans:
-            self._next_orphans = now + self._terms.lease_s
-            for worker in self._state.outbox_of_others():
-                self._adopt_exports(worker)
+            self._next_orphans = now + self.terms.lease_s
+            for worker in self.state.outbox_of_others():
+                self.adopt_exports(worker)
 
     def _look(self, core: Core, now: float) -> bool:
         """Renews, and does what is decided; whether there is more to do."""
-        state, follower = self._state, self._follower
+        state, follower = self.state, self.follower
         if follower.lost_parts:
             state.drop_parts([unit for unit in follower.lost_parts if unit in self._mine])
             follower.lost_parts.clear()
@@ -122,11 +117,11 @@ class Holdings:
         in_parts = {part.identity for part in parts}
         self._tell_missing(in_parts - known, now)
         in_sight += [part.unit for part in parts if part.identity in known]
-        huge = [] if self._terms.split_bytes is None else follower.huge(self._terms.split_bytes)
+        huge = [] if self.terms.split_bytes is None else follower.huge(self.terms.split_bytes)
         to_split = [unit for unit in huge if unit not in in_parts and unit not in self._leaving]
         decision = self._leases.decide(view, in_sight, now, to_split=to_split)
         self._living = self._leases.living
-        granted = state.renew(self._clock.now_ns(), decision)
+        granted = state.renew(self.clock.now_ns(), decision)
         for incarnation, _ in decision.fence:
             self._log.warning("a worker stands still; its logs are read by others now", incarnation=incarnation)
         for each in granted:
@@ -141,7 +136,7 @@ class Holdings:
         """Logs that are not there, with parts that were not read: said once when they stay away for a lease."""
         self._missing = {identity: self._missing.get(identity, now) for identity in identities}
         for identity, since in self._missing.items():
-            if now - since >= self._terms.lease_s and identity not in self._told:
+            if now - since >= self.terms.lease_s and identity not in self._told:
                 self._told.add(identity)
                 self._log.warning("a log is gone before all its parts were read", identity=identity)
 
@@ -150,23 +145,23 @@ class Holdings:
         self._mine.add(unit)
         if granted.part is not None:
             core.adopt(unit, granted.high)
-            self._follower.own_part(granted.part)
+            self.follower.own_part(granted.part)
             return
         position = self._cut(granted) if unit not in in_parts else granted.position
         core.adopt(unit, granted.high if position is granted.position else position.offset, anew=granted.anew)
-        self._follower.own(position)
+        self.follower.own(position)
 
     def _cut(self, granted: Granted) -> LogPosition:
         """Where the log goes on, after its parts were set apart if it is huge."""
-        before, limit = granted.position, self._terms.split_bytes
+        before, limit = granted.position, self.terms.split_bytes
         if limit is None or self._living < 2 or granted.high > before.offset:
             return before
-        size = self._follower.plain_size(before.identity)
+        size = self.follower.plain_size(before.identity)
         if size - before.offset < limit:
             return before
         step = max(1, limit // PARTS_A_SPLIT, (size - before.offset) // PARTS_MAX)
         try:
-            ends = self._follower.begins(
+            ends = self.follower.begins(
                 before.identity, before.offset, [*range(before.offset + step, size, step), size]
             )
         except OSError:  # it is read as a whole then
@@ -174,8 +169,8 @@ class Holdings:
         if not ends:
             return before
         here = ends[-1]
-        parts = parts_of(self._follower.placed(before), ends)
-        self._state.split(here, parts)
+        parts = parts_of(self.follower.placed(before), ends)
+        self.state.split(here, parts)
         self._log.info("a huge log is read in parts", path=here.path, parts=len(parts))
         return here
 
@@ -184,8 +179,8 @@ class Holdings:
             if unit not in self._mine or unit in self._leaving:
                 continue
             if is_part(unit):
-                self._follower.disown_part(unit)
-            elif not self._follower.disown(unit):
+                self.follower.disown_part(unit)
+            elif not self.follower.disown(unit):
                 continue
             self._leaving.add(unit)
 
@@ -193,8 +188,8 @@ class Holdings:
         gone = [unit for unit in self._leaving if core.forget(unit)]
         self._left += gone
         self._leaving.difference_update(gone)
-        if self._left and self._state.ready():
-            self._state.release(self._left)
+        if self._left and self.state.ready():
+            self.state.release(self._left)
             self._mine.difference_update(self._left)
             self._left.clear()
 

@@ -1,0 +1,327 @@
+"""``photon`` commands as copies of a process that has imported them: a tenth of the CPU time of a fresh interpreter.
+
+A test process makes one such server at its first command. To the test a copy is a process like any other (signals,
+exit code, pipes, environment, working directory); only its parent is the server. Variables that act before the first
+import (LD_PRELOAD, PYTHON…) need a fresh interpreter, and get one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+from photon.supervision import zygote_main
+from photon.supervision.zygote import zygote
+
+MESSAGE_BYTES = 128 << 10
+DESCRIPTORS = 5
+FOURTH = 3
+"""The number by which a copy has a descriptor beside its inputs and outputs."""
+BEGIN_S = 60.0
+MODULES = (
+    *(f"photon.cli.{path.stem}" for path in sorted((Path(__file__).parents[2] / "src/photon/cli").glob("[a-z]*.py"))),
+    "photon.local_join.join",
+    "photon.local_join.parts",
+    "photon.supervision.up",
+)
+"""On top of what services import."""
+FRESH = ("LD_", "PYTHON")
+"""Variables that begin so act before anything is imported."""
+
+Target = int | IO[Any] | None
+
+
+class Copy:
+    """As subprocess.Popen, so far as tests use it."""
+
+    def __init__(self, args: Sequence[str], pid: int, said: socket.socket, pipes: Sequence[IO[Any] | None]) -> None:
+        self.args, self.pid, self._said = args, pid, said
+        self.returncode: int | None = None
+        self.stdin, self.stdout, self.stderr = pipes
+
+    def poll(self) -> int | None:
+        return self._ended(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            self._said.settimeout(timeout)
+            try:
+                data = self._said.recv(MESSAGE_BYTES)
+            except (BlockingIOError, TimeoutError):
+                return None
+            self._said.close()
+            assert data, f"the server of {self.args} is gone"
+            self.returncode = int(data)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
+        """What it wrote to its pipes, once it has ended. TimeoutExpired has what there is of standard output by then,
+        and the rest comes with the next call."""
+        if not hasattr(self, "_read"):
+            self._read: list[list[Any]] = [[], []]
+            self._readers = [
+                threading.Thread(target=_drain, args=(pipe, into), daemon=True)
+                for pipe, into in zip((self.stdout, self.stderr), self._read, strict=True)
+                if pipe is not None
+            ]
+            for reader in self._readers:
+                reader.start()
+            if self.stdin is not None:
+                self.stdin.close()
+        try:
+            self.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            error.output = _joined(self.stdout, self._read[0]) or None
+            raise
+        for reader in self._readers:
+            reader.join()
+        return _joined(self.stdout, self._read[0]), _joined(self.stderr, self._read[1])
+
+
+def _joined(pipe: IO[Any] | None, parts: list[Any]) -> Any:
+    return None if pipe is None else ("" if hasattr(pipe, "encoding") else b"").join(parts)
+
+
+def _drain(pipe: IO[Any], into: list[Any]) -> None:
+    with pipe:
+        while data := pipe.readline():
+            into.append(data)
+
+
+Process = Copy | subprocess.Popen[Any]
+
+
+def begin(
+    *arguments: str | Path,
+    stdin: Target = subprocess.DEVNULL,
+    stdout: Target = None,
+    stderr: Target = None,
+    text: bool = False,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    start_new_session: bool = False,
+) -> Process:
+    """``photon ARGUMENTS``; the rest as of subprocess.Popen."""
+    words = [str(each) for each in arguments]
+    environment = dict(os.environ if env is None else env)
+    if any(environment.get(name) != os.environ.get(name) for name in environment if name.startswith(FRESH)):
+        return subprocess.Popen(
+            [sys.executable, "-m", "photon", *words],
+            stdin=stdin, stdout=stdout, stderr=stderr, text=text, cwd=cwd, env=env,
+            start_new_session=start_new_session,
+        )  # fmt: skip
+    theirs, ours = _descriptors((stdin, stdout, stderr), text)
+    request = {"cwd": str(cwd or os.getcwd()), "env": environment, "session": start_new_session}
+    try:
+        return _copy({"module": "photon", "arguments": words, **request}, theirs, ours)
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def zygotes() -> Iterator[None]:
+    """While it lasts, a zygote that this process makes is a copy, too."""
+
+    def make(command: Sequence[str], *, pass_fds: Sequence[int], **_: object) -> Copy:
+        request = {"cwd": os.getcwd(), "env": dict(os.environ), "session": True}
+        with open(os.devnull, "r+b") as null:
+            module, _number, *modules = command[2:]
+            request |= {"module": module, "arguments": [str(FOURTH), *modules]}
+            return _copy(request, [null.fileno()] * 3, [None] * 3, *pass_fds)
+
+    zygote.subprocess = SimpleNamespace(Popen=make, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        zygote.subprocess = subprocess
+
+
+def _copy(request: dict[str, Any], theirs: Sequence[int], ours: Sequence[IO[Any] | None], *more: int) -> Copy:
+    said, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tells:
+        socket.send_fds(_server(), [json.dumps(request).encode()], [*theirs, tells.fileno(), *more])
+    said.settimeout(BEGIN_S)
+    answer = said.recv(MESSAGE_BYTES)
+    assert answer.isdigit(), f"photon {request['arguments']}: {answer!r}"
+    return Copy(request["arguments"], int(answer), said, ours)
+
+
+def _descriptors(targets: Sequence[Target], text: bool) -> tuple[list[int], list[IO[Any] | None]]:
+    """What a copy gets as 0, 1 and 2, to be closed here; and our ends of the pipes among them."""
+    theirs: list[int] = []
+    ours: list[IO[Any] | None] = []
+    for number, target in enumerate(targets):
+        mode, pipe = ("w" if number == 0 else "r") + ("" if text else "b"), None
+        if target == subprocess.PIPE:
+            read, write = os.pipe()
+            mine = write if number == 0 else read
+            pipe = open(mine, mode) if text or number else open(mine, mode, buffering=0)  # noqa: SIM115
+            theirs.append(read if number == 0 else write)
+        elif target == subprocess.DEVNULL:
+            theirs.append(os.open(os.devnull, os.O_RDWR))
+        elif target == subprocess.STDOUT:
+            theirs.append(os.dup(theirs[1]))
+        elif target is None:
+            theirs.append(os.dup(number))
+        else:
+            theirs.append(os.dup(target if isinstance(target, int) else target.fileno()))
+        ours.append(pipe)
+    return theirs, ours
+
+
+@functools.cache
+def _server() -> socket.socket:
+    """Of this test process; it ends with it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        root = Path(__file__).parents[2]
+        process = subprocess.Popen(
+            command, cwd=root, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+        )
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+def main() -> None:
+    """Makes copies until the test process is gone, and tells how each ends."""
+    gc.disable()
+    for module in (*zygote.ALL, *MODULES):
+        importlib.import_module(module)
+    gc.freeze()
+    gc.enable()
+    become = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if become is not None:
+        become()
+
+
+def _serve(requests: socket.socket) -> Callable[[], None] | None:
+    """None once the requests end; in a copy: what it is to do."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is requests:
+                    data, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, DESCRIPTORS)
+                    if not data:
+                        return None
+                    pid = os.fork()
+                    if pid == 0:
+                        return functools.partial(_become, json.loads(data), descriptors)
+                    tells = socket.socket(fileno=descriptors.pop(3))
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tells))
+                    _tell(tells, pid)
+                else:
+                    pid, tells = key.data
+                    _, status = os.waitpid(pid, 0)
+                    selector.unregister(key.fileobj)
+                    os.close(key.fd)
+                    _tell(tells, os.waitstatus_to_exitcode(status))
+                    tells.close()
+
+
+def _tell(tells: socket.socket, what: int) -> None:
+    with contextlib.suppress(OSError):  # nobody asks any more
+        tells.send(b"%d" % what)
+
+
+def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
+    if request["session"]:
+        os.setsid()
+    wanted = [os.dup(each) for each in (*descriptors[:3], *descriptors[4:])]  # none of them has a low number then
+    for number, descriptor in enumerate(wanted):
+        os.dup2(descriptor, number)
+    os.closerange(len(wanted), 1 << 16)
+    os.chdir(request["cwd"])
+    sys.path[0] = request["cwd"]  # as python -m has it
+    for name in os.environ.keys() - request["env"].keys():
+        if not name.startswith("GRPC_"):  # which the command sets at its import
+            del os.environ[name]
+    os.environ.update(request["env"])
+    sys.argv = [request["module"], *request["arguments"]]
+    zygote.subprocess = SimpleNamespace(Popen=_Zygote, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+
+
+class _Zygote:
+    """The one that a copy makes for its own children is a copy, too: it need not import anything."""
+
+    def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: object) -> None:
+        self._pid = os.fork()
+        if self._pid:
+            return
+        (descriptor,) = pass_fds
+        os.closerange(0, descriptor)
+        os.closerange(descriptor + 1, 1 << 16)
+        null = os.open(os.devnull, os.O_RDWR)  # 0
+        for _ in range(2):
+            os.dup(null)
+        os.setsid()
+        sys.argv = list(command[2:])
+        code: object = 1
+        try:
+            zygote_main.main()
+            code = 0
+        except SystemExit as ends:
+            code = ends.code
+        except BaseException:
+            traceback.print_exc()
+        finally:  # not into the frames of the command that this was
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code if isinstance(code, int) else int(code is not None))
+
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        os.waitpid(self._pid, 0)
+
+
+if __name__ == "__main__":
+    main()
