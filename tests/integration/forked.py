@@ -27,8 +27,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-from photon.supervision import zygote_main
-from photon.supervision.zygote import zygote
+from photon.supervision import zygote, zygote_main
 
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 5
