@@ -1,4 +1,4 @@
-"""The service processes: what each ``photon NOUN serve`` builds from the deployment file and runs until stopped."""
+"""The service processes: what each ``photon serve KIND`` builds from the deployment file and runs until stopped."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_process_that_ends_at_once_is_quoted_with_its_exit_code(tmp_path: Path
         start_detached(tmp_path, ["up", "none.toml", "--background"], 60.0, print)
     assert failed.value.exit_code == 2
     with pytest.raises(UpFailed) as failed:  # ended without a word of why
-        start_detached(tmp_path, ["version"], 60.0, print)
+        start_detached(tmp_path, ["--version"], 60.0, print)
     assert failed.value.exit_code == 1
 
 
