@@ -53,14 +53,14 @@ class GivenBackUnfinished(LogLeases):
     """A lease ends while what was read under it is on its way, and is committed all the same."""
 
     def _let_go(self, core: Core) -> None:
-        self._state.release(sorted(self._leaving))
+        self.state.release(sorted(self._leaving))
         self._mine.difference_update(self._leaving)
         self._leaving.clear()
 
 
 ABLATIONS = {
     "commits are not fenced": (Variant(state=NotChecked), "ledger|rest"),
-    "given back unfinished": (Variant(state=NotChecked, log_leases=GivenBackUnfinished), "ledger|rest"),
+    "given back unfinished": (Variant(state=NotChecked, holdings=GivenBackUnfinished), "ledger|rest"),
     "lines of a living worker are exported": (Variant(locked=False), "rejected|late"),
     "a torn line is taken for whole": (Variant(waits=False), "ledger|rest"),
 }

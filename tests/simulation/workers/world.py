@@ -1,6 +1,6 @@
 """Several workers on one state, in one thread: a seeded schedule of pauses, kills, lost leases, and what must hold.
 
-Production code: follower over real files, core, database, leases, holdings, exports. Modelled: the engine's loop, the
+Production code: follower over real files, core, database, leases, exports. Modelled: the engine's loop, the
 joiners, and a registry that forgets nothing. A paused worker is one that is not stepped; joiners answer it meanwhile.
 
 In some schedules last lines are torn: cut at any byte, and completed later or never. Nobody may take one for whole
