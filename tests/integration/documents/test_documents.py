@@ -93,7 +93,8 @@ def test_the_commands_do_what_they_say(documents: Documents, name: str) -> None:
             if _is(words, key):
                 prepare(documents)
         codes = next((codes for key, codes in CODES.items() if _is(words, key)), (0,))
-        documents.run(words, codes=codes, cwd=documents.certified if words[0] == "certs" else None)
+        certified = words[0] == "certs" or words[:2] == ["status", "certificates"]
+        documents.run(words, codes=codes, cwd=documents.certified if certified else None)
     documents.go_on()
 
 

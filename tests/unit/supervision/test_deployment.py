@@ -22,8 +22,10 @@ def _deployment() -> Deployment:
 
 
 def test_processes_start_in_the_order_in_which_they_need_each_other() -> None:
-    nouns = [[service.name.partition(" ")[0] for service in stage] for stage in _deployment().stages()]
-    assert nouns == [
+    stages = _deployment().stages()
+    assert [service.arguments[:2] for service in stages[0]] == [("wan", "serve")]
+    assert {service.arguments[0] for stage in stages[1:] for service in stage} == {"serve"}
+    assert [["wan"], *([service.arguments[1] for service in stage] for stage in stages[1:])] == [
         ["wan"],
         ["registry"] * 3,
         ["eventstore"] * 2,
