@@ -136,8 +136,8 @@ fmt: install             ## format the code
 proto: install           ## regenerate the protobuf code beside each .proto
 	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src \
 	  src/photon/idregistry/registry.proto src/photon/idregistry/raft/peer.proto src/photon/eventstore/eventstore.proto src/photon/joiner/joiner.proto \
-	  src/photon/wan/wan.proto src/photon/config/metrics/metrics.proto \
-	  src/photon/joiner/copies/copies.proto src/photon/embedded/explaining/explain.proto
+	  src/photon/lab/wan/wan.proto src/photon/config/metrics/metrics.proto \
+	  src/photon/joiner/copies/copies.proto src/photon/fleet/explain/explain.proto
 
 audit: install           ## known flaws in what the image is made of; fails where the service cannot be asked
 	$(BIN)/python deploy/supply_chain.py audit

@@ -125,7 +125,7 @@ def card_of(name: str, base: Path) -> Card:
     file, line = inspect.getsourcefile(cls) or "", _line_of(cls)
     kind, source = "file", f"{file}:{line}"
     if name == CONFIGURED:
-        kind, source = "format", "Photon's own; photon adapter list names the formats"
+        kind, source = "format", "Photon's own; photon adapter show names the formats"
     elif NAME.fullmatch(name):
         package, version = described_point(name)
         kind, source = "installed", f"{package} {version}, {file}:{line}"

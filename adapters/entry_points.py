@@ -63,7 +63,7 @@ def adapter_class(name: str) -> type[Adapter]:
     points = sorted(_entry_points(name), key=lambda each: each.value)
     if not points:
         known = ", ".join(sorted({each.name for each in _entry_points()})[:20]) or "none"
-        todo = f'write "configured", "path.py:Class" or the name of an installed one ({known}; photon adapter list)'
+        todo = f'write "configured", "path.py:Class" or the name of an installed one ({known}; photon adapter show)'
         raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
     where = f"adapter {name}"
     if len({point.value for point in points}) > 1:

@@ -49,7 +49,7 @@ def adapter_class_of(name: str, base: Path) -> type[Adapter]:
         return adapter_class(name)
     file, colon, class_name = name.rpartition(":")
     if not colon or not file or not class_name.isidentifier():
-        todo = 'write "configured", "path.py:Class", or the name of an installed one (photon adapter list)'
+        todo = 'write "configured", "path.py:Class", or the name of an installed one (photon adapter show)'
         raise AdapterError(f"{name!r} is no adapter", "adapter", todo)
     path = base / file
     return _adapter_class(_load_module(path), class_name, path)

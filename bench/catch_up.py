@@ -29,6 +29,7 @@ from photon import __version__
 GROUP = "catch-up"
 PEERS = Path(__file__).parent / "peers"
 PHOTON = "Photon, 3 replicas"
+PHOTON_ALONE = "Photon, 1 replica"
 QUICK = (PHOTON, "plain Python", "DuckDB")
 LIMIT_S = 3600.0
 """A run that takes longer is ended, and has no figure."""
@@ -57,7 +58,7 @@ class System:
 
 SYSTEMS = (
     System(PHOTON, "yes", replicas=3),
-    System("Photon, 1 replica", "yes", replicas=1),
+    System(PHOTON_ALONE, "yes", replicas=1),
     System("plain Python", "no", "plain_python.py", environments.PLAIN),
     System("DuckDB", "no", "duckdb_sql.py", environments.TABLES),
     System("Polars", "no", "polars_lazy.py", environments.TABLES),

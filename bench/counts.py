@@ -25,11 +25,11 @@ import numpy as np
 
 import photon
 from bench.components import cache, joiner, look_ups, workers
-from photon.eventstore.cache import CacheEventStore
-from photon.idregistry import commands as c
+from photon.eventstore.segments import CacheEventStore
 from photon.idregistry.api import Answer, token_of
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 
 BASELINE = Path(__file__).with_name("counts.json")
 TOLERANCE = 0.05

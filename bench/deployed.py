@@ -17,10 +17,10 @@ from pathlib import Path
 from bench.feeder import Feed
 from bench.measure import cpu_s, kill_tree, resident, tail, tree
 from bench.results import BenchmarkFailed
-from photon.demo.deployment import DemoDeployment, Place, Shape
-from photon.embedded.ledger import read_ledger
-from photon.embedded.supervisor import healthy
-from photon.embedded.zygote import adopt_orphans
+from photon.fleet.ledger import read_ledger
+from photon.lab.demo.deployment import DemoDeployment, Place, Shape
+from photon.supervision.health import Health, ask_health
+from photon.supervision.zygote import adopt_orphans
 
 DATACENTRE = "east"
 REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
@@ -61,7 +61,7 @@ class Deployed:
         for service in self.demo.deployment.services():
             if service.address is None:
                 continue
-            while not await healthy(service.address, service.health, 1.0, service.to):
+            while await ask_health(service.address, service.health, 1.0, service.to) is not Health.SERVING:
                 if self.up.poll() is not None:
                     raise BenchmarkFailed(f"photon up ended with {self.up.returncode}: {self.said()}")
                 if time.monotonic() > deadline:
@@ -115,12 +115,13 @@ def deployed(
     round_trip_s: float | None = None,
     unmatched_after_s: float = UNMATCHED_AFTER_S,
     together: bool = False,
+    replicas_together: bool = False,
 ) -> Iterator[Deployed]:
     """Started and ready; ended afterwards."""
     adopt_orphans(True)
     shape = Shape(
         (DATACENTRE,), joiners, round_trip_s=round_trip_s, unmatched_after_s=unmatched_after_s, shards=shards,
-        replicas=REPLICAS, together=together,
+        replicas=REPLICAS, together=together, replicas_together=replicas_together,
     )  # fmt: skip
     demo = DemoDeployment(directory, shape)
     running = Deployed(directory, demo, _up(directory, directory / "photon.toml"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bench.catch_up import GROUP, PHOTON, SYSTEMS, row_name
+from bench.catch_up import GROUP, PHOTON, PHOTON_ALONE, SYSTEMS, row_name
 from bench.growth import POINTS
 from bench.growth import group as growth_group
 from bench.live import GOAL_RATE, GROWS, LATE, LATENCY, SUSTAINED
@@ -16,6 +16,8 @@ from bench.workload import Size
 
 SIZES = (Size(100_000), Size(1_000_000))
 MEMORY_MIB = 1.5e9 / 2**20
+TIMES_PLAIN: Mapping[Size, tuple[float, float | None]] = {SIZES[0]: (2.0, 1.4), SIZES[1]: (1.1, None)}
+"""Times the wall time of plain Python: with three replicas, with one."""
 LINEAR = 1.1
 """Times as much for each unit at the largest point of a curve as at the smallest: noise is no growth."""
 REGISTRY = "registry: conditional inserts a second beside etcd, three replicas with fsync"
@@ -31,9 +33,15 @@ def lines(rows: Sequence[Row]) -> list[Line]:
     return [
         *(line for size in SIZES for line in _catch_up(found, size)),
         _memory(found),
+        _peak(found, GROUP, row_name(PHOTON, SIZES[1]), SIZES[1].words(), 700),
         _sustained(found),
         _latency(found, "", "2,000 clicks/s, 60 s", 25, 100),
+        _latency(found, "", "2,000 clicks/s, 60 s", 18, 60),
+        _latency(found, ", together", "2,000 clicks/s, 60 s, together", 12, 50),
         _latency(found, " with replicas 100 ms apart", "2,000 clicks/s, 60 s, replicas 100 ms apart", 150, 1000),
+        _cores(found, "", "100 clicks/s, 60 s", 0.6),
+        _cores(found, ", together", "100 clicks/s, 60 s, together", 0.3),
+        _latency(found, ", together", "100 clicks/s, 60 s, together", 10, 50, rate=100),
         *_late(found),
         (REGISTRY, "[components](benchmarks/components.md)", "–"),
         _at_most(found, "kill -9 of a joiner to the next joined line: 2 s", "joiner_pause_s", 2.0),
@@ -65,34 +73,37 @@ def _yes(reached: bool) -> str:
 
 
 def _catch_up(found: Found, size: Size) -> list[Line]:
-    wall = _median(found, GROUP, row_name(PHOTON, size), "wall_s")
-    out: list[Line] = []
+    def wall(system: str) -> float | None:
+        return _median(found, GROUP, row_name(system, size), "wall_s")
 
-    def against(goal: str, other: float | None, said: Callable[[float, float], tuple[str, bool | None]]) -> None:
-        if wall is None or other is None:
-            out.append((goal, "", ""))
-            return
-        text, reached = said(wall, other)
-        out.append((goal, text, "–" if reached is None else _yes(reached)))
+    own, alone, plain, duckdb = wall(PHOTON), wall(PHOTON_ALONE), wall("plain Python"), wall("DuckDB")
+    best, name = _best_stream(found, size) or (None, "")
+    within, within_alone = TIMES_PLAIN[size]
 
-    best = _best_stream(found, size)
-    against(
-        f"{size.words()}: 5 × the speed of the best stream processor with exactly-once output",
-        best[0] if best else None,
-        lambda own, other: (f"{other / own:.1f} × {best[1] if best else ''}", other / own >= 5),
-    )
-    smaller = size == SIZES[0]
-    against(
-        f"{size.words()}: {'within 2 × the time' if smaller else 'how far from the time'} of plain Python",
-        _median(found, GROUP, row_name("plain Python", size), "wall_s"),
-        lambda own, other: (f"{own / other:.1f} × its time", own / other <= 2 if smaller else None),
-    )
-    against(
-        f"{size.words()}: how close to DuckDB, which is no stream processor",
-        _median(found, GROUP, row_name("DuckDB", size), "wall_s"),
-        lambda own, other: (f"{own / other:.1f} × its time", None),
-    )
-    return out
+    def line(goal: str, ratio: float | None, said: str, reached: Callable[[float], str]) -> Line:
+        goal = f"{size.words()}: {goal}"
+        return (goal, "", "") if ratio is None else (goal, f"{ratio:.1f} × {said}", reached(ratio))
+
+    faster, plain_times = _ratio(best, own), _ratio(own, plain)
+    stream = "× the speed of the best stream processor with exactly-once output"
+    return [
+        line(f"5 {stream}", faster, name, lambda ratio: _yes(ratio >= 5)),
+        line(f"10 {stream}", faster, name, lambda ratio: _yes(ratio >= 10)),
+        line(
+            f"within {within:g} × plain Python's time", plain_times, "its time", lambda ratio: _yes(ratio <= within)
+        ),
+        line(
+            "with one replica" + ("" if within_alone is None else f" within {within_alone:g} ×"),
+            _ratio(alone, plain),
+            "its time",
+            lambda ratio: "–" if within_alone is None else _yes(ratio <= within_alone),
+        ),
+        line("how close to DuckDB, which is no stream processor", _ratio(own, duckdb), "its time", lambda ratio: "–"),
+    ]
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one / other
 
 
 def _memory(found: Found) -> Line:
@@ -114,12 +125,24 @@ def _sustained(found: Found) -> Line:
     return goal, f"{joined * 60:,.0f} a minute of {GOAL_RATE * 60:,} offered", _yes(borne(row, GOAL_RATE))
 
 
-def _latency(found: Found, where: str, name: str, middle: float, most: float) -> Line:
-    goal = f"latency at 2,000 clicks/s{where}: p50 below {middle:g} ms, p99 below {most:g} ms"
+def _latency(found: Found, where: str, name: str, middle: float, most: float, *, rate: int = 2_000) -> Line:
+    goal = f"latency at {rate:,} clicks/s{where}: p50 below {middle:g} ms, p99 below {most:g} ms"
     p50, p99 = (_median(found, LATENCY, name, f"p{share}_ms") for share in (50, 99))
     if p50 is None or p99 is None:
         return goal, "", ""
     return goal, f"p50 {p50:,.0f} ms, p99 {p99:,.0f} ms", _yes(p50 < middle and p99 < most)
+
+
+def _cores(found: Found, where: str, name: str, most: float) -> Line:
+    goal = f"CPU at 100 clicks/s, one datacentre, three replicas{where}: at most {most:g} cores"
+    cores = _median(found, LATENCY, name, "cores")
+    return (goal, "", "") if cores is None else (goal, f"{cores:.2f} cores", _yes(cores <= most))
+
+
+def _peak(found: Found, group: str, name: str, what: str, most: float) -> Line:
+    goal = f"{what}: at most {most:g} MiB, all processes"
+    peak = _median(found, group, name, "peak_mib")
+    return (goal, "", "") if peak is None else (goal, f"{peak:,.0f} MiB", _yes(peak <= most))
 
 
 def _late(found: Found) -> list[Line]:

@@ -69,6 +69,8 @@ class Load:
     """Clicks that wait in vain meanwhile."""
     together: bool = False
     """All services of the datacentre in one process."""
+    replicas_together: bool = False
+    """With them, its replica."""
 
 
 LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
@@ -76,8 +78,10 @@ LATE = Load(2_000.0, 60.0, early=0.2, hopeless=100_000)
 LIVE = (
     Load(2_000.0, 60.0),
     Load(2_000.0, 60.0, together=True),
+    Load(2_000.0, 60.0, together=True, replicas_together=True),
     Load(100.0, 60.0),
     Load(100.0, 60.0, together=True),
+    Load(100.0, 60.0, together=True, replicas_together=True),
     Load(2_000.0, 60.0, round_trip_s=0.1),
     LATE,
 )
@@ -101,6 +105,7 @@ def run(load: Load) -> Figures:
             round_trip_s=load.round_trip_s,
             unmatched_after_s=PATIENT_S if load.hopeless else UNMATCHED_AFTER_S,
             together=load.together,
+            replicas_together=load.replicas_together,
         ) as running,
     ):
         _wait_in_vain(running, load.hopeless)
@@ -237,7 +242,8 @@ def row_name(load: Load) -> str:
     name += f", replicas {round(load.round_trip_s * 1000)} ms apart" if load.round_trip_s else ""
     name += f", {load.early:.0%} early" if load.early else ""
     name += f", {load.hopeless:,} hopeless" if load.hopeless else ""
-    return name + (", together" if load.together else "")
+    name += ", together" if load.together else ""
+    return name + (" with its replica" if load.replicas_together else "")
 
 
 def _row(results: Results, group: str, load: Load) -> Row:
@@ -248,6 +254,7 @@ def _row(results: Results, group: str, load: Load) -> Row:
     command += f" --early {100 * load.early:g}" if load.early else ""
     command += f" --hopeless {load.hopeless}" if load.hopeless else ""
     command += " --together" if load.together else ""
+    command += " --replicas-together" if load.replicas_together else ""
     row = results.row(
         group, name, command, {"rate": f"{load.rate:g}", "seconds": f"{load.seconds:g}", "round_trip_ms": str(trip)}
     )
@@ -278,10 +285,11 @@ def main() -> None:
     parser.add_argument("--early", type=float, default=0.0, help="of 100 clicks, those before their query")
     parser.add_argument("--hopeless", type=int, default=0, help="clicks that wait in vain meanwhile")
     parser.add_argument("--together", action="store_true", help="the datacentre's services in one process")
+    parser.add_argument("--replicas-together", action="store_true", help="and its replica of the registry")
     parser.add_argument("--results", type=Path, help="where rows are kept; nowhere when unset")
     given = parser.parse_args()
     trip = given.round_trip / 1000 or None
-    more = given.joiners, given.shards, given.early / 100, given.hopeless, given.together
+    more = given.joiners, given.shards, given.early / 100, given.hopeless, given.together, given.replicas_together
     loads = [Load(rate, given.seconds, trip, *more) for rate in given.rate]
     with scratch() as fresh:
         results = Results(given.results or fresh)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.embedded.zygote import adopt_orphans
+from photon.supervision.zygote import adopt_orphans
 
 SAMPLE_S = 1.0
 """Between two samples of memory: each looks through the page tables of all processes. At first more often."""

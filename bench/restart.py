@@ -45,7 +45,7 @@ CLICKS = 200_000
 
 def of_kind(running: Deployed, kind: str) -> list[int]:
     """Process ids of a service, as its command line says it."""
-    mark = f" {kind} serve ".encode()
+    mark = f" serve {kind} ".encode()
     found = []
     for pid in running.pids():
         try:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from photon.embedded.output_place import output_place
+from photon.library.output import output_place
 from photon.outputs import Reader
 
 POLL_S = 0.003

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from photon.demo.generator import Disorder, Generator, Line
+from photon.lab.demo.generator import Disorder, Generator, Line
 
 VERSION = 1
 """Of what the same seed gives: another one when it gives other bytes."""

@@ -68,9 +68,11 @@ class Facts:
 def check_identity(identity: str) -> None:
     """Raises CertificateError."""
     if not _IDENTITY.fullmatch(identity):
+        *others, last = (role for role in Role if role in PLACED and role is not Role.REGISTRY)
+        of_datacentre = ", ".join(f"{role}-" for role in others)
         raise CertificateError(
-            f"{identity!r}: must be registry-REPLICA, eventstore-, cache-, joiner-, dispatcher-, verifier-, copies-, "
-            "status- or spark-DATACENTRE, wan, operator or operator-NAME"
+            f"{identity!r}: must be registry-REPLICA, {of_datacentre} or {last}-DATACENTRE, wan, operator or "
+            "operator-NAME"
         )
 
 

@@ -142,7 +142,7 @@ def problems(settings: Settings) -> list[str]:
         if not pipeline.joiners and not pipeline.discover:
             found.append(
                 f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "
-                f"datacentre.{dc}.discover = true and joiners that were started with --slot auto"
+                f"datacentre.{dc}.discover = true and joiners that were started by photon serve joiner auto"
             )
     found += _id_problems(settings)
     found += _copy_problems(settings)
@@ -210,6 +210,11 @@ def _registry_problems(settings: Settings) -> list[str]:
     if registry.tolerate is not None and replicas and replicas < 2 * registry.tolerate + 1:
         need = 2 * registry.tolerate + 1
         found.append(f"registry.tolerate = {registry.tolerate}: needs {need} replicas; there are {replicas}")
+    for name, replica in registry.replicas.items():
+        pipeline = settings.datacentre.get(replica.datacentre)
+        if replica.together and not (pipeline and pipeline.together):
+            where = f"datacentre.{replica.datacentre}" if replica.datacentre else "a datacentre that it names"
+            found.append(f"registry.replicas.{name}.together: runs in a pipeline's process; set together in {where}")
     if not 1 <= registry.shards <= 4096:
         found.append(f"registry.shards = {registry.shards}: must be from 1 to 4096")
     addresses = [(f"registry.replicas.{n}", r.address) for n, r in registry.replicas.items()]

@@ -7,6 +7,7 @@ serves (config/authorisation.py). Wire formats import this module, so it imports
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -63,6 +64,11 @@ class Service:
         audited = audited_methods(self.name, handlers)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self.name, audited),))
 
+    def here(self, servicer: object) -> Any:
+        """As ``stub``, of a servicer in this process: its coroutines are called, without a socket or a copy. Nobody
+        asks who calls. Methods that answer once only."""
+        return _Here(servicer, self._service)
+
     def stub(self, channel: Any, *, encoded: bool = False) -> Any:
         """The service's methods, to be called over a channel of grpc or grpc.aio. ``encoded``: requests are bytes."""
         return _Stub(channel, self._service, encoded)
@@ -88,6 +94,51 @@ class _Stub:
         )
         setattr(self, name, made)
         return made
+
+
+class _Here:
+    """Fails as a channel does: whoever calls knows one kind of failure."""
+
+    def __init__(self, servicer: object, service: ServiceDescriptor) -> None:
+        self._servicer = servicer
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._service.methods_by_name:
+            raise AttributeError(f"{self._service.full_name} has no method {name}")
+        act = _answering(getattr(self._servicer, name))
+
+        async def call(request: Any, *, timeout: float) -> Any:
+            import grpc.aio
+
+            context = _HereContext(timeout)
+            try:
+                async with asyncio.timeout(timeout):
+                    return await act(request, context)
+            except grpc.aio.AioRpcError:
+                raise
+            except TimeoutError:
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in this process")
+            except Exception as error:  # as a server answers when a handler raises
+                await context.abort(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}")
+
+        setattr(self, name, call)
+        return call
+
+
+class _HereContext:
+    """What handlers ask of the context of a call."""
+
+    def __init__(self, timeout: float) -> None:
+        self._at = asyncio.get_running_loop().time() + timeout
+
+    def time_remaining(self) -> float:
+        return self._at - asyncio.get_running_loop().time()
+
+    async def abort(self, code: grpc.StatusCode, why: str) -> NoReturn:
+        import grpc.aio
+
+        raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), why, None)
 
 
 def _kind(method: MethodDescriptor) -> str:

@@ -171,6 +171,8 @@ class Replica(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The datacentre that it is lost with; it may have no pipeline."""
     region: str = ""
     """Unset: that of its datacentre."""
+    together: bool = False
+    """``photon up`` runs it in the process of its datacentre's pipeline, which is together."""
 
 
 class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -240,7 +242,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     joiners: dict[str, JoinerSlot] = msgspec.field(default_factory=dict)
     """At least one, unless they are discovered."""
     discover: bool = False
-    """Dispatchers find joiners by the registry's list of slots, those of ``joiner serve --slot auto`` too."""
+    """Dispatchers find joiners by the registry's list of slots, those of ``serve joiner auto`` too."""
     caches: dict[str, CacheNode] = msgspec.field(default_factory=dict)
     """Cache nodes. None: the event store keeps recent records in its own process."""
     hbase: HBaseSettings | None = None

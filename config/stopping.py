@@ -54,6 +54,14 @@ async def first(stop: asyncio.Event, tasks: Iterable[asyncio.Future[Any]], timeo
         stopping.cancel()
 
 
+async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancels these and waits until they have ended, however they do."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
     """The result of ``work``, which is cancelled when ``stop`` comes first: then raises Stopped."""
     working = asyncio.create_task(work)
@@ -63,5 +71,4 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> 
             raise Stopped
         return working.result()
     finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        await end([working])

@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from photon.config.clock import Clock
+from photon.config.stopping import end
 from photon.dispatcher.core import Core
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import State
@@ -37,22 +39,18 @@ TO_SEEK_MAX = 1_000_000
 """Keys of rows taken over that are still to be sought; those above are left to their back-off."""
 
 
+@dataclass(eq=False)
 class Arrivals:
     """For one core and its state. ``moved`` is called when there is something to try."""
 
-    def __init__(
-        self,
-        store: ArrivalNotices,
-        core: Core,
-        state: State,
-        retries: RetryLoader,
-        clock: Clock,
-        moved: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._core, self._state, self._retries = core, state, retries
-        self._clock = clock
-        self._moved = moved
+    store: ArrivalNotices
+    core: Core
+    state: State
+    retries: RetryLoader
+    clock: Clock
+    moved: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._to_seek: deque[Sequence[bytes]] = deque()
         self._keys_to_seek = 0
         self._row: int | None = None
@@ -61,28 +59,26 @@ class Arrivals:
         self._more = asyncio.Event()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         seeking = asyncio.create_task(self._seek_all())
         try:
             await self._follow()
         finally:
-            seeking.cancel()
-            await asyncio.gather(seeking, return_exceptions=True)
+            await end([seeking])
 
     async def _follow(self) -> None:
         epoch = number = 0
         while True:
-            began = self._clock.monotonic()
-            came = await self._store.arrived(epoch, number, WAIT_S)
+            began = self.clock.monotonic()
+            came = await self.store.arrived(epoch, number, WAIT_S)
             if came is None:
-                self._core.followed = False
+                self.core.followed = False
                 await asyncio.sleep(AGAIN_S)
                 continue
             epoch, number = came.epoch, came.next
             self._heard(came)
             if came.keys or came.lost:
                 await asyncio.sleep(GATHER_S)
-            elif self._clock.monotonic() - began < WAIT_S / 2:  # it ends, or has too many to answer
+            elif self.clock.monotonic() - began < WAIT_S / 2:  # it ends, or has too many to answer
                 await asyncio.sleep(AGAIN_S)
 
     def _heard(self, came: KeyArrivals) -> None:
@@ -91,21 +87,20 @@ class Arrivals:
             self._keys_to_seek = 0
             self._row = 0
             self._round += 1
-            self._core.arrivals_lost()
-            self.seek(self._core.waiting_keys())
+            self.core.arrivals_lost()
+            self.seek(self.core.waiting_keys())
         self._arrived(came.keys)
-        self._core.followed = not self.seeking
+        self.core.followed = not self.seeking
 
     def _arrived(self, keys: Sequence[bytes]) -> None:
         if keys:
-            self._core.arrived(keys)
-            self._retries.arrived(keys)
-            self._moved()
+            self.core.arrived(keys)
+            self.retries.arrived(keys)
+            self.moved()
 
     # -- seeking ---------------------------------------------------------------------------------------------------
     @property
     def seeking(self) -> bool:
-        """Whether there is more to be sought."""
         return self._row is not None or bool(self._to_seek)
 
     def seek(self, keys: Iterable[bytes]) -> None:
@@ -118,10 +113,10 @@ class Arrivals:
     async def _seek_all(self) -> None:
         while True:
             await self._more.wait()
-            began, of_round = self._clock.monotonic(), self._round
+            began, of_round = self.clock.monotonic(), self._round
             keys, done = self._next()
             if keys:
-                rows = await self._store.seek(keys)
+                rows = await self.store.seek(keys)
                 if rows is None:
                     await asyncio.sleep(AGAIN_S)
                     continue
@@ -130,14 +125,14 @@ class Arrivals:
                 done()
             if not self.seeking:
                 self._more.clear()
-                self._core.followed = True
-            await asyncio.sleep((self._clock.monotonic() - began) * SEEK_REST)
+                self.core.followed = True
+            await asyncio.sleep((self.clock.monotonic() - began) * SEEK_REST)
 
     def _next(self) -> tuple[Sequence[bytes], Callable[[], None]]:
         """Keys to seek, and what to call when they were."""
         if self._to_seek:
             return self._to_seek[0], self._sought_first
-        rows = [] if self._row is None else self._state.keys_behind(self._row, SEEK_KEYS)
+        rows = [] if self._row is None else self.state.keys_behind(self._row, SEEK_KEYS)
         return list(dict.fromkeys(key for _, key in rows)), lambda: self._sought_rows(rows[-1][0] if rows else None)
 
     def _sought_first(self) -> None:

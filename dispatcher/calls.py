@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from photon.batch.events import Events
+from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.reporting import Troubles
+from photon.idregistry.api import I64, Answer, Registry
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner
 
 REGISTRY, JOINER = "registry", "joiner"
@@ -17,41 +20,37 @@ GRACE = 1.5
 """The joiner keeps its own time; one that does not is given up after so many times that."""
 
 
+@dataclass(eq=False)
 class Calls:
-    """Joiners may come and go while batches are on their way to them."""
+    """Joiners may come and go while batches are on their way to them.
 
-    def __init__(
-        self,
-        joiners: Sequence[Joiner],
-        flow: Flow,
-        troubles: Troubles,
-        clock: Clock,
-        timeout_s: float,
-        resized: Callable[[int], None],
-    ) -> None:
-        """``flow``: has no targets yet. ``resized``: is told how many joiners there are, when that changes."""
-        self._flow = flow
-        self._troubles = troubles
-        self._clock = clock
-        self._timeout_s = timeout_s
-        self._resized = resized
+    ``flow``: has no targets yet. ``resized``: is told how many joiners there are, when that changes.
+    """
+
+    joiners: Sequence[Joiner]
+    flow: Flow
+    troubles: Troubles
+    clock: Clock
+    timeout_s: float
+    resized: Callable[[int], None]
+
+    def __post_init__(self) -> None:
         self._joiners: dict[int, tuple[Joiner, str]] = {}
-        self.asked = 0
-        """Batches sent so far."""
-        for number, joiner in enumerate(joiners, 1):
+        self.asked = 0  # batches sent so far
+        for number, joiner in enumerate(self.joiners, 1):
             self.add(joiner, str(number))
 
     def add(self, joiner: Joiner, name: str) -> Target:
-        target = self._flow.add()
+        target = self.flow.add()
         self._joiners[target.number] = joiner, name
-        self._resized(len(self._joiners))
+        self.resized(len(self._joiners))
         return target
 
     def remove(self, target: Target) -> None:
         """It gets no more. ``target.outstanding`` is 0 once nothing is on its way there."""
-        self._flow.remove(target)
+        self.flow.remove(target)
         del self._joiners[target.number]
-        self._resized(len(self._joiners))
+        self.resized(len(self._joiners))
 
     async def join(self, target: Target, events: Events) -> JoinAnswers | None:
         """None: the call itself failed, what became of the events is unknown."""
@@ -61,21 +60,54 @@ class Calls:
         joiner, name = self._joiners[target.number]
         what = f"{JOINER} {name}"
         try:
-            async with asyncio.timeout(self._timeout_s * GRACE):
-                answers = await joiner.join(events, timeout=self._timeout_s)
+            async with asyncio.timeout(self.timeout_s * GRACE):
+                answers = await joiner.join(events, timeout=self.timeout_s)
         except Exception as error:
-            self._troubles.met(what, f"{type(error).__name__}: {error}", self._clock.monotonic())
+            self.troubles.met(what, f"{type(error).__name__}: {error}", self.clock.monotonic())
             return None
         self._report(what, answers)
         return answers
 
     def _report(self, what: str, answers: JoinAnswers) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         reasons = answers.verdicts.reasons.values()
         if UNKNOWN_REASON in reasons:
-            self._troubles.met(REGISTRY, "registrations are not answered; these events are tried again", now)
+            self.troubles.met(REGISTRY, "registrations are not answered; these events are tried again", now)
         elif not answers.overloaded and len(answers.verdicts) and answers.useless:
-            self._troubles.met(what, next(iter(reasons), "it gives no verdict"), now)
+            self.troubles.met(what, next(iter(reasons), "it gives no verdict"), now)
         else:
-            self._troubles.well(what, now)
-            self._troubles.well(REGISTRY, now)
+            self.troubles.well(what, now)
+            self.troubles.well(REGISTRY, now)
+
+
+LOOK_UPS = "look-ups"
+"""As the log names them."""
+
+
+@dataclass(eq=False)
+class RegistryLookUps:
+    """Asks the registry; never raises."""
+
+    registry: Registry | None
+    troubles: Troubles
+    clock: Clock
+    timeout_s: float
+
+    def __post_init__(self) -> None:
+        self.looked_up = 0
+
+    async def look_up(self, digests: bytes, times: I64) -> Verdicts | None:
+        """None: it cannot be asked now."""
+        if self.registry is None or not len(times):
+            return None
+        self.looked_up += len(times)
+        try:
+            found = await self.registry.look_up(digests, times, timeout=self.timeout_s)
+        except Exception as error:
+            self.troubles.met(LOOK_UPS, f"{type(error).__name__}: {error}", self.clock.monotonic())
+            return None
+        if found.says(Answer.UNKNOWN):
+            self.troubles.met(LOOK_UPS, "no replica answers", self.clock.monotonic())
+        else:
+            self.troubles.well(LOOK_UPS, self.clock.monotonic())
+        return found

@@ -11,7 +11,7 @@ which nothing is left in memory, and with it their counts.
 Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): what stands behind an offset
 was counted as read exactly once, and each event of it is counted as a verdict or is a row. What stands before the
 offset is not counted, and is read again after a crash; the registry then answers with the verdict it had. Where a log
-is read again (its stretches are ``back``), nothing is sent before it is known which lines were counted (``backlog``).
+is read again (its stretches are ``back``), nothing is sent before it is known which lines were counted (``lookups``).
 """
 
 from __future__ import annotations
@@ -42,16 +42,22 @@ from photon.dispatcher.events import (
     add_rejected,
     stretch_of,
 )
-from photon.dispatcher.evidence import of_answers, of_look_ups
-from photon.dispatcher.homes import NOBODY, Homes
+from photon.dispatcher.homes import NOBODY, YIELDED, Homes
 from photon.dispatcher.ledger import Verdict, cells, unknown_cell
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.loaded import NOTHING_STORED, ROW_BYTES, LoadedRows, StoredEvents
-from photon.dispatcher.next_try import Attempt, NextTries
-from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, OpenEvent, OpenEvents, rows_of
-from photon.dispatcher.queues import Queues
-from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Patience
-from photon.dispatcher.shares import BEHIND_S, Shares
+from photon.dispatcher.open_events import (
+    NO_GROUP,
+    NO_ROWS,
+    NOTHING_STORED,
+    ROW_BYTES,
+    LoadedRows,
+    OpenEvent,
+    OpenEvents,
+    StoredEvents,
+    rows_of,
+)
+from photon.dispatcher.queues import BEHIND_S, Queues, Shares
+from photon.dispatcher.retry import FAILED_HELD, SETTLED_NS, Attempt, NextTries, Patience
 from photon.dispatcher.state import Changes
 from photon.dispatcher.status import JoinTimes
 from photon.dispatcher.two_clocks import FirstRead, Heard, ask_for_final
@@ -117,8 +123,7 @@ class Core:
         self.queues = Queues(self._table, limits, homes, self._shares)
         self.identical_copies = identical_copies
         self._uncertainty_ns = uncertainty_ns
-        self.retimed: Retimed | None = None
-        """The first one since somebody took it out, to be told."""
+        self.retimed: Retimed | None = None  # the first one since somebody took it out, to be told
         self._waiting = WaitingRoom(self._table)
         self._woken: list[int] = []  # rows of events whose next try has come
         self._came: list[int] = []  # whose primary event has
@@ -132,18 +137,13 @@ class Core:
         self.retry_bytes = retry_bytes
         self.retry_rows = retry_rows
         self.window_bytes = 0
-        self.open = 0
-        """Events in memory for which something may still happen in this run."""
+        self.open = 0  # events in memory for which something may still happen in this run
         self.read_past_ns = -(2**63)
         self._first_read = FirstRead(patience.slack_ns)
-        self.followed = False
-        """Whether the event store tells when a primary event comes (``arrivals``)."""
-        self.woken = 0
-        """Events that were tried because their primary event had come."""
-        self.given_up = 0
-        """Events that wait for the next run because nobody could decide them in this one."""
-        self.live: Counter[Verdict] = Counter()
-        """Counts of this process, before they are committed."""
+        self.followed = False  # whether the event store tells when a primary event comes (``arrivals``)
+        self.woken = 0  # events that were tried because their primary event had come
+        self.given_up = 0  # events that wait for the next run because nobody could decide them in this one
+        self.live: Counter[Verdict] = Counter()  # counts of this process, before they are committed
         self.times = JoinTimes()
 
     # -- in: blocks ------------------------------------------------------------------------------------------------
@@ -177,7 +177,6 @@ class Core:
         return log
 
     def _alike(self, unit: str) -> list[str]:
-        """The known logs that begin as this one does, itself among them."""
         first = unit.partition(ALIKE_MARK)[0]
         others = takewhile(
             self._logs.__contains__, (numbered(first, number) for number in range(1, len(self._logs) + 1))
@@ -263,7 +262,6 @@ class Core:
         return not self._shares.alike and now_ns - time_ns > BEHIND_S * NS_PER_S
 
     def send(self, rows: RowIndexes, now: float) -> None:
-        """These are on their way to a joiner."""
         self.queues.take(rows, now)
 
     def send_again(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
@@ -315,20 +313,16 @@ class Core:
         self.woken += len(rows) * arrived
 
     def unloaded(self, row_ids: Iterable[int]) -> list[int]:
-        """Those of them that are not in memory."""
         return [row_id for row_id in row_ids if row_id not in self.loaded]
 
     def room_for_rows(self, now: float) -> int:
-        """How many more rows that are behind may be loaded now."""
         behind = self._table.behind[rows_of(self._woken + self._came)]
         return self.queues.room_for_rows(now) - int(np.count_nonzero(behind))
 
     def held(self, stretch: Stretch) -> list[OpenEvent]:
-        """Its events without a verdict."""
         return self._table.describe(self._table.of_stretch(stretch))
 
     def find(self, event_id: bytes, offset: int) -> list[OpenEvent]:
-        """Events of stretches with this id, or at this place of any log."""
         return self._table.describe(self._table.find(event_id, offset))
 
     def heads(self) -> Iterator[Stretch]:
@@ -340,11 +334,9 @@ class Core:
         return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
 
     def room(self) -> bool:
-        """Whether another block may be taken."""
         return self.window_bytes < self._limits.window_bytes and self.queues.left < self._limits.left_events
 
     def clocks(self, told: Heard) -> None:
-        """What the event store's clock shows."""
         self._first_read.hear(told)
 
     def clock_went_back(self, now_ns: int) -> None:
@@ -375,7 +367,6 @@ class Core:
         self._arrived.lose()
 
     def waiting_keys(self) -> list[bytes]:
-        """What events in memory wait for, if not for their joiner."""
         return self._waiting.keys()
 
     # -- out: batches ----------------------------------------------------------------------------------------------
@@ -386,7 +377,6 @@ class Core:
         return self._batch(rows, patient=patient) if len(rows) else None
 
     def question(self, rows: RowIndexes, stretches: Sequence[Stretch]) -> Batch:
-        """About all events of what was just read."""
         return self._batch(rows, stretches=stretches)
 
     def _batch(self, rows: RowIndexes, *, patient: bool = False, stretches: Sequence[Stretch] = ()) -> Batch:
@@ -409,7 +399,6 @@ class Core:
         return self._batch(rows)
 
     def _wake(self, now: float) -> None:
-        """Takes up those whose next try has come."""
         if self._came:
             came, self._came = self._came, []
             self.queues.again(rows_of(came), now, arrived=True)
@@ -436,7 +425,6 @@ class Core:
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
     def answered(self, batch: Batch, answers: JoinAnswers, now_ns: int, now: float) -> None:
-        """What became of each event of a batch."""
         table, rows = self._table, batch.rows
         self.queues.behind_in_flight -= len(rows) if table.behind[rows[0]] else 0
         if len(answers.verdicts) != len(rows):
@@ -445,7 +433,8 @@ class Core:
         outcomes = verdicts.outcomes
         kinds = set(outcomes.tolist())
         if self._homes is not None:
-            evidence = of_answers(table, rows, verdicts, self._homes, now)
+            tells, placed_at = table.counts_as_evidence(rows), table.placed_at[rows]
+            evidence = self._homes.of_answers(tells, table.left_to[rows], placed_at, verdicts, now)
             self._homes.observe(evidence, now, backlog=self.queues.look_first)
         if answers.ambiguous:
             ambiguous = rows_of([at for at in answers.ambiguous if outcomes[at] in (_JOINED, _REJECTED)])
@@ -473,8 +462,10 @@ class Core:
     def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""
         if self._homes is not None:
-            fresh = ~self.were_read(rows)
-            evidence = of_look_ups(self._table, rows, owners, absent, fresh, self._homes)
+            table = self._table
+            tells = ~self.were_read(rows) & table.counts_as_evidence(rows)
+            evidence = self._homes.of_look_ups(tells, table.left_to[rows], table.digests[rows], owners)
+            evidence.own = int(np.count_nonzero(table.left_to[absent] == YIELDED))
             self._homes.observe(evidence, now, backlog=self.queues.look_first)
         # Which line it was is asked only where it decides.
         same_line = self.identical_copies | ~_of_others(owners, self.datacentre)
@@ -613,7 +604,6 @@ class Core:
                 self._park(rows, now, now if passed else now + plan.delay_s, trigger, settled)
 
     def _again(self, rows: RowIndexes) -> None:
-        """Their primary event came while the attempt was on its way."""
         self._table.attempts[rows] += 1
         self._table.left_to[rows], self._table.last[rows] = NOBODY, Outcome.NOT_YET
         self._came += rows.tolist()
@@ -732,7 +722,6 @@ class Core:
 
 
 def _of_others(owners: Verdicts, datacentre: str) -> Mask:
-    """Which ids belong to other datacentres."""
     names = owners.datacentres
     own = names.index(datacentre) if datacentre in names else len(names)
     other: Mask = owners.owner_datacentres != own

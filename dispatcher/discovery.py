@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from photon.config.clock import Clock
+from photon.config.stopping import end
 from photon.config.structured import get_logger
 from photon.dispatcher.calls import Calls
 from photon.dispatcher.flow import Target
 from photon.dispatcher.joiner_set import Changes, Heard, JoinerSet
 from photon.dispatcher.reporting import Troubles
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Joiner
 
@@ -44,16 +46,16 @@ class Found(Joiner, Protocol):
 ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
 
 
+@dataclass(eq=False)
 class Discovery:
     """Of one dispatcher engine. ``run`` it on the engine's event loop."""
 
-    def __init__(
-        self, joiners: JoinerSet, list_slots: ListSlots, connect: Callable[[str], Found], clock: Clock
-    ) -> None:
-        self._set = joiners
-        self._list_slots = list_slots
-        self._connect = connect
-        self._clock = clock
+    joiners: JoinerSet
+    list_slots: ListSlots
+    connect: Callable[[str], Found]
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._used: dict[str, tuple[Found, Target]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -64,40 +66,38 @@ class Discovery:
                 group.create_task(self._follow_list(calls, troubles))
                 group.create_task(self._follow_health(calls))
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end(self._tasks)
             for found, _ in self._used.values():
                 await found.close()
 
     async def _follow_list(self, calls: Calls, troubles: Troubles) -> None:
         while True:
-            listed = await self._list_slots()
-            now = self._clock.monotonic()
+            listed = await self.list_slots()
+            now = self.clock.monotonic()
             if isinstance(listed, Refusal):
                 troubles.met(LISTING, listed.reason or "no replica answers", now)
             else:
                 troubles.well(LISTING, now)
-                self._carry_out(self._set.listed(listed, now), calls, {})
+                self._carry_out(self.joiners.listed(listed, now), calls, {})
             await asyncio.sleep(LIST_S)
 
     async def _follow_health(self, calls: Calls) -> None:
         while True:
-            for address in self._set.due(self._clock.monotonic()):
+            for address in self.joiners.due(self.clock.monotonic()):
                 self._begin(self._ask(address, calls))
             await asyncio.sleep(LOOK_S)
 
     async def _ask(self, address: str, calls: Calls) -> None:
         used = self._used.get(address)
-        found = used[0] if used is not None else self._connect(address)
+        found = used[0] if used is not None else self.connect(address)
         try:
             serves = await found.serves(HEALTH_S)
             if used is not None and self._used.get(address) is not used:
                 return  # removed meanwhile
             if used is not None:
-                self._set.answered(address, used[1].answered_at)
+                self.joiners.answered(address, used[1].answered_at)
             heard = Heard.NOTHING if serves is None else Heard.SERVES if serves else Heard.SERVES_NOT
-            changes = self._set.heard(address, heard, self._clock.monotonic())
+            changes = self.joiners.heard(address, heard, self.clock.monotonic())
             self._carry_out(changes, calls, {address: found})
         finally:
             if used is None and (address not in self._used or self._used[address][0] is not found):

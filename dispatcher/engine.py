@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -22,32 +22,30 @@ from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.watching import Watcher
 from photon.batch.columns import Mask
 from photon.config.clock import NS_PER_S, Clock, utc
+from photon.config.stopping import end, until
 from photon.config.structured import get_logger
 from photon.dispatcher.arrivals import Arrivals
-from photon.dispatcher.asking import Asking
-from photon.dispatcher.backlog import Backlog, departures, must_know
-from photon.dispatcher.calls import Calls
+from photon.dispatcher.calls import Calls, RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.discovery import Discovery
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
-from photon.dispatcher.holdings import Holdings
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import FINAL, Ledger, Verdict
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import Behind, LookUpPolicy, settle
-from photon.dispatcher.oldest import Pending, oldest, oldest_stretches
+from photon.dispatcher.log_leases import LogLeases
+from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, departures, must_know, settle
 from photon.dispatcher.progress import IDLE_S, AskProgress, Pace, ProgressWatch
+from photon.dispatcher.queues import Shares
 from photon.dispatcher.replay.guests import LineRules
-from photon.dispatcher.replay.rereading import Rereading, Sources
+from photon.dispatcher.replay.rereading import Sources, rereading
 from photon.dispatcher.reporting import RETIMED_S, Troubles, tell_given_up, tell_retimed
 from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
-from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import State
-from photon.dispatcher.status import JoinTimes, Status
+from photon.dispatcher.status import JoinTimes, Pending, Status, oldest, oldest_stretches
 from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
@@ -79,20 +77,44 @@ class Options:
     join_timeout_s: float = 30.0
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
     look_up_timeout_s: float = 2.0
-    identical_copies: bool = False
-    """All datacentres read the same foreign files byte by byte."""
-    uncertainty_ns: int = 0
-    """S: times of one id that are further apart are told."""
-    measure_s: float = 3.0
-    """The registry's commit time is measured this often."""
-    first_measure_s: float = 0.25
-    """The same until it is known."""
+    identical_copies: bool = False  # all datacentres read the same foreign files byte by byte
+    uncertainty_ns: int = 0  # S: times of one id that are further apart are told
+    measure_s: float = 3.0  # the registry's commit time is measured this often
+    first_measure_s: float = 0.25  # the same until it is known
     commit_s: float = 0.2
     scan_s: float = 0.02
     progress_s: float = 0.05
     idle_progress_s: float = IDLE_S
-    stop_s: float = 5.0
-    """A graceful stop waits so long for answers that are on their way."""
+    stop_s: float = 5.0  # a graceful stop waits so long for answers that are on their way
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    patience: Patience
+    limits: Limits = field(default_factory=Limits)
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a dispatcher is given by its process, which opens and closes it. ``random``: uniform in [0, 1)."""
+
+    join: str
+    datacentre: str
+    adapter: Adapter
+    digester: Digester
+    joiners: Sequence[Joiner]
+    progress: AskProgress
+    registry: Registry | None
+    envelope: Envelope
+    clock: Clock
+    random: Callable[[], float]
+    homes: Homes | None = None  # the datacentres that share the work, with a registry; None: there is one
+    measure: Measure | None = None  # asked for the head start
+    discovery: Discovery | None = None  # finds joiners beside those given
+    waking: ArrivalNotices | None = None
+    """Tells which primary events have come that others wait for; None, and with ``once``: they are found by
+    back-off."""
 
 
 class DispatcherEngine:
@@ -100,104 +122,88 @@ class DispatcherEngine:
 
     def __init__(
         self,
-        *,
+        world: Surroundings,
+        policy: Policy,
         follower: Follower,
-        adapter: Adapter,
-        digester: Digester,
-        joiners: Sequence[Joiner],
-        progress: AskProgress,
         state: State,
         exports: Exports,
-        envelope: Envelope,
-        clock: Clock,
-        random: Callable[[], float],
-        datacentre: str,
-        patience: Patience,
-        registry: Registry | None = None,
-        limits: Limits | None = None,
-        options: Options | None = None,
-        homes: Homes | None = None,
-        measure: Measure | None = None,
-        holdings: Holdings | None = None,
+        *,
+        log_leases: LogLeases | None = None,
         watcher: Watcher | None = None,
         sources: Sources | None = None,
-        discovery: Discovery | None = None,
-        waking: ArrivalNotices | None = None,
     ) -> None:
-        """The caller opens and closes follower, joiners, state and exports. ``holdings``: of one of several workers.
+        """The caller opens and closes follower, state and exports. ``log_leases``: of one of several workers.
 
-        ``homes``: the datacentres that share the work, with a registry; None: there is one. ``measure`` is asked for
-        the head start. ``watcher`` notifies the follower of changes; None: it polls. ``sources``: what is read again
-        is read there; None: nothing is. ``discovery`` finds joiners beside those given. ``waking`` tells which
-        primary events have come that others wait for; None, and with ``once``: they are found by back-off.
+        ``watcher`` notifies the follower of changes; None: it polls. ``sources``: what is read again is read there;
+        None: nothing is.
         """
-        if not joiners and discovery is None:
+        clock, homes, limits, options = world.clock, world.homes, policy.limits, policy.options
+        if not world.joiners and world.discovery is None:
             raise ValueError("a dispatcher needs at least one joiner")
-        if homes is not None and registry is None:
+        if homes is not None and world.registry is None:
             raise ValueError("several datacentres share their work through a registry")
+        self._world = world
         self._follower = follower
-        self._registry = registry
+        self._registry = world.registry
         self._state = state
         self._exports = exports
         self._clock = clock
-        self._options = options or Options()
-        self._limits = limits or Limits()
+        self._options = options
+        self._limits = limits
         self._homes = homes
-        self._measure = measure
-        self._holdings = holdings
+        self._log_leases = log_leases
         self._log = get_logger("photon.dispatcher")
         # With --once nobody waits for what is fresh.
-        self._shares = Shares(1.0 if self._options.once else self._limits.catch_up_share, 0)
+        self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
         self._core = Core(
-            adapter=adapter,
-            digester=digester,
-            datacentre=datacentre,
-            patience=patience,
-            envelope=envelope,
-            limits=self._limits,
-            random=random,
+            adapter=world.adapter,
+            digester=world.digester,
+            datacentre=world.datacentre,
+            patience=policy.patience,
+            envelope=world.envelope,
+            limits=limits,
+            random=world.random,
             highs=state.highs(),
             anew=state.anew(),
             retry_bytes=state.retry_bytes,
             retry_rows=state.retry_rows,
             shares=self._shares,
             homes=homes,
-            identical_copies=self._options.identical_copies,
-            uncertainty_ns=self._options.uncertainty_ns,
+            identical_copies=options.identical_copies,
+            uncertainty_ns=options.uncertainty_ns,
         )
         self._troubles = Troubles(self._log)
         self._wake = asyncio.Event()
-        pace = Pace(self._options.progress_s, self._options.idle_progress_s, once=self._options.once)
-        self._store = ProgressWatch(progress, self._core, state, self._troubles, clock, self._wake.set, pace)
+        pace = Pace(options.progress_s, options.idle_progress_s, once=options.once)
+        self._store = ProgressWatch(world.progress, self._core, state, self._troubles, clock, self._wake.set, pace)
         self._behind = Behind(several=homes is not None)
         self._caught_up = False  # when it last stopped reading
-        self._asking = Asking(registry, self._troubles, clock, self._options.look_up_timeout_s)
+        self._look_ups = RegistryLookUps(world.registry, self._troubles, clock, options.look_up_timeout_s)
         self._is_behind = False
         self._backlog = Backlog(self._core)
         self._questions = self._unsettled = 0
         soon = None if homes is None else lambda: homes.head_start.answer_s
         self._flow = Flow(
-            0,
-            in_flight=self._options.in_flight,
-            random=random,
-            batch_events=self._limits.batch_events,
-            soon=soon,
+            0, in_flight=options.in_flight, random=world.random, batch_events=limits.batch_events, soon=soon
         )
-        timeout_s = self._options.join_timeout_s
-        self._calls = Calls(joiners, self._flow, self._troubles, clock, timeout_s, self._resized)
-        self._discovery = discovery
+        timeout_s = options.join_timeout_s
+        self._calls = Calls(world.joiners, self._flow, self._troubles, clock, timeout_s, self._resized)
         self._before: Ledger = state.ledger()
-        self._tail = Tail(follower, watcher, clock.monotonic, report=self._log.warning, scan_s=self._options.scan_s)
-        rules = LineRules(adapter, digester, patience)
-        self._rereading = Rereading(self._core, state, self._asking, clock, rules, self._wake.set, sources)
+        self._tail = Tail(follower, watcher, clock.monotonic, report=self._log.warning, scan_s=options.scan_s)
+        rules = LineRules(world.adapter, world.digester, policy.patience)
+        self._rereads, self._reopened = (
+            ([], None)
+            if sources is None
+            else rereading(self._core, state, self._look_ups, clock, rules, self._wake.set, sources)
+        )
         self._stopping = False
         self._attempts: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._read_to_end = False  # once: the follower has handed out everything
-        self._retries = RetryLoader(self._core, state, once=self._options.once, now_ns=clock.now_ns())
+        self._retries = RetryLoader(self._core, state, once=options.once, now_ns=clock.now_ns())
         self._arrivals: Arrivals | None = None
-        if waking is not None and not self._options.once:
-            self._arrivals = Arrivals(waking, self._core, state, self._retries, clock, self._wake.set)
+        if world.waking is not None and not options.once:
+            self._arrivals = Arrivals(world.waking, self._core, state, self._retries, clock, self._wake.set)
         self._next_commit = self._next_retimed = 0.0
         self._clock_ns = state.clock_ns  # the latest that was seen
         self._early_told = False
@@ -240,14 +246,14 @@ class DispatcherEngine:
             stored_bytes=self._state.retry_bytes,
             oldest_stored_ns=stored_ns,
             joiners_failing=self._flow.ejected,
-            look_ups=self._asking.looked_up,
+            look_ups=self._look_ups.looked_up,
             attempts=self._calls.asked,
             oldest_first_read_ns=min(oldest, default=None),
             caught_up=self._follower.caught_up() and self._core.window_bytes == 0,
             woken=self._core.woken,
             followed=self._core.followed,
-            reopened=self._rereading.listed,
-            reopened_missing=self._rereading.missing,
+            reopened=self._reopened.listed if self._reopened is not None else 0,
+            reopened_missing=self._reopened.missing if self._reopened is not None else 0,
             left=self._core.queues.left,
             head_start_s=self._homes.head_start.seconds if self._homes is not None else 0.0,
             homes=self._homes.status() if self._homes is not None else (),
@@ -256,26 +262,24 @@ class DispatcherEngine:
             unread=tuple(map(str, self._follower.unread((*UNREAD, ProblemKind.VANISHED)))),
             unended=tuple(map(str, self._follower.unread((ProblemKind.UNENDED,)))),
         )
-        return status if self._holdings is None else self._holdings.status(status)
+        return status if self._log_leases is None else self._log_leases.status(status)
 
     def oldest(self, limit: int) -> list[Pending]:
-        """Events without a verdict, oldest first."""
         held = (self._core.held(stretch) for stretch in oldest_stretches(self._core.heads(), limit))
         return oldest(held, self._state.oldest_rows(limit), self._clock.now_ns(), limit)
 
     def ledger(self) -> Ledger:
-        """As committed."""
         return self._state.ledger()
 
     # -- the loop ---------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Until ``stop``, or with ``once`` until done. Everything that has a verdict by then is committed."""
         asking = [asyncio.create_task(self._store.run())]
-        if self._homes is not None and self._measure is not None:
-            asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._measure)))
-        asking += [asyncio.create_task(rereads) for rereads in self._rereading.runs()]
-        if self._discovery is not None:
-            asking.append(asyncio.create_task(self._discovery.run(self._calls, self._troubles)))
+        if self._homes is not None and self._world.measure is not None:
+            asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._world.measure)))
+        asking += [asyncio.create_task(run()) for run in self._rereads]
+        if self._world.discovery is not None:
+            asking.append(asyncio.create_task(self._world.discovery.run(self._calls, self._troubles)))
         if self._arrivals is not None:
             asking.append(asyncio.create_task(self._arrivals.run()))
         for task in asking:
@@ -289,18 +293,15 @@ class DispatcherEngine:
             await self._wind_down()
         finally:
             self._tail.close()
-            ending = [*asking, *self._attempts]
-            for task in ending:
-                task.cancel()
-            await asyncio.gather(*ending, return_exceptions=True)
+            await end([*asking, *self._attempts])
         if self._failure is not None:
             raise self._failure
 
     async def _turn(self) -> None:
         """A bit of everything, then a pause until there is something to do."""
         self._wake.clear()
-        if self._holdings is not None:
-            self._holdings.turn(self._core, self._clock.monotonic())
+        if self._log_leases is not None:
+            self._log_leases.turn(self._core, self._clock.monotonic())
         if self._state.claimed:
             claimed, self._state.claimed = self._state.claimed, ()
             self._retries.claimed(self._clock.now_ns())
@@ -319,11 +320,7 @@ class DispatcherEngine:
             return
         pause = self._pause(self._clock.monotonic())
         if pause > 0:
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await until(self._wake, pause)
 
     def _look_at_clock(self, now_ns: int) -> None:
         """Whether it stands before what it showed, in this process or an earlier one."""
@@ -461,7 +458,6 @@ class DispatcherEngine:
         return flush, self._flow.company_s(wait_s) if flush else wait_s
 
     def _ask(self, now: float) -> bool:
-        """Looks up what is to be looked up; whether anything is."""
         asked = False
         while self._questions < QUESTIONS_IN_FLIGHT and (batch := self._core.next_question(now)) is not None:
             asked = True
@@ -498,14 +494,13 @@ class DispatcherEngine:
 
     async def _look_up(self, batch: Batch) -> None:
         """What it finds has its verdict; when it fails, joiners find out."""
-        found = await self._asking.look_up(batch.events.digests, batch.events.times)
+        found = await self._look_ups.look_up(batch.events.digests, batch.events.times)
         self._questions -= 1
         now = self._clock.monotonic()
         self._core.asked(batch, settle(self._core, batch, found, self._clock.now_ns(), now), now)
 
     async def _settle(self, question: Batch) -> None:
-        """Finds out what of a backlog has a verdict."""
-        found = await self._asking.look_up(question.events.digests, question.events.times)
+        found = await self._look_ups.look_up(question.events.digests, question.events.times)
         self._unsettled -= 1
         self._backlog.settle(question, found, self._clock.now_ns(), self._clock.monotonic())
 
@@ -513,9 +508,9 @@ class DispatcherEngine:
         """The same of what is read again, of which nothing is sent before it is known what was counted."""
         while not self._stopping and self._failure is None:
             if self._core.clear(question.stretches):
-                # A row leaves the store after its verdict has come: so it is asked first.
+                # a row leaves the store after its verdict has come: so it is asked first.
                 waiting = self._state.lines_that_wait(list(set(question.events.keys)))
-                found = await self._asking.look_up(question.events.digests, question.events.times)
+                found = await self._look_ups.look_up(question.events.digests, question.events.times)
                 if self._registry is None or not must_know(question, found):
                     self._unsettled -= 1
                     places = {} if found is None else departures(question, found, waiting)

@@ -35,12 +35,9 @@ class Batch:
     rows: RowIndexes
     events: Events
     read_past_ns: int
-    patient: bool = False
-    """Of a question: what has no verdict waits on, for its home."""
-    arrivals: int = 0
-    """How many keys had arrived when it was made (``arrivals``)."""
-    stretches: Sequence[Stretch] = ()
-    """Of a question about all that was read at one time: what was read."""
+    patient: bool = False  # of a question: what has no verdict waits on, for its home
+    arrivals: int = 0  # how many keys had arrived when it was made (``arrivals``)
+    stretches: Sequence[Stretch] = ()  # of a question about all that was read at one time: what was read
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -53,8 +50,6 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Retimed:
-    """A line whose id was registered before with another event time."""
-
     event_id: bytes
     file: str
     offset: int
@@ -115,11 +110,9 @@ class Stretch:
         return np.full_like(verdicts, Verdict.REREAD)
 
     def overlaps(self, other: Stretch) -> bool:
-        """Some of their lines stand at the same offsets."""
         return self.begin < other.end and other.begin < self.end
 
     def saw(self, times: I64) -> None:
-        """Records with these event times stand here."""
         if len(times):
             self.oldest_ns = min(self.oldest_ns, int(times.min()))
             self.newest_ns = max(self.newest_ns, int(times.max()))
@@ -136,8 +129,7 @@ class OpenLog:
 
     stretches: deque[Stretch] = field(default_factory=deque)
     end: int = 0  # the highest offset this log was ever read up to
-    anew: bool = False
-    """Its bytes before ``end`` are not those that were read then, at least not all of them."""
+    anew: bool = False  # its bytes before ``end`` are not those that were read then, at least not all of them
 
 
 def stretch_of(block: Block, read_at: float, seen_to: int, number: int) -> Stretch:

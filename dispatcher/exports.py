@@ -184,7 +184,6 @@ class Exports:
         return file
 
     def close(self) -> None:
-        """Closes the files; nothing is left unwritten by ``flush``."""
         for file in self._files.values():
             file.close()
         self._files.clear()

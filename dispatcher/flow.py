@@ -56,7 +56,6 @@ class Target:
     slowed_at: float = 0.0  # when the limit was last lowered
 
     def owes(self, now: float) -> bool:
-        """Whether an answer is long overdue."""
         return bool(self.sent) and now - min(self.sent) > OWES_S
 
 
@@ -101,7 +100,6 @@ class Flow:
 
     @property
     def outstanding(self) -> int:
-        """Batches on their way."""
         return sum(target.outstanding for target in (*self.targets, *self._leaving))
 
     def choose(self, now: float) -> Target | None:
@@ -183,14 +181,12 @@ class Flow:
         return batch_wait_s * min(self.outstanding / max(1, len(self.targets)), COMPANY_MOST)
 
     def batch_events(self) -> int:
-        """How many events the slowest joiner should get at a time."""
         if self._soon is None:
             return self._batch_events
         slowest = min((target.limit for target in self.targets), default=2.0 * self._batch_events)
         return min(self._batch_events, int(slowest / 2))
 
     def most_events(self, target: Target) -> int:
-        """How many events go to it at a time, at most."""
         return PROBE_EVENTS if target.failures and len(self.targets) > 1 else self._batch_events
 
     def _adapt(self, target: Target, sent_at: float, now: float, soon: float) -> None:
@@ -203,7 +199,6 @@ class Flow:
             target.limit = min(self._in_flight * self._batch_events, target.limit * FASTER)
 
     def has_room(self, now: float) -> bool:
-        """Whether some joiner would take a batch now."""
         return bool(self._free(now))
 
     def next_free(self, now: float) -> float | None:
@@ -213,7 +208,6 @@ class Flow:
 
     @property
     def ejected(self) -> int:
-        """Joiners that failed last."""
         return sum(target.failures > 0 for target in self.targets)
 
 

@@ -23,7 +23,10 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from photon.idregistry.api import DIGEST_BYTES, U64
+from photon.batch.columns import F64, Mask
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import DIGEST_BYTES, I64, U64
+from photon.joiner.api import Outcome
 
 NOBODY = -1
 """In place of a datacentre's number: the event is not left to anybody."""
@@ -68,6 +71,9 @@ STRETCH_EVENTS = 128
 """The stretch of a measured head start is looked at after each so many events."""
 WASTED_MUCH, WASTED_LITTLE = 0.03, 0.005
 
+# As numbers: numpy is slow to compare with a member of an enumeration.
+_JOINED, _REJECTED, _TAKEN = int(Outcome.JOINED), int(Outcome.REJECTED), int(Outcome.TAKEN)
+
 
 @dataclass(frozen=True, slots=True)
 class HomeStatus:
@@ -87,7 +93,6 @@ class Share:
         self.value = 0.0
 
     def observe(self, good: int, bad: int) -> None:
-        """Some more outcomes."""
         if good or bad:
             self.value += (bad / (good + bad) - self.value) * (1.0 - self._keep ** (good + bad))
 
@@ -209,17 +214,12 @@ class Evidence:
     """Events that were left to nobody yet, found registered by this datacentre: it is further in the logs."""
     wasted: int = 0
     """Events that were left to another datacentre, joined here after the head start, and taken by it meanwhile."""
-    own: int = 0
-    """Own events that got a verdict here, or that nobody took while we left them."""
-    contested: int = 0
-    """Own events that another datacentre had registered."""
-    slowest_s: float = 0.0
-    """The longest that an own event took from its turn to its verdict."""
+    own: int = 0  # own events that got a verdict here, or that nobody took while we left them
+    contested: int = 0  # own events that another datacentre had registered
+    slowest_s: float = 0.0  # the longest that an own event took from its turn to its verdict
 
 
 class Homes:
-    """The datacentres that share a join, as one of them sees it."""
-
     def __init__(self, own: str, datacentres: Iterable[str], head_start: HeadStart | None = None) -> None:
         """``datacentres``: all that join the same events; the own one may or may not be among them."""
         self.names: Sequence[str] = sorted({own, *datacentres})
@@ -236,7 +236,6 @@ class Homes:
 
     @property
     def ranks(self) -> int:
-        """The greatest rank there is."""
         return len(self._trusts)
 
     def wait_s(self, rank: int, *, backlog: bool) -> float:
@@ -258,7 +257,6 @@ class Homes:
         return places
 
     def own_ones(self, digests: bytes) -> npt.NDArray[np.bool_]:
-        """Which events are nobody else's to take first."""
         mask: npt.NDArray[np.bool_] = self._places(digests).ranks == 0
         return mask
 
@@ -284,6 +282,46 @@ class Homes:
         """So many events are left to these datacentres now, for the first time."""
         for number, count in left.items():
             self._trusts[number].left += count
+
+    def of_answers(self, tells: Mask, left_to: I64, placed_at: F64, verdicts: Verdicts, now: float) -> Evidence:
+        """Of a joiner's answers to a batch: which events tell anything, to whom each was left, and since when."""
+        evidence = Evidence()
+        outcomes = verdicts.outcomes
+        decided = tells & (outcomes >= _JOINED) & (outcomes <= _REJECTED)
+        evidence.missed.update(left_to[decided & (left_to >= 0)].tolist())
+        own = placed_at[decided & (left_to == NOBODY)]
+        evidence.own = len(own)
+        evidence.slowest_s = now - float(own.min(initial=now))
+        taken = tells & (outcomes == _TAKEN) & (verdicts.owner_kinds != 0)
+        if taken.any():
+            owner, left_to = self._owners(verdicts)[taken], left_to[taken]
+            evidence.contested += int(np.count_nonzero((left_to == NOBODY) & (owner != self.own)))
+            in_time = owner[(left_to == owner) & (left_to != NOBODY)]
+            evidence.in_time.update(in_time.tolist())
+            evidence.wasted += len(in_time)
+        return evidence
+
+    def of_look_ups(self, tells: Mask, left_to: I64, digests: npt.NDArray[np.void], owners: Verdicts) -> Evidence:
+        """Of events that the registry knows, with who registered each; ``tells``: of none that was read before."""
+        evidence = Evidence()
+        if not len(left_to):
+            return evidence
+        owner = self._owners(owners)
+        tells = tells & (owner != self.own) & (owner != NOBODY)
+        if self.yielding:  # or else it was yielded in an earlier time
+            evidence.contested += int(np.count_nonzero(tells & (left_to == YIELDED)))
+        unplaced = tells & (left_to == NOBODY)  # nobody was waited for: it is ahead of us
+        evidence.ahead = Counter(owner[unplaced].tolist())
+        evidence.in_time = Counter(owner[tells & (left_to == owner)].tolist())
+        if unplaced.any():
+            evidence.contested += int(np.count_nonzero(self.own_ones(digests[unplaced].tobytes())))
+        return evidence
+
+    def _owners(self, verdicts: Verdicts) -> I64:
+        """The numbers of the datacentres that own the ids."""
+        numbers = np.array([self.number.get(name, NOBODY) for name in verdicts.datacentres], np.int64)
+        owners: I64 = numbers[verdicts.owner_datacentres]
+        return owners
 
     def observe(self, evidence: Evidence, now: float, *, backlog: bool = False) -> None:
         """Learns from answers. ``backlog``: events come from one, where the two of us meet for other reasons."""

@@ -34,11 +34,8 @@ CANDIDATES_MAX = 256
 
 
 class Heard(enum.Enum):
-    """What a joiner says of itself."""
-
     SERVES = enum.auto()
-    SERVES_NOT = enum.auto()
-    """It is starting, or about to end."""
+    SERVES_NOT = enum.auto()  # it is starting, or about to end
     NOTHING = enum.auto()
 
 
@@ -47,14 +44,11 @@ class Removed:
     """No batch goes there any more."""
 
     address: str
-    gone: bool
-    """Nobody is there: what is on its way is not waited for."""
+    gone: bool  # nobody is there: what is on its way is not waited for
 
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be done about joiners."""
-
     add: list[str] = field(default_factory=list)
     remove: list[Removed] = field(default_factory=list)
 
@@ -83,7 +77,6 @@ class JoinerSet:
         return [address for address, each in self._known.items() if each.used]
 
     def listed(self, slots: Iterable[KnownSlot], now: float) -> Changes:
-        """The registry's list, as it is now."""
         newest: dict[str, int] = {}
         for slot, address in listed(slots, self._datacentre, self._fixed):
             newest[address] = max(newest.get(address, 0), slot.newest)
@@ -113,7 +106,6 @@ class JoinerSet:
             candidate.answered = max(candidate.answered, at)
 
     def heard(self, address: str, what: Heard, now: float) -> Changes:
-        """The answer, or that there was none in time."""
         candidate = self._known.get(address)
         if candidate is None:
             return Changes()

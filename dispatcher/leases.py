@@ -37,8 +37,6 @@ TAKEN_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """An incarnation of a worker, as the shared state has it."""
-
     incarnation: int
     name: str
     beat: int
@@ -78,8 +76,7 @@ class Leases:
 
     me: int
     lease_s: float = LEASE_S
-    living: int = 1
-    """Workers, this one included, as of the last decision."""
+    living: int = 1  # workers, this one included, as of the last decision
     _beats: dict[int, _Beat] = field(default_factory=dict)
     _free: dict[str, float] = field(default_factory=dict)  # unit that nobody has -> since when
     _extra: dict[str, float] = field(default_factory=dict)  # unit taken beyond the share -> when
@@ -120,7 +117,6 @@ class Leases:
         return Decision(fence, tuple(take[:TAKEN_AT_ONCE]), tuple(give[:TAKEN_AT_ONCE]))
 
     def _dead(self, rows: Iterable[WorkerRow], now: float) -> set[int]:
-        """Whose beat has stood still for a lease."""
         dead = set()
         beats: dict[int, _Beat] = {}
         for row in rows:

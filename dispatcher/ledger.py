@@ -34,17 +34,12 @@ class Verdict(enum.IntEnum):
     UNMATCHED = 3
     REJECTED = 4
     LATE = 5
-    ELSEWHERE = 6
-    """Another datacentre's."""
-    DUPLICATE = 7
-    """Another line with the id of one that has a verdict."""
+    ELSEWHERE = 6  # another datacentre's
+    DUPLICATE = 7  # another line with the id of one that has a verdict
     REREAD = 8
-    WASTED = 9
-    """A join thrown away: another datacentre had registered first."""
-    RETIMED = 10
-    """A line whose id was registered with another event time."""
-    AMBIGUOUS = 11
-    """Joined to one of several primary records that differ, or rejected for it."""
+    WASTED = 9  # a join thrown away: another datacentre had registered first
+    RETIMED = 10  # a line whose id was registered with another event time
+    AMBIGUOUS = 11  # joined to one of several primary records that differ, or rejected for it
 
 
 APART = (Verdict.READ, Verdict.REREAD, Verdict.WASTED, Verdict.RETIMED, Verdict.AMBIGUOUS)
@@ -66,7 +61,6 @@ def cells(times: I64, verdicts: U8 | int) -> list[int]:
 
 
 def unknown_cell(verdict: int) -> int:
-    """The cell of a record without event time."""
     return UNKNOWN_HOUR << VERDICT_BITS | verdict
 
 
@@ -77,8 +71,6 @@ def split_cell(number: int) -> tuple[int, Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """Counts of one hour, or of all."""
-
     read: int
     verdicts: Mapping[Verdict, int]  # FINAL ones
     pending: int
@@ -93,13 +85,7 @@ class LedgerLine:
         return self.read - sum(self.verdicts.values()) - self.pending
 
     def apart(self) -> dict[str, int]:
-        """Counts outside the balance."""
-        return {
-            "reread": self.reread,
-            "wasted": self.wasted,
-            "retimed": self.retimed,
-            "ambiguous": self.ambiguous,
-        }
+        return {name: getattr(self, name) for name in ("reread", "wasted", "retimed", "ambiguous")}
 
     def as_dict(self) -> dict[str, int]:
         """What balances, in the order of the command's JSON."""

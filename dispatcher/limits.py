@@ -17,7 +17,7 @@ class Limits:
     left_events: int = 200_000
     """Events that are left to their home at a time. Reading stops above it, and no more retries are loaded."""
     catch_up_share: float = 0.05
-    """Of the work, for events behind while fresh ones wait (``shares``); not with --once."""
+    """Of the work, for events behind while fresh ones wait (``queues.Shares``); not with --once."""
     hold_s: float = 5.0
     """An event that waits for its next try stays in memory so long before it goes to the retry store."""
     hold_once_s: float = 60.0

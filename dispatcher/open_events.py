@@ -5,7 +5,8 @@ Whoever has an event on its way (a queue, a batch, a group that waits) has the n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,6 @@ _NUMBERS = np.dtype(
 
 
 def rows_of(numbers: Sequence[int]) -> RowIndexes:
-    """As an index into the columns."""
     return np.array(numbers, np.intp)
 
 
@@ -46,8 +46,6 @@ NO_ROWS = rows_of(())
 
 
 class OpenEvent(NamedTuple):
-    """One of them, for people."""
-
     event: ForeignEvent
     first_read_ns: int
     attempts: int
@@ -65,36 +63,25 @@ class OpenEvents:
     keys: Objects
     records: Objects
     files: Objects
-    stretch: Objects
-    """The ``Stretch`` it stands in; None: it is a row of the retry store."""
+    stretch: Objects  # the ``Stretch`` it stands in; None: it is a row of the retry store
     digests: npt.NDArray[np.void]  # 16 bytes
     times: I64
     offsets: I64
     as_of: I64
     generations: U32
-    sizes: I64
-    """Bytes of id, key and record."""
-    first_read_ns: I64
-    """Wall clock; patience counts from here."""
+    sizes: I64  # bytes of id, key and record
+    first_read_ns: I64  # wall clock; patience counts from here
     attempts: I64
-    failed: I64
-    """Tries in a row, the last ones, that gave no verdict though a primary event may be there."""
-    behind: Mask
-    """Fresh ones go before it."""
-    last: U8
-    """``Outcome`` of its last attempt."""
-    row_id: I64
-    """In the retry store; 0: it stands in a stretch."""
-    settled: Mask
-    """Nothing in this run will give it a verdict."""
-    group: I64
-    """With which it waits for its next try; NO_GROUP: it is on its way or settled."""
+    failed: I64  # tries in a row, the last ones, that gave no verdict though a primary event may be there
+    behind: Mask  # fresh ones go before it
+    last: U8  # ``Outcome`` of its last attempt
+    row_id: I64  # in the retry store; 0: it stands in a stretch
+    settled: Mask  # nothing in this run will give it a verdict
+    group: I64  # with which it waits for its next try; NO_GROUP: it is on its way or settled
     next_try_ns: I64
     trigger_ns: I64
-    left_to: I64
-    """The datacentre whose head start this attempt waits or has waited for."""
-    placed_at: F64
-    """Monotonic seconds; when it was an own event's turn."""
+    left_to: I64  # the datacentre whose head start this attempt waits or has waited for
+    placed_at: F64  # monotonic seconds; when it was an own event's turn
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -115,7 +102,6 @@ class OpenEvents:
         self._free[:0] = range(new - 1, old - 1, -1)
 
     def add(self, events: Events, stretch: Stretch | None, first_read_ns: I64 | int) -> RowIndexes:
-        """The new rows of ``events``, in order."""
         count = len(events)
         while len(self._free) < count:
             self._grow()
@@ -143,7 +129,6 @@ class OpenEvents:
         return len(self.ids) - len(self._free)
 
     def events(self, rows: RowIndexes) -> Events:
-        """A copy of their columns."""
         files, file_index = intern_files(self.files[rows].tolist())
         return Events(
             files=files,
@@ -198,7 +183,6 @@ class OpenEvents:
         np.minimum(self.next_try_ns, now_ns, out=self.next_try_ns, where=~self.settled)
 
     def describe(self, rows: RowIndexes) -> list[OpenEvent]:
-        """One by one."""
         columns = (
             self.first_read_ns[rows],
             self.attempts[rows],
@@ -209,3 +193,84 @@ class OpenEvents:
         )
         last = [None if code == UNTRIED else Outcome(code) for code in self.last[rows].tolist()]
         return list(map(OpenEvent, self.events(rows).rows(), *(column.tolist() for column in columns), last))
+
+
+ROW_BYTES = 200
+"""Counted for each row of the retry store beside its id, key and record."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredEvents:
+    """Rows of the retry store. ``events.as_of`` is to be set by whoever knows the patience."""
+
+    row_ids: I64  # 0: not committed yet
+    events: Events
+    first_read_ns: I64
+    attempts: I64
+    next_try_ns: I64
+    trigger_ns: I64
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def bytes(self) -> int:
+        """What they are counted for in the store."""
+        return int(self.events.sizes().sum()) + ROW_BYTES * len(self)
+
+    @staticmethod
+    def of(table: OpenEvents, rows: RowIndexes) -> StoredEvents:
+        """A copy of open events, of which some may have no row yet."""
+        return StoredEvents(
+            table.row_id[rows],
+            table.events(rows),
+            table.first_read_ns[rows],
+            table.attempts[rows],
+            table.next_try_ns[rows],
+            table.trigger_ns[rows],
+        )
+
+
+NOTHING_STORED = StoredEvents.of(OpenEvents(), np.empty(0, np.intp))
+
+
+class LoadedRows:
+    """``bytes``: of all of them."""
+
+    def __init__(self, table: OpenEvents) -> None:
+        self._table = table
+        self._rows: dict[int, int] = {}  # id in the store -> row of the table; not of those that are done
+        self._bytes: dict[int, int] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def __contains__(self, row_id: int) -> bool:
+        return row_id in self._bytes
+
+    def add(self, rows: RowIndexes) -> None:
+        ids = self._table.row_id[rows].tolist()
+        sizes = (self._table.sizes[rows] + ROW_BYTES).tolist()
+        self._rows.update(zip(ids, rows.tolist(), strict=True))
+        self._bytes.update(zip(ids, sizes, strict=True))
+        self.bytes += sum(sizes)
+
+    def came(self, row_ids: Iterable[int]) -> None:
+        """The primary events of these have come, if they are here: that they failed before says nothing."""
+        self._table.failed[[self._rows[each] for each in row_ids if each in self._rows]] = 0
+
+    def done(self, rows: RowIndexes) -> list[int]:
+        """These have a verdict, to be committed; their ids in the store."""
+        ids: list[int] = self._table.row_id[rows].tolist()
+        for each in ids:
+            self._rows.pop(each, None)
+        return ids
+
+    def remove(self, row_ids: Iterable[int]) -> int:
+        """What became of these is about to be committed. Their bytes."""
+        freed = 0
+        for each in row_ids:
+            self._rows.pop(each, None)
+            freed += self._bytes.pop(each, 0)
+        self.bytes -= freed
+        return freed

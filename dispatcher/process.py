@@ -3,65 +3,115 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from photon.adapters.contract import Adapter
-from photon.adapters.envelope import Envelope
+from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.problems import Problem
+from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, watching
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.config.stopping import first
+from photon.config.stopping import end, first
 from photon.config.structured import get_logger
-from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.discovery import Discovery
-from photon.dispatcher.engine import DispatcherEngine, Measure, Options
+from photon.dispatcher.database import STATE_NAME, lock_worker
+from photon.dispatcher.engine import DispatcherEngine, Policy, Surroundings
+from photon.dispatcher.errors import WorkerFenced
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.homes import Homes
-from photon.dispatcher.limits import Limits
+from photon.dispatcher.log_leases import LogLeases, Terms
 from photon.dispatcher.lookups import LookUpPolicy
-from photon.dispatcher.previous import copied
-from photon.dispatcher.progress import AskProgress
+from photon.dispatcher.previous import PREVIOUS, beside, copied, open_or_restore
 from photon.dispatcher.replay.reading import LogFiles
 from photon.dispatcher.replay.rereading import Sources
-from photon.dispatcher.retry import Patience
-from photon.dispatcher.state import Reached
-from photon.dispatcher.worker import Worker, follower_for, holdings_for, open_exports, open_state
-from photon.eventstore.api import ArrivalNotices
-from photon.idregistry.api import Digester, Registry
-from photon.idregistry.routing import RoutedRegistry
-from photon.joiner.api import Joiner
+from photon.dispatcher.shared_state import SharedState
+from photon.dispatcher.state import Reached, State
+from photon.idregistry.api import Digester
+from photon.idregistry.client.routing import RoutedRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    name: str
+    terms: Terms = field(default_factory=Terms)
+
+
+@contextmanager
+def open_state(path: Path, rule: bytes, worker: Worker | None, now_ns: int) -> Iterator[State]:
+    """Closed at the end; a worker that ends in order leaves its logs to the others at once. Raises StateError."""
+    if worker is None:
+        alone = open_or_restore(path, rule=rule)
+        try:
+            yield alone
+        finally:
+            alone.close()
+        return
+    state = SharedState(path, worker.name, rule=rule, now_ns=now_ns)
+    try:
+        beside(path, PREVIOUS).unlink(missing_ok=True)  # it does not know what workers will have exported
+        yield state
+        with suppress(WorkerFenced):  # then they have them
+            state.leave()
+    finally:
+        state.close()
+
+
+def follower_for(state: State) -> Callable[..., Follower]:
+    """A worker begins with none of the logs; one that is alone reads also the parts that workers left unread."""
+    if isinstance(state, SharedState):
+        return partial(SharedFollower, held=True)
+    parts = state.parts()
+    return partial(SharedFollower, parts=parts) if parts else Follower
+
+
+def open_exports(
+    output: Path, disk: Disk, state: State, warn: Callable[[str], None], published: Path | None = None
+) -> Exports:
+    """A dispatcher that is alone writes out also what workers left to export. Raises OSError, StateError."""
+    if not isinstance(state, SharedState):
+        for worker in state.outbox_of_others():
+            Exports(output, disk, state, warn=warn, worker=worker, published=published).close()
+    return Exports(output, disk, state, warn=warn, worker=state.worker, published=published)
+
+
+def log_leases_for(
+    worker: Worker | None, state: State, follower: Follower, clock: Clock, exports: Callable[[str], Exports]
+) -> LogLeases | None:
+    """None where it is alone. ``exports``: opens those of another worker."""
+    if worker is None:
+        return None
+    assert isinstance(state, SharedState)
+    assert isinstance(follower, SharedFollower)
+
+    def adopt(name: str) -> None:
+        lock = lock_worker(state.path, name)
+        if lock is None:
+            return  # it lives; nobody else may write to its files
+        try:
+            exports(name).close()
+        finally:
+            os.close(lock)
+
+    return LogLeases(state, follower, clock, worker.terms, adopt_exports=adopt)
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a dispatcher reads and writes."""
-
-    foreign: Path
-    """The foreign log directory."""
-    output: Path
-    """``rejected/`` and ``late/`` come below it."""
-    state: Path
-    """A directory on a local disk; ``dispatcher.db`` comes into it."""
+    foreign: Path  # the foreign log directory
+    output: Path  # ``rejected/`` and ``late/`` come below it
+    state: Path  # a directory on a local disk; ``dispatcher.db`` comes into it
     patterns: Sequence[str] = ("**/*",)
     max_record: int = 1 << 20
     watch: Watch = Watch.AUTO
     last_line_after_s: float = 0.0
     """Once: a last line without line end waits until its file was not written to for so long; 0: it does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a dispatcher behaves."""
-
-    patience: Patience
-    limits: Limits = field(default_factory=Limits)
-    options: Options = field(default_factory=Options)
 
 
 def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
@@ -75,90 +125,58 @@ def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
 def open_dispatcher(
     places: Places,
     policy: Policy,
-    *,
-    join: str,
-    datacentre: str,
-    adapter: Adapter,
-    digester: Digester,
-    joiners: Sequence[Joiner],
-    progress: AskProgress,
-    registry: Registry | None,
-    envelope: Envelope,
-    clock: Clock,
+    world: Surroundings,
     disk: Disk,
-    random: Callable[[], float],
+    *,
     report: Callable[[Problem], None] | None = None,
-    homes: Homes | None = None,
-    measure: Measure | None = None,
     worker: Worker | None = None,
-    discovery: Discovery | None = None,
-    waking: ArrivalNotices | None = None,
     reached: Reached | None = None,
 ) -> Iterator[DispatcherEngine]:
-    """An engine with its files open. Joiners and registry stay the caller's. ``worker`` None: it has its state alone.
+    """An engine with its files open. ``worker`` None: it has its state alone.
 
     ``reached``: how far the redo log of its only joiner is durable now; noted with each commit, for whoever compares
-    the ages of the two. ``random``: uniform in [0, 1). Raises LogDirectoryError, StateError, OSError.
+    the ages of the two. Raises LogDirectoryError, StateError, OSError.
     """
     log = get_logger("photon.dispatcher")
-    tell = report or (lambda problem: log.warning("log file", kind=problem.kind.value, problem=str(problem)))
-    rule = state_rule(join, adapter, digester)
+    adapter, clock, registry = world.adapter, world.clock, world.registry
     with (
-        open_state(places.state / STATE_NAME, rule, worker, clock.now_ns()) as state,
+        open_state(
+            places.state / STATE_NAME, state_rule(world.join, adapter, world.digester), worker, clock.now_ns()
+        ) as state,
         watching(places.foreign, places.watch, log.warning) as watcher,
         nullcontext() if policy.options.once or worker is not None else copied(places.state / STATE_NAME),
     ):
         if reached is not None:
             state.reached = reached
+        logs: dict[str, Any] = {
+            "patterns": places.patterns,
+            "has_header": adapter.foreign_has_header,
+            "framing": adapter.foreign_framing,
+            "max_record": places.max_record,
+        }
         follower = follower_for(state)(
             places.foreign,
-            patterns=places.patterns,
-            has_header=adapter.foreign_has_header,
-            framing=adapter.foreign_framing,
-            max_record=places.max_record,
+            **logs,
             positions=state.positions(),
-            report=tell,
+            report=report or (lambda each: log.warning("log file", kind=each.kind.value, problem=str(each))),
             enter=watcher.enter if watcher is not None else lambda path: None,
             rest=RestRule(places.last_line_after_s, clock.now_ns),
         )
+        exports_of = partial(Exports, places.output, disk, state, warn=log.warning, published=places.state)
         exports = open_exports(places.output, disk, state, log.warning, places.state)
-        files = LogFiles(
-            places.foreign,
-            places.patterns,
-            has_header=adapter.foreign_has_header,
-            framing=adapter.foreign_framing,
-            max_record=places.max_record,
-        )
+        files = LogFiles(places.foreign, **logs)
         alone = policy.options.look_ups is LookUpPolicy.NEVER  # and then nobody gives ids up
         recovery = registry.recovery if isinstance(registry, RoutedRegistry) and not alone else None
-
-        def exports_of(name: str) -> Exports:
-            return Exports(places.output, disk, state, warn=log.warning, worker=name, published=places.state)
-
         try:
             yield DispatcherEngine(
-                follower=follower,
-                adapter=adapter,
-                digester=digester,
-                joiners=joiners,
-                progress=progress,
-                state=state,
-                exports=exports,
-                envelope=envelope,
-                clock=clock,
-                random=random,
-                datacentre=datacentre,
-                patience=policy.patience,
-                registry=registry,
-                limits=policy.limits,
-                options=policy.options,
-                homes=homes,
-                measure=measure,
-                holdings=holdings_for(worker, state, follower, clock, exports_of),
+                world,
+                policy,
+                follower,
+                state,
+                exports,
+                log_leases=log_leases_for(worker, state, follower, clock, lambda name: exports_of(worker=name)),
                 watcher=watcher,
                 sources=None if policy.options.once else Sources(files, recovery),
-                discovery=discovery,
-                waking=waking,
             )
         finally:
             files.close()
@@ -174,5 +192,4 @@ async def serve(engine: DispatcherEngine, stop: asyncio.Event) -> None:
         engine.stop()
         await running
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await end([running])

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from photon.config.clock import NS_PER_S, Clock
+from photon.config.stopping import until
 from photon.dispatcher.core import Core
 from photon.dispatcher.reporting import Troubles
 from photon.dispatcher.state import State
@@ -47,25 +48,22 @@ class Pace:
     followed_s: float = FOLLOWED_S
 
 
+@dataclass(eq=False)
 class ProgressWatch:
-    """See the module."""
+    """See the module.
 
-    def __init__(
-        self,
-        progress: AskProgress,
-        core: Core,
-        state: State,
-        troubles: Troubles,
-        clock: Clock,
-        moved: Callable[[], None],
-        pace: Pace,
-    ) -> None:
-        """``moved`` is called when the core was told of a new place."""
-        self._progress = progress
-        self._core, self._state = core, state
-        self._troubles, self._clock = troubles, clock
-        self._moved = moved
-        self._pace = pace
+    ``moved`` is called when the core was told of a new place.
+    """
+
+    progress: AskProgress
+    core: Core
+    state: State
+    troubles: Troubles
+    clock: Clock
+    moved: Callable[[], None]
+    pace: Pace
+
+    def __post_init__(self) -> None:
         self._wanted = asyncio.Event()
         self.may_read = False
         """Whether logs may be read: the event store's clock is known (``two_clocks``), and of finished logs it has
@@ -75,61 +73,56 @@ class ProgressWatch:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         while True:
             self._wanted.clear()
             await self._ask()
             pause_s = self.pause_s()
-            if pause_s <= self._pace.busy_s or self._core.open:
+            if pause_s <= self.pace.busy_s or self.core.open:
                 await asyncio.sleep(pause_s)
                 continue
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
+            await until(self._wanted, pause_s)
 
     def pause_s(self) -> float:
         """Until the next question, if nothing comes."""
-        core, pace = self._core, self._pace
+        core, pace = self.core, self.pace
         if pace.once or not self.may_read or (core.open and not core.followed):
             return pace.busy_s
         most_s = pace.followed_s if core.open else pace.idle_s
         held_ns = core.next_trigger_ns()
-        stored_ns = self._state.next_trigger_ns(core.read_past_ns) if self._state.retry_rows else None
+        stored_ns = self.state.next_trigger_ns(core.read_past_ns) if self.state.retry_rows else None
         next_ns = min((ns for ns in (held_ns, stored_ns) if ns is not None), default=None)
         if next_ns is None:
             return most_s
-        return min(max((next_ns - self._clock.now_ns()) / NS_PER_S, pace.busy_s), most_s)
+        return min(max((next_ns - self.clock.now_ns()) / NS_PER_S, pace.busy_s), most_s)
 
     async def _ask(self) -> None:
-        now, asked_ns = self._clock.monotonic(), self._clock.now_ns()
+        now, asked_ns = self.clock.monotonic(), self.clock.now_ns()
         try:
-            progress = await self._progress()
+            progress = await self.progress()
         except Exception as error:
-            self._troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
+            self.troubles.met(STORE, f"its progress is unknown: {type(error).__name__}: {error}", now)
             return
         if (told := heard(progress, asked_ns, now)) is None:
-            self._troubles.met(STORE, "it has not answered yet; the logs are read when it does", now)
+            self.troubles.met(STORE, "it has not answered yet; the logs are read when it does", now)
             return
-        self._troubles.well(STORE, now)
-        took_ns = int((self._clock.monotonic() - now) * NS_PER_S)
+        self.troubles.well(STORE, now)
+        took_ns = int((self.clock.monotonic() - now) * NS_PER_S)
         self._compare(told.ahead_ns - min(max(told.ahead_ns, 0), took_ns), now)
-        self._core.clocks(told)
+        self.core.clocks(told)
         read_past_ns = passed_by_both(progress, asked_ns)
-        may_read = not self._pace.once or progress.bytes_known - progress.bytes_read <= AHEAD_BYTES
-        if may_read != self.may_read or read_past_ns != self._core.read_past_ns:
+        may_read = not self.pace.once or progress.bytes_known - progress.bytes_read <= AHEAD_BYTES
+        if may_read != self.may_read or read_past_ns != self.core.read_past_ns:
             self.may_read = may_read
-            self._core.progressed(read_past_ns)
-            self._moved()
+            self.core.progressed(read_past_ns)
+            self.moved()
 
     def _compare(self, ahead: int, now: float) -> None:
         """Says so when the clocks differ by more than they may. ``ahead``: at least, for an answer may be slow."""
-        if abs(ahead) <= self._core.patience.slack_ns:
-            self._troubles.well(CLOCKS, now)
+        if abs(ahead) <= self.core.patience.slack_ns:
+            self.troubles.well(CLOCKS, now)
             return
         side = "ahead of" if ahead > 0 else "behind"
-        self._troubles.met(
+        self.troubles.met(
             CLOCKS,
             f"the event store's clock is {abs(ahead) / NS_PER_S:.1f} s {side} this machine's, so events without a "
             "primary event wait longer for their verdict; synchronise both machines",

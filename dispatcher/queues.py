@@ -2,10 +2,18 @@
 
 ``fresh``: own events just read, to be sent as they are. ``unasked``: to be looked up first. ``ready``: looked up or
 tried before, to be sent. ``leaving``: left to their home for a head start; then they are ``due``, or ``waited`` for
-when that was in a backlog. What is behind (``shares``) has a line of its own, ``unasked`` and ``ready`` there.
+when that was in a backlog. What is behind (``Shares``) has a line of its own, ``unasked`` and ``ready`` there.
 
 What is looked up is looked up just before it can be sent: an answer grows old in a queue, and another datacentre is
 at work on the same events.
+
+Catch-up shares joiners and registry with fresh events, which are to keep their latency (paper, 3.2.2). An event is
+*behind* when it is old as it is read, or waits in the retry store since longer; the others are *fresh*. Where no
+fresh events were sent for a moment, those behind get everything. Else
+
+- they get small batches, few of them in flight, whenever nothing fresh waits;
+- where fresh events wait they are still not starved: for what was sent of those they have a credit of ``share``; and
+  where so little is sent that it lasts, a few of them go now and then without.
 """
 
 from __future__ import annotations
@@ -19,8 +27,65 @@ from photon.batch.columns import RowIndexes
 from photon.dispatcher.homes import NOBODY, YIELDED, Homes
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.open_events import NO_ROWS, OpenEvents
-from photon.dispatcher.shares import SMALL_EVENTS, STORED_WEIGHT, Shares
 from photon.dispatcher.waiting import HeadStartQueue, RowQueue
+
+BEHIND_S = 120.0
+"""An event that is older is behind."""
+CALM_S = 1.0
+"""Fresh traffic has ended when nothing fresh was sent for so long."""
+SMALL_EVENTS = 250
+"""Events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them."""
+TRICKLE_EVENTS, TRICKLE_S = 25, 1.0
+"""So few go so often while fresh ones wait, whatever the credit."""
+IDLE_PART = 8
+"""Of the places in flight, one in so many is theirs while nothing fresh waits."""
+STORED_WEIGHT = 3.0
+"""A row of the retry store is read from disk, tried and written again: three times the cost of a fresh event."""
+
+
+class Shares:
+    """``share``: of the work while fresh events wait, below 1; 1: nothing goes before anything. Times: monotonic s.
+
+    ``capacity``: events in flight at all joiners together.
+    """
+
+    def __init__(self, share: float, capacity: int) -> None:
+        if not 0 < share <= 1:
+            raise ValueError("the share of catch-up is above 0 and at most 1")
+        self.alike = share == 1  # nothing is behind
+        self._ratio = share / (1 - share) if share < 1 else 0.0
+        self.resize(capacity)
+        self._credit = 0.0
+        self._fresh_at = -CALM_S
+        self._behind_at = -TRICKLE_S
+
+    def resize(self, capacity: int) -> None:
+        self._most_in_flight = max(SMALL_EVENTS, capacity // IDLE_PART)
+
+    def busy(self, now: float) -> bool:
+        return now - self._fresh_at < CALM_S
+
+    def sent_fresh(self, events: int, now: float) -> None:
+        self._fresh_at = now
+        self._credit = min(self._credit, 2.0 * SMALL_EVENTS) + events * self._ratio
+
+    def allowance(self, now: float, batch_events: int, *, fresh_wait: bool, in_flight: int) -> int:
+        """How many events behind may go to a joiner now, ``in_flight`` of them being there."""
+        if not self.busy(now):
+            return batch_events
+        small = min(SMALL_EVENTS, batch_events)
+        if in_flight + small > self._most_in_flight:
+            return 0
+        if not fresh_wait or self._credit >= small:
+            return small
+        return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
+
+    def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
+        """``cost``: of what goes, in fresh events. What goes while nothing fresh waits is free."""
+        self._behind_at = now
+        if fresh_wait:
+            self._credit -= cost
+
 
 READY_BATCHES = 2
 """Nothing is looked up while so many batches are being looked up or wait for a joiner."""
@@ -63,8 +128,7 @@ class Queues:
         self._oldest_behind = 0.0
         self._since: float | None = None  # since when the first of those that are fresh or to be tried again waits
         self._fresh_is_next = True
-        self.behind_in_flight = 0
-        """Events behind that are at joiners."""
+        self.behind_in_flight = 0  # events behind that are at joiners
         self.batch_events = limits.batch_events
         """Events in a batch; less where joiners are slow and others are at work on the same events."""
         self.look_first = False
@@ -72,7 +136,6 @@ class Queues:
 
     @property
     def left(self) -> int:
-        """Events that are left to their home now."""
         return self._leaving.events + len(self._due) + len(self._waited)
 
     @property
@@ -90,7 +153,6 @@ class Queues:
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def take(self, rows: RowIndexes, now: float) -> None:
-        """Events that were just read."""
         for line, some in self._parted(rows):
             if self._asks(now):
                 line.unasked.add(some)
@@ -149,7 +211,6 @@ class Queues:
                 line.ready.add(self._leave(some[~placed], now))
 
     def _leave(self, rows: RowIndexes, now: float) -> RowIndexes:
-        """Leaves those of another home to it; the own ones."""
         homes, table = self._homes, self._table
         if homes is None or not len(rows):
             return rows
@@ -191,7 +252,6 @@ class Queues:
         return rows, patient
 
     def _behind_to_ask(self, now: float) -> int:
-        """How many events behind may be looked up now."""
         waits = self._asking + len(self._behind.ready)
         if not self._behind.unasked or waits + len(self._live.ready) >= READY_BATCHES * self.batch_events:
             return 0

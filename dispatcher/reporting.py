@@ -67,8 +67,7 @@ class _Trouble:
     since: float
     last: float
     said: bool = False
-    well: bool = False
-    """Something went well since it was met last."""
+    well: bool = False  # something went well since it was met last
 
 
 class Troubles:

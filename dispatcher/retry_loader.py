@@ -1,6 +1,6 @@
 """Takes up rows of the retry store whose time has come, as many as may be tried now.
 
-- *Woken* rows wait for a point of the primary logs that has been passed. The newest of them are fresh (``shares``):
+- *Woken* rows wait for a point of the primary logs that has been passed. The newest of them are fresh (``queues``):
   their primary came a moment ago, as that of most events does.
 - The other woken rows, and those whose back-off is over, are behind: a few at a time beside fresh traffic, longest
   waiting first.
@@ -22,8 +22,8 @@ from itertools import islice
 
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.core import Core
+from photon.dispatcher.queues import BEHIND_S, CALM_S
 from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
-from photon.dispatcher.shares import BEHIND_S, CALM_S
 from photon.dispatcher.state import State
 
 LOOK_S = 0.05
@@ -50,11 +50,9 @@ class RetryLoader:
         self._last_row = state.last_row_at_open
         self._arrived: deque[bytes] = deque(maxlen=ARRIVED_MAX)
         self._swept_to = (_FIRST_NS, 0) if once else (now_ns + int(LONGEST_S * NS_PER_S), 0)
-        self.swept = not state.retry_rows
-        """All rows of earlier processes were tried that have to be."""
+        self.swept = not state.retry_rows  # all rows of earlier processes were tried that have to be
 
     def arrived(self, keys: Iterable[bytes]) -> None:
-        """These have come; rows may wait for them."""
         if self._state.retry_rows:
             self._arrived.extend(keys)
 
@@ -69,7 +67,6 @@ class RetryLoader:
         self._sweep_from(now_ns)
 
     def claimed(self, now_ns: int) -> None:
-        """Rows of other processes were taken over."""
         self._sweep_from(now_ns + int(LONGEST_S * NS_PER_S))
 
     def _sweep_from(self, next_try_ns: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.mounts import is_network, read_type
-from photon.dispatcher.database import Transaction, lock_worker, settle_share, share_state, unusable
+from photon.dispatcher.database import Transaction, lock_worker, reading, settle_share, share_state, unusable
 from photon.dispatcher.errors import NameTaken, StateError, WorkerFenced
 from photon.dispatcher.leases import Decision, View, WorkerRow
 from photon.dispatcher.ledger import Verdict
@@ -38,8 +38,7 @@ class Granted:
     position: LogPosition
     high: int
     part: LogPart | None = None
-    anew: bool = False
-    """As ``State.anew``."""
+    anew: bool = False  # as ``State.anew``
 
 
 class SharedState(State):
@@ -93,8 +92,7 @@ class SharedState(State):
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def view(self) -> View:
-        """Workers and leases at one moment."""
-        with self._reading():
+        with reading(self._db):
             workers = self._all("SELECT incarnation, name, beat, fenced FROM workers")
             owners = dict(self._all("SELECT unit, owner FROM leases"))
         return View([WorkerRow(i, name, beat, bool(fenced)) for i, name, beat, fenced in workers], owners)
@@ -104,17 +102,8 @@ class SharedState(State):
         return {Verdict(v): n for v, n in self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict")}
 
     def refresh(self) -> None:
-        """What all workers together have in the retry store."""
         self.retry_bytes = self._number("retry_bytes")
         self.retry_rows = self._number("retry_rows")
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.execute("ROLLBACK")
 
     # -- commits ---------------------------------------------------------------------------------------------------
     def ready(self) -> bool:

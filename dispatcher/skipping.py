@@ -3,28 +3,243 @@
 For a dispatcher whose state was lost, or that is too far behind, while another datacentre still reads the same logs
 (protocol rule 11); that one is there is the caller's to know. What is skipped is not counted: the ledger stays
 balanced, and says nothing of it. ``begin`` does the same for whoever starts a pipeline, once.
+
+Where it goes on. To the end: behind the last line end. To a time: the first record whose event time is at least that.
+A plain file is searched by halving, for what stands before is not to be read: its records follow one another nearly
+in the order of event time. What is found so is moved back until LOOK_BACK_BYTES before it hold no record of the time
+asked for, and a place whose records tell no time counts as new: in doubt less is skipped. A compressed file is read
+through, as there is no other way.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from photon.adapters.contract import Adapter, Framing
-from photon.adapters.logs.api import LogPosition
+from photon.adapters.contract import Adapter, Framing, LogFile
+from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.discovery import FoundFile, check_directory, compile_patterns, discover
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framings import header_before, open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, Head, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, PROOF_BYTES, Head, proof_of, read_head
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
+from photon.adapters.logs.reader import Source
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.process import Places, state_rule
 from photon.dispatcher.replay.coverage import unknown_from
-from photon.dispatcher.skip import Log, Skip, plan, proof_at, times_of
+from photon.dispatcher.replay.reading import next_line
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester
+from photon.joiner.foreign_columns import events_of, records_of
+
+PROBE_BYTES = 1 << 16
+"""Looked at in one place to tell its time, and how long its records are."""
+BLOCK_BYTES = 1 << 20
+LOOK_BACK_BYTES = 4 << 20
+"""So much without a record of the time asked for, before the first one found, is enough to believe that it is."""
+
+Times = Callable[[int, bytes], list[tuple[int, int]]]
+"""(offset, whole lines there) -> (offset, event time in ns) of each readable record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A log that is to be skipped. ``begin``: from where it would be read; ``data_start``: of its first record."""
+
+    position: LogPosition  # as known; offset 0 where it is not
+    data_start: int
+    disk_bytes: int
+
+    @property
+    def begin(self) -> int:
+        """Offset in uncompressed bytes."""
+        return max(self.position.offset, self.data_start)
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What is left out of one log: ``log.begin`` to ``to``, in uncompressed bytes."""
+
+    log: Log
+    to: int
+    records: int  # about: the skipped bytes by the mean length of the records looked at
+    oldest_ns: int | None
+    """Least and greatest event time of the records looked at: the first and the last ones skipped."""
+    newest_ns: int | None
+    proof: bytes = b""  # of a position at ``to``
+
+    @property
+    def skipped(self) -> int:
+        return self.to - self.log.begin
+
+    def position(self) -> LogPosition:
+        known = self.log.position
+        return LogPosition(known.identity, known.path, self.to, known.header, self.proof)
+
+
+def times_of(adapter: Adapter, digester: Digester, log: Log) -> Times:
+    file = LogFile(log.position.path, log.position.header)
+
+    def times(offset: int, data: bytes) -> list[tuple[int, int]]:
+        block = Block(log.position.identity, file, offset, data, offset + len(data))
+        events, _ = events_of(block, *records_of(block), adapter, digester)
+        return list(zip(events.offsets.tolist(), events.times.tolist(), strict=True))
+
+    return times
+
+
+def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_record: int) -> Skip:
+    """``to_ns`` None: to the end. Raises OSError."""
+    begin = log.begin
+    if source.compressed:
+        to, samples = _through(source, begin, times, to_ns, max_record)
+    else:
+        to = _end(source, begin, source.size())
+        if to_ns is not None:
+            to = _search(source, begin, to, times, to_ns, max_record)
+        last = _line_begin(source, max(begin, to - PROBE_BYTES), begin, to)
+        samples = [(begin, _lines(source, begin, min(to, begin + PROBE_BYTES), max_record))]
+        samples.append((last, _lines(source, last, to, max_record)))
+    skip = _described(log, to, samples, times)
+    # To read back in a compressed file is to inflate it again: there the next commit proves the position.
+    return skip if source.compressed else replace(skip, proof=proof_at(source, skip.to))
+
+
+def proof_at(source: Source, at: int) -> bytes:
+    """Of a position there, by the file as it is now. Raises OSError."""
+    front = min(PROOF_BYTES, at)
+    return proof_of(source.read(at - front, front))
+
+
+def _described(log: Log, to: int, samples: Sequence[tuple[int, bytes]], times: Times) -> Skip:
+    skipped = to - log.begin
+    (first_at, first), (last_at, last) = samples[0], samples[-1]
+    if skipped <= 0:
+        return Skip(log, log.begin, 0, None, None)
+    looked, lines = len(first) + len(last), first.count(b"\n") + last.count(b"\n")
+    whole = len(first) == skipped
+    records = first.count(b"\n") if whole else round(skipped * lines / looked) if looked else 0
+    seen = [at for _, at in (*times(first_at, first), *times(last_at, last))]
+    return Skip(log, to, records, min(seen, default=None), max(seen, default=None))
+
+
+# -- plain files: any place at any time ------------------------------------------------------------------------------
+def _end(source: Source, begin: int, size: int) -> int:
+    """Behind the last line end; ``begin`` when there is none."""
+    upper = size
+    while upper > begin:
+        lower = max(begin, upper - BLOCK_BYTES)
+        newline = source.read(lower, upper - lower).rfind(b"\n")
+        if newline >= 0:
+            return lower + newline + 1
+        upper = lower
+    return begin
+
+
+def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
+    """The first line's begin at ``at`` or behind it, at most ``end``. Both bounds are lines' begins."""
+    if at <= begin:
+        return begin
+    found = next_line(source, at - 1)
+    return end if found is None else min(found, end)
+
+
+def _lines(source: Source, start: int, stop: int, max_record: int) -> bytes:
+    """Whole lines from ``start`` on, those that end by ``stop``; else the first one, if it is not too long."""
+    data = source.read(start, stop - start)
+    whole = data.rfind(b"\n") + 1
+    if not whole and start < stop:
+        data = source.read(start, max(stop - start, max_record + 2))
+        whole = data.find(b"\n") + 1
+    return data[:whole]
+
+
+def _search(source: Source, begin: int, end: int, times: Times, to_ns: int, max_record: int) -> int:
+    """The first record from ``begin`` on whose event time is at least ``to_ns``; ``end`` when there is none."""
+
+    def first_in(lower: int, upper: int) -> tuple[int | None, int]:
+        """(the first such record among the lines that begin there, or None; where the look ended)."""
+        start = _line_begin(source, lower, begin, end)
+        data = _lines(source, start, min(max(upper, start + 1), end), max_record)
+        seen = times(start, data)
+        if not seen:  # nothing tells its time: taken for new in doubt
+            return start, max(start + len(data), upper)
+        return next((offset for offset, at in seen if at >= to_ns), None), start + len(data)
+
+    low, high, found, looked = begin, end, end, end
+    while high - low > PROBE_BYTES:
+        middle = (low + high) // 2
+        hit, seen_to = first_in(middle, middle + PROBE_BYTES)
+        if hit is None:
+            low = middle
+        else:
+            high, found, looked = middle, hit, seen_to
+    quiet, upper = 0, min(looked, end)
+    while upper > begin and quiet < LOOK_BACK_BYTES:
+        step = BLOCK_BYTES
+        while (lower := _line_begin(source, upper - step, begin, upper)) >= upper:
+            step *= 2  # one long line
+        hit = next((offset for offset, at in _timed(source, lower, upper, times, max_record) if at >= to_ns), None)
+        if hit is None:
+            quiet += upper - lower
+        else:
+            found, quiet = min(found, hit), 0
+        upper = lower
+    return found
+
+
+def _timed(source: Source, lower: int, upper: int, times: Times, max_record: int) -> Iterator[tuple[int, int]]:
+    """(offset, event time) of the records between two lines' begins, in bounded memory."""
+    at = lower
+    while at < upper:
+        data = _lines(source, at, min(upper, at + BLOCK_BYTES), max_record)
+        if not data:  # longer than the limit: no record
+            at = _line_begin(source, at + 1, lower, upper)
+            continue
+        yield from times(at, data)
+        at += len(data)
+
+
+# -- compressed files: from the front only ---------------------------------------------------------------------------
+def _through(
+    source: Source, begin: int, times: Times, to_ns: int | None, max_record: int
+) -> tuple[int, list[tuple[int, bytes]]]:
+    """(where to go on, the first and the last whole lines before it with their offsets)."""
+    first: tuple[int, bytes] | None = None
+    last = (begin, b"")
+    to = begin
+    for offset, data in _forward(source, begin, max_record):
+        hit = None if to_ns is None else next((o for o, at in times(offset, data) if at >= to_ns), None)
+        if hit is not None:
+            data = data[: hit - offset]
+        first = first or (offset, data)
+        to = offset + len(data)
+        last = (offset, data) if data else last
+        if hit is not None:
+            break
+    return to, [first or last, last]
+
+
+def _forward(source: Source, begin: int, max_record: int) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, block after block, with their offsets. Lines longer than the limit come with an offset alone."""
+    at, rest = begin, b""
+    long = False
+    while data := source.read(at + len(rest), BLOCK_BYTES):
+        data = rest + data
+        if long:
+            newline = data.find(b"\n")
+            skipped = len(data) if newline < 0 else newline + 1
+            at, data, long = at + skipped, data[skipped:], newline < 0
+            if not long:
+                yield at, b""
+        whole = data.rfind(b"\n") + 1
+        if whole:
+            yield at, data[:whole]
+        at, rest = at + whole, data[whole:]
+        if len(rest) > max_record:
+            at, rest, long = at + len(rest), b"", True
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +251,6 @@ class Skips:
 
     @property
     def moved(self) -> list[Skip]:
-        """Those that leave something out."""
         return [skip for skip in self.skips if skip.skipped > 0]
 
 
@@ -135,8 +349,6 @@ def _logs(
 
 
 class Place(enum.Enum):
-    """Of a log that is there at the start."""
-
     BEGINNING = "beginning"
     END = "end"
 

@@ -23,15 +23,14 @@ from photon.adapters.logs.api import LogPart, LogPosition
 from photon.batch.columns import split_digests
 from photon.batch.events import Events
 from photon.batch.files import intern_files
-from photon.dispatcher.database import Transaction, lock_state, open_database, unusable
+from photon.dispatcher.database import Transaction, lock_state, open_database, read_ledger_from, unusable
 from photon.dispatcher.errors import RuleError
 from photon.dispatcher.events import Export
 from photon.dispatcher.ledger import Ledger, split_cell
-from photon.dispatcher.ledger_reader import read_ledger_from
-from photon.dispatcher.loaded import NOTHING_STORED, StoredEvents
-from photon.dispatcher.oldest import OldRow
+from photon.dispatcher.open_events import NOTHING_STORED, StoredEvents
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.retry import COMPLETE_NS
+from photon.dispatcher.status import OldRow
 from photon.joiner.verdicts import line_tag
 
 FILE_CACHE = 4096
@@ -54,13 +53,10 @@ class Changes:
 
     positions: dict[str, LogPosition] = field(default_factory=dict)
     cells: dict[int, int] = field(default_factory=dict)
-    stored: StoredEvents = NOTHING_STORED
-    """New rows of the retry store."""
+    stored: StoredEvents = NOTHING_STORED  # new rows of the retry store
     updated: StoredEvents = NOTHING_STORED
-    deleted: list[int] = field(default_factory=list)
-    """Rows of the retry store."""
-    freed: int = 0
-    """Bytes of these."""
+    deleted: list[int] = field(default_factory=list)  # rows of the retry store
+    freed: int = 0  # bytes of these
     exports: list[Export] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)  # what was read, and its times
     anew: dict[str, int] = field(default_factory=dict)
@@ -78,10 +74,8 @@ class Changes:
 class State:
     """The open database; one process at a time holds it, but for a ``shared_state.SharedState``."""
 
-    owner = 0
-    """Whose rows of the retry store are tried here."""
-    worker = ""
-    """Whose lines to export."""
+    owner = 0  # whose rows of the retry store are tried here
+    worker = ""  # whose lines to export
     claimed: Sequence[bytes] = ()
     """Keys of rows that were taken over from others; whoever has seen to them empties it."""
     reached: Reached = staticmethod(lambda: None)
@@ -150,7 +144,6 @@ class State:
         return self._db
 
     def positions(self) -> list[LogPosition]:
-        """How far each log has been dealt with."""
         return [LogPosition(*row) for row in self._all("SELECT identity, path, offset, header, proof FROM logs")]
 
     def without_gaps(self) -> list[LogPosition]:
@@ -193,7 +186,6 @@ class State:
         return [row_id for (row_id,) in self._all(sql, self.owner, after_ns, read_past_ns, limit)]
 
     def ids_of_keys(self, keys: Sequence[bytes], limit: int) -> list[int]:
-        """Rows that wait for one of these primary events."""
         marks = ",".join("?" * len(keys))
         sql = f"SELECT id FROM retries WHERE owner = ? AND key IN ({marks}) LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, self.owner, *keys, limit)]
@@ -228,11 +220,6 @@ class State:
             "ORDER BY next_try_ns, id LIMIT ?"
         )
         return self._all(sql, self.owner, *after, last, limit)
-
-    def ids_between(self, after: int, to: int, limit: int) -> list[int]:
-        """Rows with ``after`` < id <= ``to``, in order."""
-        rows = self._all("SELECT id FROM retries WHERE id > ? AND id <= ? ORDER BY id LIMIT ?", after, to, limit)
-        return [row_id for (row_id,) in rows]
 
     def rows(self, ids: Sequence[int]) -> StoredEvents:
         """These rows of the retry store, in this order; without those that are gone."""
@@ -283,7 +270,6 @@ class State:
         return rows[0][0] if rows else None
 
     def oldest_first_read_ns(self) -> int | None:
-        """Of the row that came first into the retry store."""
         rows = self._all("SELECT first_read_ns FROM retries ORDER BY id LIMIT 1")
         return rows[0][0] if rows else None
 
@@ -481,10 +467,8 @@ class State:
 
 
 def is_part(unit: str) -> bool:
-    """Whether it names a part of a log, not the log."""
     return PART_MARK in unit
 
 
 def _exported(log: str, worker: str) -> str:
-    """Under which name the place of a worker's export file is kept."""
     return f"{log}@{worker}" if worker else log

@@ -1,15 +1,33 @@
-"""What a dispatcher says of itself."""
+"""What a dispatcher says of itself: figures, metrics, what the status page shows, and the events that have waited
+longest for a verdict: which, since when, how often tried, and why they wait. Reading those costs no more than so
+many rows and so many stretches, however many events wait.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from photon.config.clock import Clock
+from photon.config.metrics.readings import Readings, Source
+from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR
+
+if TYPE_CHECKING:
+    from photon.dispatcher.engine import DispatcherEngine
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from photon.adapters.logs.lag import NO_LAG, Lag
 from photon.batch.columns import I64
 from photon.config.metrics.histogram import Histogram
+from photon.dispatcher.events import Stretch
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.open_events import OpenEvent
+from photon.dispatcher.retry import SETTLED_NS
+from photon.joiner.api import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +69,215 @@ class Status:
 
 
 class JoinTimes:
-    """Of the events that this process saw joined."""
-
     def __init__(self) -> None:
-        self.since_read = Histogram()
-        """From the first read of the event's line."""
-        self.since_event = Histogram()
-        """From the event's own time."""
+        self.since_read = Histogram()  # from the first read of the event's line
+        self.since_event = Histogram()  # from the event's own time
 
     def joined(self, times: I64, first_read_ns: I64, now_ns: int) -> None:
         """Some events were: their own times, and when they were first read. ``now_ns``: wall clock."""
         if len(times):
             self.since_read.add(now_ns - first_read_ns)
             self.since_event.add(now_ns - times)
+
+
+ID_CHARS_MAX = 200
+NOT_YET = "its primary event has not been found yet"
+NEXT_RUN = "it waits for the next run: nothing can give it a verdict in this one"
+UNANSWERED = "no verdict came: a joiner, its event store or the registry did not answer, or was overloaded"
+TOO_NEW = "its event time lies in the future"
+LEFT = "it is left to its home datacentre for a moment"
+ON_ITS_WAY = "it is on its way to a joiner"
+BEFORE_RESTART = "it is tried again"
+_REASONS = {Outcome.RETRY: UNANSWERED, Outcome.NOT_YET: NOT_YET, Outcome.TOO_NEW: TOO_NEW}
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One event. Times: ns of the wall clock; ``next_try_ns`` None: not known."""
+
+    event_id: str
+    log: str
+    offset: int
+    first_read_ns: int
+    tries: int
+    next_try_ns: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OldRow:
+    event_id: bytes
+    event_time_ns: int
+    log: str
+    offset: int
+    first_read_ns: int
+    attempts: int
+    next_try_ns: int
+    trigger_ns: int
+
+
+def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
+    """``heads``: of each log the oldest one in memory. Those with events that have waited longest."""
+    return heapq.nsmallest(limit, (s for s in heads if s.left), key=lambda stretch: stretch.first_read_ns)
+
+
+def oldest(held: Iterable[Iterable[OpenEvent]], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
+    """``held``: of ``oldest_stretches``; ``rows``: the oldest ones of the retry store."""
+    found = [_of_row(row, now_ns) for row in rows[:limit]]
+    for events in held:
+        found += map(_of_held, islice(events, limit))
+    return heapq.nsmallest(limit, found, key=lambda pending: pending.first_read_ns)
+
+
+def _of_held(held: OpenEvent) -> Pending:
+    if held.settled:
+        reason = NEXT_RUN
+    elif held.left:
+        reason = LEFT
+    elif held.waits and held.last is not None:
+        reason = _REASONS.get(held.last, UNANSWERED)
+    else:
+        reason = ON_ITS_WAY
+    event = held.event
+    return Pending(
+        _shown(event.event_id),
+        event.file.path,
+        event.offset,
+        held.first_read_ns,
+        held.attempts,
+        _time(held.next_try_ns) if held.waits else None,
+        reason,
+    )
+
+
+def _of_row(row: OldRow, now_ns: int) -> Pending:
+    if row.trigger_ns < SETTLED_NS:
+        reason = NOT_YET
+    elif row.next_try_ns >= SETTLED_NS:
+        reason = NEXT_RUN
+    elif not row.attempts:
+        reason = BEFORE_RESTART
+    else:
+        reason = TOO_NEW if row.event_time_ns > now_ns else UNANSWERED
+    return Pending(
+        _shown(row.event_id),
+        row.log,
+        row.offset,
+        row.first_read_ns,
+        row.attempts,
+        _time(row.next_try_ns),
+        reason,
+    )
+
+
+def _time(ns: int) -> int | None:
+    return ns if 0 < ns < SETTLED_NS else None
+
+
+def _shown(event_id: bytes) -> str:
+    text = event_id.decode("utf-8", "backslashreplace")
+    return text if len(text) <= ID_CHARS_MAX else f"{text[:ID_CHARS_MAX]}…"
+
+
+HOURS_SHOWN = 48
+"""The newest ones."""
+LOGS_SHOWN = 10
+PENDING_SHOWN = 20
+PREFIX = "photon_dispatcher"
+
+
+def reads(join: str, engine: Callable[[], DispatcherEngine], clock: Clock, *, retry_limit: int) -> Source:
+
+    def read(into: Readings) -> None:
+        now = engine()
+        status = now.status()
+        put_status(into, join, status, clock.now_ns())
+        into.put(f"{PREFIX}_retry_store_limit_bytes", retry_limit, join=join)
+        into.put_histogram(f"{PREFIX}_join_seconds", now.times.since_read, join=join)
+        into.put_histogram(f"{PREFIX}_event_age_seconds", now.times.since_event, join=join)
+
+    return read
+
+
+def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
+    """``now_ns``: wall clock."""
+    into.put_all(
+        PREFIX,
+        {
+            "read_total": status.read,
+            "reread_total": status.reread,
+            "wasted_joins_total": status.wasted,
+            "retimed_total": status.retimed,
+            "ambiguous_total": status.ambiguous,
+            "look_ups_total": status.look_ups,
+            "attempts_total": status.attempts,
+            "woken_total": status.woken,
+            "arrivals_followed": status.followed,
+            "pending_events": status.pending,
+            "oldest_pending_seconds": _age_s(status.oldest_first_read_ns, now_ns),
+            "logs": status.lag.logs,
+            "logs_behind": status.lag.behind,
+            "lag_bytes": status.lag.bytes,
+            "lag_seconds": _age_s(status.lag.oldest_ns, now_ns),
+            "log_bytes": status.bytes_known,
+            "batches_in_flight": status.in_flight,
+            "retry_store_events": status.stored,
+            "retry_store_bytes": status.stored_bytes,
+            "retry_store_oldest_seconds": _age_s(status.oldest_stored_ns, now_ns),
+            "joiners_failing": status.joiners_failing,
+            "waiting_for_home_events": status.left,
+            "head_start_seconds": status.head_start_s,
+            "reopened_ids": status.reopened,
+            "reopened_missing_ids": status.reopened_missing,
+            "caught_up": status.caught_up,
+        },
+        join=join,
+    )
+    for verdict, count in status.verdicts.items():
+        into.put(f"{PREFIX}_events_total", count, join=join, verdict=verdict.name.lower())
+    for kind, count in status.problems.items():
+        into.put(f"{PREFIX}_log_problems_total", count, join=join, kind=kind)
+    for home in status.homes:
+        labels = {"join": join, "home": home.datacentre}
+        into.put(f"{PREFIX}_home_trusted", home.trusted, **labels)
+        into.put(f"{PREFIX}_left_to_home_total", home.left, **labels)
+        into.put(f"{PREFIX}_home_in_time_total", home.in_time, **labels)
+
+
+def details_of(join: str, engine: DispatcherEngine, clock: Clock) -> dict[str, Any]:
+    """The ledger by hour, the logs that wait longest, and the oldest events without a verdict."""
+    status, now_ns = engine.status(), clock.now_ns()
+    ledger = engine.ledger()
+    hours = sorted(ledger.hours.items(), reverse=True)[:HOURS_SHOWN]
+    return {
+        "join": join,
+        "ledger": [
+            {"hour_s": None if hour == UNKNOWN_HOUR else hour * HOUR_NS // 10**9, **line.as_dict(), **line.apart()}
+            for hour, line in hours
+        ],
+        "total": {**ledger.total.as_dict(), **ledger.total.apart()},
+        "unbalanced_hours": len(ledger.unbalanced),
+        "lag": [
+            {"log": log.path, "bytes": log.bytes, "seconds": _age_s(log.since_ns, now_ns)}
+            for log in status.lag.worst[:LOGS_SHOWN]
+        ],
+        "unread": list(status.unread[:LOGS_SHOWN]),
+        "oldest": [_pending(each, now_ns) for each in engine.oldest(PENDING_SHOWN)],
+    }
+
+
+def _pending(event: Pending, now_ns: int) -> dict[str, Any]:
+    next_ns = event.next_try_ns
+    return {
+        "event_id": event.event_id,
+        "log": event.log,
+        "offset": event.offset,
+        "age_s": _age_s(event.first_read_ns, now_ns),
+        "tries": event.tries,
+        "next_try_s": None if next_ns is None else (next_ns - now_ns) / 1e9,
+        "reason": event.reason,
+    }
+
+
+def _age_s(since_ns: int | None, now_ns: int) -> float:
+    return max(now_ns - since_ns, 0) / 1e9 if since_ns else 0.0

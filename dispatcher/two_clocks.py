@@ -43,8 +43,6 @@ def passed_by_both(progress: Progress, asked_ns: int) -> int:
 
 
 class Heard(NamedTuple):
-    """What an answer of the event store tells of the clocks."""
-
     asked_ns: int  # the dispatcher's clock before it asked
     at: float  # monotonic seconds, likewise
     ahead_ns: int
@@ -68,8 +66,7 @@ class FirstRead:
     def __init__(self, slack_ns: int) -> None:
         self._slack_ns = slack_ns
         self._ahead_ns = 0
-        self._at_ns, self._at = 0, 0.0
-        """The later of both clocks as last heard, and when."""
+        self._at_ns, self._at = 0, 0.0  # the later of both clocks as last heard, and when
 
     def hear(self, told: Heard) -> None:
         self._ahead_ns = min(told.ahead_ns, AHEAD_MOST_NS) if told.ahead_ns > self._slack_ns else 0

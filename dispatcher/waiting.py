@@ -38,8 +38,7 @@ class WaitingRoom:
         self._numbers = count(NO_GROUP + 1)
         self._groups: dict[int, _Group] = {}
         self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, then without a dict of its own
-        self.held = 0
-        """Events that wait here."""
+        self.held = 0  # events that wait here
 
     def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
         """``due``: monotonic seconds; ``trigger_ns``: or when that is read past."""
@@ -67,14 +66,12 @@ class WaitingRoom:
         return np.concatenate(taken)
 
     def triggered(self, read_past_ns: int) -> RowIndexes:
-        """Takes out what waited for this point or an earlier one."""
         taken = [NO_ROWS]
         while self._by_trigger and (self._by_trigger[0][0] <= read_past_ns or not self._by_trigger[0][2].left):
             taken.append(self._empty(heapq.heappop(self._by_trigger)[2]))
         return np.concatenate(taken)
 
     def arrived(self, keys: Iterable[bytes]) -> RowIndexes:
-        """Takes out what waits for these keys."""
         taken: list[int] = []
         for key in keys:
             under = self._by_key.get(key)
@@ -94,7 +91,6 @@ class WaitingRoom:
         return self._by_time[0][0] if self._by_time else None
 
     def next_trigger_ns(self) -> int | None:
-        """The first point that is waited for."""
         while self._by_trigger and not self._by_trigger[0][2].left:
             heapq.heappop(self._by_trigger)
         return self._by_trigger[0][0] if self._by_trigger else None
@@ -141,8 +137,7 @@ class ArrivedKeys:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}  # in order
-        self.number = 0
-        """How many came so far."""
+        self.number = 0  # how many came so far
         self._lost = 0
 
     def add(self, keys: Iterable[bytes]) -> None:

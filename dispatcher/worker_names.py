@@ -30,18 +30,13 @@ T = TypeVar("T")
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands in the file of a worker's lock."""
-
     version: int
     worker: str
-    address: str
-    """host:port of its status; empty: it has none."""
+    address: str  # host:port of its status; empty: it has none
 
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """A worker whose process lives."""
-
     name: str
     address: str
 
@@ -69,7 +64,8 @@ def under_free_name(
                 continue  # another one was quicker
             yield name, opened
             return
-    raise StateError(str(path), f"has {AUTO_MAX} workers that were started with --worker {AUTO}", "stop some of them")
+    what = f"has {AUTO_MAX} workers that were started as photon serve dispatcher {AUTO}"
+    raise StateError(str(path), what, "stop some of them")
 
 
 def _is_free(path: Path, name: str) -> bool:

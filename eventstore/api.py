@@ -22,15 +22,10 @@ event may stand there, so nothing is ABSENT for ever in this run."""
 
 
 class LookUpCode(enum.IntEnum):
-    """The store's answer for one key."""
-
-    UNAVAILABLE = 0
-    """It cannot say now (a log is missing, a map is down): try again."""
+    UNAVAILABLE = 0  # it cannot say now (a log is missing, a map is down): try again
     FOUND = 1
-    NOT_YET = 2
-    """Not seen, but the reader has not passed the point that was asked about."""
-    ABSENT = 3
-    """Not there, and everything written up to the time that was asked about has been read."""
+    NOT_YET = 2  # not seen, but the reader has not passed the point that was asked about
+    ABSENT = 3  # not there, and everything written up to the time that was asked about has been read
 
 
 class PrimaryPlace(NamedTuple):
@@ -61,7 +56,6 @@ class EventLookUps:
 
     @staticmethod
     def unavailable(n: int) -> EventLookUps:
-        """UNAVAILABLE for n keys."""
         return EventLookUps(bytes(n), Records.of(()))
 
     @staticmethod
@@ -78,7 +72,6 @@ class EventLookUps:
         return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous)
 
     def rows(self) -> RowIndexes:
-        """Indexes of the keys that are FOUND."""
         return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == LookUpCode.FOUND)
 
     @property
@@ -88,7 +81,6 @@ class EventLookUps:
 
     @property
     def records(self) -> list[PrimaryRecord | None]:
-        """By row, None where nothing is found."""
         found = iter(self.found.rows())
         return [next(found) if code == LookUpCode.FOUND else None for code in self.codes]
 
@@ -96,10 +88,8 @@ class EventLookUps:
 class KeyArrivals(NamedTuple):
     """Keys that look-ups have missed and that are in the map now."""
 
-    epoch: int
-    """Of this start of the store; numbers mean nothing in another one."""
-    next: int
-    """The number to ask on from."""
+    epoch: int  # of this start of the store; numbers mean nothing in another one
+    next: int  # the number to ask on from
     keys: list[bytes]
     lost: bool = False
     """Arrivals before ``next`` are not known: the client has to ``seek`` all keys that it waits for."""
@@ -122,32 +112,20 @@ class Progress:
     cache_hits: int = 0
     cache_misses: int = 0
     files: int = 0
-    missing_logs: int = 0
-    """Logs that look-ups led to and that cannot be read, without those given up."""
-    missing_keys: int = 0
-    """Keys asked for that stand in them, at least."""
-    log_reads: int = 0
-    """Places looked at in primary logs since the start."""
-    log_bytes: int = 0
-    """Bytes read for them, uncompressed."""
-    cache_bytes: int = 0
-    """What the cache holds, in this process and in cache nodes as last heard."""
-    cache_evictions: int = 0
-    """Segments that had to go since the start of the process that held them."""
+    missing_logs: int = 0  # logs that look-ups led to and that cannot be read, without those given up
+    missing_keys: int = 0  # keys asked for that stand in them, at least
+    log_reads: int = 0  # places looked at in primary logs since the start
+    log_bytes: int = 0  # bytes read for them, uncompressed
+    cache_bytes: int = 0  # what the cache holds, in this process and in cache nodes as last heard
+    cache_evictions: int = 0  # segments that had to go since the start of the process that held them
     now_ns: int = 0
     """What the store's clock showed as the answer was given; 0: a store of an earlier version, or not reached yet."""
-    ambiguous: int = 0
-    """Keys that look-ups have found several different primary events for, since the start."""
-    ambiguous_example: str = ""
-    """The first of them: a line for a person."""
-    unended: str = ""
-    """Which last lines wait for their ends, and what to do; empty: none."""
-    sought_keys: int = 0
-    """Keys that were asked for in vain, and are remembered."""
-    sought_dropped: int = 0
-    """Of such keys, those forgotten for want of room."""
-    sought_came: int = 0
-    """Of such keys, those that came."""
+    ambiguous: int = 0  # keys that look-ups have found several different primary events for, since the start
+    ambiguous_example: str = ""  # the first of them: a line for a person
+    unended: str = ""  # which last lines wait for their ends, and what to do; empty: none
+    sought_keys: int = 0  # keys that were asked for in vain, and are remembered
+    sought_dropped: int = 0  # of such keys, those forgotten for want of room
+    sought_came: int = 0  # of such keys, those that came
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +137,11 @@ class SourceProgress:
     offset: int  # uncompressed bytes read
     bytes_read: int  # of bytes_known, on disk
     bytes_known: int  # size of its file as last seen; 0 when it is gone
-    read_past_ns: int
-    """All that was written to it before then has been read."""
+    read_past_ns: int  # all that was written to it before then has been read
 
 
 @dataclass(frozen=True, slots=True)
 class UnavailableLog:
-    """A primary log whose records cannot be looked up."""
-
     path: str  # where it was last seen
     identity: str
     why: str  # one line
@@ -190,8 +165,7 @@ class Forgotten:
     """Logs that were given up, or would be."""
 
     logs: tuple[UnavailableLog, ...] = ()
-    refused: tuple[str, ...] = ()
-    """One line each: which of the asked logs are not given up, and why."""
+    refused: tuple[str, ...] = ()  # one line each: which of the asked logs are not given up, and why
 
 
 class EventStore(Protocol):

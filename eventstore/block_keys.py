@@ -20,7 +20,6 @@ from photon.eventstore.index import I64, U64, ascending, hash_keys
 
 
 def record_at(data: bytes, start: int) -> bytes:
-    """The record at ``start``, without its line end."""
     end = data.find(b"\n", start)
     if end < 0:
         end = len(data)
@@ -124,8 +123,6 @@ class KeyFinder(Protocol):
 
 
 class InlineKeyFinder:
-    """Finds keys in the calling thread."""
-
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
         self._given: deque[Block] = deque()

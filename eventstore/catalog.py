@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from photon.adapters.contract import LogFile
 from photon.eventstore.file_map import FileMapError, MappedLog, MapTotals
-from photon.eventstore.row_keys import micros_of, row_key
-from photon.eventstore.sparse import ProcessState, SparseEntry
+from photon.eventstore.sparse import ProcessState, SparseEntry, micros_of, row_key
 
 NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORMAT_VERSION = 2
@@ -103,20 +104,43 @@ def open_catalog(
     return db
 
 
-class Catalog:
-    """Open database; a transaction is open whenever something was changed and not committed.
+class CatalogDatabase:
+    """A transaction is open whenever something was changed and not committed. Thread-safe.
 
-    Uncommitted changes are visible to the look-ups of this process. Thread-safe.
+    Uncommitted changes are visible to the look-ups of this process.
     """
 
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self._lock = CatalogLock(path)
+        self._db = db
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if not self._db.in_transaction:
+                self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+
+    def _one(self, sql: str, *values: object) -> Any:
+        with self._lock:
+            return self._db.execute(sql, values).fetchone()
+
+    def drop_uncommitted(self) -> None:
+        with self._lock:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self.drop_uncommitted()
+        with self._lock:
+            self._db.close()
+
+
+class Catalog(CatalogDatabase):
     def __init__(self, path: Path, settings: dict[str, bytes]) -> None:
         """See ``open_catalog``."""
-        self._lock = CatalogLock(path)
-        self._db = open_catalog(path, settings, schema=_SCHEMA, since_1=_SINCE_1, application_id=APPLICATION_ID)
-
-    def _begin(self) -> None:
-        if not self._db.in_transaction:
-            self._db.execute("BEGIN IMMEDIATE")
+        db = open_catalog(path, settings, schema=_SCHEMA, since_1=_SINCE_1, application_id=APPLICATION_ID)
+        super().__init__(path, db)
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def logs(self) -> list[MappedLog]:
@@ -134,19 +158,11 @@ class Catalog:
 
     def totals(self) -> MapTotals:
         """Includes the open transaction."""
-        with self._lock:
-            events, bad, size, duplicates = self._db.execute(
-                "SELECT events, bad, bytes, duplicates FROM totals"
-            ).fetchone()
-            (logs,) = self._db.execute("SELECT count(*) FROM logs").fetchone()
-        return MapTotals(events, bad, size, duplicates, logs)
+        return MapTotals(*self._one("SELECT events, bad, bytes, duplicates, (SELECT count(*) FROM logs) FROM totals"))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
         """The state of a process in a log; None when it was not seen there."""
-        with self._lock:
-            row = self._db.execute(
-                "SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?", (log, prefix)
-            ).fetchone()
+        row = self._one("SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?", log, prefix)
         return ProcessState(*row) if row else None
 
     def sparse_range(self, prefix: bytes, low: int, high: int) -> list[tuple[int, int, int]]:
@@ -160,10 +176,8 @@ class Catalog:
 
     # -- changing, within the open transaction -----------------------------------------------------------------
     def put_log(self, log: MappedLog) -> None:
-        """Inserts a log, or updates its path, end or flag."""
-        with self._lock:
-            self._begin()
-            self._db.execute(
+        with self._changing() as db:
+            db.execute(
                 "INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET"
                 " path = excluded.path, header = excluded.header, read_to = excluded.read_to,"
                 " rewritten = excluded.rewritten, proof = excluded.proof",
@@ -172,28 +186,25 @@ class Catalog:
 
     def put_sparse(self, log: int, entries: Sequence[SparseEntry], states: dict[bytes, ProcessState]) -> None:
         """Stores the sparse entries of one block and the process states after it."""
-        with self._lock:
-            self._begin()
-            self._db.executemany(
+        with self._changing() as db:
+            db.executemany(
                 "INSERT OR REPLACE INTO sparse VALUES (?, ?, ?)",
                 ((row_key(e.prefix, e.micros), log, e.offset) for e in entries),
             )
-            self._db.executemany(
+            db.executemany(
                 "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?)",
                 ((log, p, s.last_micros, s.entry_micros, s.entry_offset) for p, s in states.items()),
             )
 
     def put_run(self, gone: Sequence[int], number: int, entries: int, repeats: int) -> None:
         """Replaces the runs in ``gone`` by a new one."""
-        with self._lock:
-            self._begin()
-            self._db.executemany("DELETE FROM runs WHERE number = ?", ((n,) for n in gone))
-            self._db.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entries, repeats))
+        with self._changing() as db:
+            db.executemany("DELETE FROM runs WHERE number = ?", ((n,) for n in gone))
+            db.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entries, repeats))
 
     def add_totals(self, events: int, bad: int, size: int, duplicates: int) -> None:
-        with self._lock:
-            self._begin()
-            self._db.execute(
+        with self._changing() as db:
+            db.execute(
                 "UPDATE totals SET events = events + ?, bad = bad + ?, bytes = bytes + ?,"
                 " duplicates = duplicates + ?",
                 (events, bad, size, duplicates),
@@ -203,10 +214,3 @@ class Catalog:
         with self._lock:
             if self._db.in_transaction:
                 self._db.execute("COMMIT")
-
-    def close(self) -> None:
-        """Rolls back what was not committed."""
-        with self._lock:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            self._db.close()

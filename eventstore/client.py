@@ -9,15 +9,20 @@ from dataclasses import replace
 import grpc
 
 from photon.config.clock import NS_PER_S
+from photon.config.errors import PhotonError
 from photon.config.rpc import WireError, back_off
 from photon.config.tls import Towards, open_channel, unreachable
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventLookUps, KeyArrivals, Progress
+from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 TIMEOUT_SECONDS = 10.0
 OPTIONS = (*columns.EVENT_STORE.sizes, *back_off(100, 250))  # it is near, and events wait for it
+
+
+class EventStoreUnreachable(PhotonError):
+    """The event store did not answer an operator: one line."""
 
 
 class EventStoreClient:
@@ -43,11 +48,9 @@ class EventStoreClient:
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
         self._monotonic = monotonic
         self._heard = monotonic()
-        self.error = ""
-        """Why the last request failed; "" when it did not."""
+        self.error = ""  # why the last request failed; "" when it did not
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """See api.EventStore."""
         parts: list[EventLookUps] = []
         for part in columns.request_slices(keys):
             at, stop = part.start, part.stop
@@ -83,7 +86,6 @@ class EventStoreClient:
         return self._last
 
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
-        """See api.ArrivalNotices."""
         request = pb.ArrivedRequest(join=self._join, epoch=epoch, number=number, wait_ms=int(wait_s * 1000))
         try:
             return columns.came_of(await self._stub.Arrived(request, timeout=wait_s + self._timeout))
@@ -91,7 +93,6 @@ class EventStoreClient:
             return None
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """See api.ArrivalNotices."""
         rows: list[int] = []
         for part in columns.request_slices(keys):
             try:
@@ -103,8 +104,23 @@ class EventStoreClient:
                 return None
         return rows
 
+    async def details(self) -> Details:
+        """See api.OperatedStore. Raises EventStoreUnreachable."""
+        request = pb.ProgressRequest(join=self._join, details=True)
+        try:
+            return columns.details_of(await self._stub.Progress(request, timeout=self._timeout))
+        except grpc.aio.AioRpcError as err:
+            raise EventStoreUnreachable(self._line(err)) from None
+
+    async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
+        """See api.OperatedStore. Raises EventStoreUnreachable; what was asked may then have been done."""
+        request = pb.ForgetRequest(join=self._join, logs=logs, apply=apply)
+        try:
+            return columns.forgotten_of(await self._stub.Forget(request, timeout=self._timeout))
+        except grpc.aio.AioRpcError as err:
+            raise EventStoreUnreachable(self._line(err)) from None
+
     async def close(self) -> None:
-        """Closes the channel."""
         await self._channel.close(None)
 
     def _line(self, err: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,7 +11,19 @@ from photon.batch.files import LogFile
 from photon.batch.records import Records
 from photon.config.rpc import Service, WireError
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore.api import EventLookUps, KeyArrivals, LookUpCode, PrimaryPlace, Progress
+from photon.eventstore.api import (
+    Details,
+    EventLookUps,
+    Forgotten,
+    KeyArrivals,
+    LookUpCode,
+    PrimaryPlace,
+    Progress,
+    SourceProgress,
+    UnavailableLog,
+)
+
+_T = TypeVar("_T")
 
 MESSAGE_BYTES_MAX = 64 << 20
 """gRPC's limit, set on both ends."""
@@ -21,6 +34,8 @@ KEYS_MAX = 4096
 FIELDS_MAX = KEYS_MAX + 16
 """Of a request: its keys, and what else it has."""
 KEYS_BYTES_MAX = 16 << 20
+LISTED_MAX = 20_000
+"""Sources, and unavailable logs, in one reply at most."""
 EVENT_STORE = Service(pb.DESCRIPTOR, "EventStore", bytes_max=MESSAGE_BYTES_MAX, fields_max=FIELDS_MAX)
 
 
@@ -105,12 +120,45 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     return EventLookUps(answers, records, dict(zip(rows, others, strict=True)))
 
 
+def _fields(value: object, kind: type) -> dict[str, Any]:
+    """What a message and the class of the same fields have."""
+    return {name: getattr(value, name) for name in kind.__slots__}  # type: ignore[attr-defined]
+
+
+def _each(values: Sequence[object], kind: type[_T]) -> tuple[_T, ...]:
+    return tuple(kind(**_fields(each, kind)) for each in values)
+
+
 def progress_reply(progress: Progress) -> pb.ProgressReply:
-    return pb.ProgressReply(**{name: getattr(progress, name) for name in Progress.__slots__})
+    return pb.ProgressReply(**_fields(progress, Progress))
 
 
 def progress_of(message: pb.ProgressReply) -> Progress:
-    return Progress(**{name: getattr(message, name) for name in Progress.__slots__})
+    return Progress(**_fields(message, Progress))
+
+
+def details_reply(details: Details) -> pb.ProgressReply:
+    reply = progress_reply(details.progress)
+    reply.sources.extend(pb.PrimarySource(**_fields(each, SourceProgress)) for each in details.sources[:LISTED_MAX])
+    reply.unavailable.extend(_unavailable(details.unavailable))
+    return reply
+
+
+def details_of(message: pb.ProgressReply) -> Details:
+    sources = _each(message.sources, SourceProgress)
+    return Details(progress_of(message), sources, _each(message.unavailable, UnavailableLog))
+
+
+def forget_reply(forgotten: Forgotten) -> pb.ForgetReply:
+    return pb.ForgetReply(logs=_unavailable(forgotten.logs), refused=forgotten.refused)
+
+
+def forgotten_of(message: pb.ForgetReply) -> Forgotten:
+    return Forgotten(_each(message.logs, UnavailableLog), tuple(message.refused))
+
+
+def _unavailable(logs: Sequence[UnavailableLog]) -> list[pb.UnavailableLog]:
+    return [pb.UnavailableLog(**_fields(each, UnavailableLog)) for each in logs[:LISTED_MAX]]
 
 
 def arrived_reply(came: KeyArrivals) -> pb.ArrivedReply:

@@ -2,46 +2,145 @@
 
     map.lock      held by the process that has it open
     catalog.db    runs, logs and positions, sparse entries, totals (catalog.py)
-    run-*.hashes, run-*.locations    dense entries (run_files.py)
+    run-*.hashes, run-*.locations    dense entries
 
 Order of a commit: run files written and synced; one catalogue transaction that names them, drops the merged ones and
 moves the positions; merged files deleted. A crash before the transaction leaves files that nobody names (deleted at
 the next start) and positions from which the same records are read again; a crash after it leaves deleted-to-be files.
+
+A sorted run of the dense map is two column files, mapped into memory for look-ups. Format, version 1:
+``run-NNNNNNNNNN.hashes`` and ``run-NNNNNNNNNN.locations``, each
+
+    magic 'PHRN' | column 'H' or 'L' | version 1 | 10 zero bytes
+    n x u64, little endian
+    count u64 | crc32 of the values u32 | 4 zero bytes
+
+A run's files are written and synced whole before the catalogue names them, and are never changed; files that the
+catalogue does not name are left-overs of a crash. Merging reads and writes in slices, so its memory does not grow
+with the runs.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from isal import isal_zlib
 
 from photon.adapters.logs.api import LogPosition
-from photon.config.disk import Disk
+from photon.config.disk import AppendFile, Disk
 from photon.eventstore.catalog import Catalog
 from photon.eventstore.file_map import (
-    LOG_BYTES_MAX,
-    LOGS_MAX,
     FileMapBusy,
     FileMapError,
     MapKind,
     MappedBlock,
     MappedLog,
+    MappedLogs,
     MappedPlaces,
     MapSettings,
     MapTotals,
     first_places,
     lock_map,
+    opened_or_rebuilt,
     pack,
     predecessors,
     unpack,
 )
 from photon.eventstore.index import U64, Run, RunIndex, count_repeats, look_up, merge_slices, tail_to_merge
-from photon.eventstore.row_keys import parse_event_id
-from photon.eventstore.run_files import RunFiles
-from photon.eventstore.sparse import ProcessStates, exact_entries
+from photon.eventstore.sparse import ProcessStates, exact_entries, parse_event_id
+
+MAGIC = b"PHRN"
+VERSION = 1
+HEADER_BYTES = 16
+FOOTER = struct.Struct("<QIxxxx")
+COLUMNS = (("hashes", b"H"), ("locations", b"L"))
+
+
+def run_name(number: int) -> str:
+    return f"run-{number:010d}"
+
+
+class RunFiles:
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._directory = directory
+        self._disk = disk
+
+    def write(self, number: int, slices: Iterator[Run]) -> tuple[int, int]:
+        """Writes and syncs a new run from ascending slices. (entries, those that repeat a hash).
+
+        The directory is synced too: once the catalogue names the run, its files are there.
+        """
+        files = [self._disk.append(self._path(number, suffix)) for suffix, _ in COLUMNS]
+        try:
+            for file, (_, letter) in zip(files, COLUMNS, strict=True):
+                file.write((MAGIC + letter + bytes([VERSION])).ljust(HEADER_BYTES, b"\0"))
+            written = self._fill(files, slices)
+            for file in files:
+                file.sync()
+        finally:
+            for file in files:
+                file.close()
+        self._disk.sync_dir(self._directory)
+        return written
+
+    def _fill(self, files: Sequence[AppendFile], slices: Iterator[Run]) -> tuple[int, int]:
+        crcs = [0, 0]
+        count = repeats = 0
+        last: np.uint64 | None = None
+        for run in slices:
+            count += len(run)
+            repeats += int(np.count_nonzero(run.hashes[1:] == run.hashes[:-1])) + (run.hashes[0] == last)
+            last = run.hashes[-1]
+            for i, column in enumerate((run.hashes, run.locations)):
+                data = column.astype("<u8", copy=False).tobytes()
+                crcs[i] = isal_zlib.crc32(data, crcs[i])
+                files[i].write(data)
+        for file, crc in zip(files, crcs, strict=True):
+            file.write(FOOTER.pack(count, crc))
+        return count, int(repeats)
+
+    def open(self, number: int, count: int) -> Run:
+        """Maps a run of ``count`` entries. Raises FileMapError when its files are not what was written."""
+        hashes, locations = (self._column(number, suffix, letter, count) for suffix, letter in COLUMNS)
+        return Run(hashes, locations)
+
+    def _column(self, number: int, suffix: str, letter: bytes, count: int) -> U64:
+        path = self._path(number, suffix)
+        try:
+            with open(path, "rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        except (OSError, ValueError) as err:
+            raise FileMapError(f"{path}: cannot be read ({err})") from None
+        size = HEADER_BYTES + 8 * count + FOOTER.size
+        if len(mapped) != size or mapped[:6] != MAGIC + letter + bytes([VERSION]):
+            raise FileMapError(f"{path}: not a run of {count} entries in format version {VERSION}")
+        values = memoryview(mapped)[HEADER_BYTES : HEADER_BYTES + 8 * count]
+        if FOOTER.unpack(mapped[-FOOTER.size :]) != (count, isal_zlib.crc32(values)):
+            raise FileMapError(f"{path}: its checksum is wrong")
+        mapped.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(values, dtype="<u8").astype(np.uint64, copy=False)
+
+    def remove(self, number: int) -> None:
+        """Deletes a run's files; mappings of it stay valid."""
+        for suffix, _ in COLUMNS:
+            self._disk.remove(self._path(number, suffix))
+
+    def remove_all_but(self, numbers: set[int]) -> None:
+        """Deletes what a crash left: files of runs that the catalogue does not name."""
+        keep = {self._path(number, suffix).name for number in numbers for suffix, _ in COLUMNS}
+        for name in self._disk.names(self._directory):
+            if name.startswith("run-") and name not in keep:
+                self._disk.remove(self._directory / name)
+
+    def _path(self, number: int, suffix: str) -> Path:
+        return self._directory / f"{run_name(number)}.{suffix}"
+
 
 PENDING_ENTRIES_MAX = 1 << 20
 """Dense entries in memory before they become a run of their own accord: 16 MiB."""
@@ -78,9 +177,7 @@ class EmbeddedFileMap:
             self.close()
             raise
         self._pending = RunIndex()
-        self._logs = self._catalog.logs()
-        self._numbers = {log.identity: log.number for log in self._logs}
-        self._moved: set[int] = set()  # logs whose position is not in the catalogue yet
+        self._logs = MappedLogs(self._catalog.logs())
         self._states = ProcessStates(self._settings, self._catalog.process)
         self._next_run = max((run.number for run in self._runs), default=0) + 1
 
@@ -95,11 +192,11 @@ class EmbeddedFileMap:
         """Does nothing: this backend waits for no other machine."""
 
     def positions(self) -> list[LogPosition]:
-        return [log.position() for log in self._logs]
+        return [log.position() for log in self._logs.all]
 
     def add(self, block: MappedBlock) -> None:
         """See FileMap. Raises FileMapError when a limit is passed."""
-        log = self._moved_log(block)
+        log, _ = self._logs.move(block)
         repeats = 0
         if self._settings.kind is MapKind.DENSE or log.rewritten:
             # In a log that was rewritten sparse entries may be stale, so from then on each of its records is exact.
@@ -109,27 +206,6 @@ class EmbeddedFileMap:
         self._catalog.add_totals(len(block.starts), block.bad, block.end - block.begin, repeats)
         if len(self._pending) >= PENDING_ENTRIES_MAX:
             self.commit()
-
-    def _moved_log(self, block: MappedBlock) -> MappedLog:
-        number = self._numbers.get(block.identity)
-        if block.end > LOG_BYTES_MAX:
-            raise FileMapError(
-                f"{block.file.path}: longer than {LOG_BYTES_MAX} bytes, the most that can be mapped; split it"
-            )
-        if number is None:
-            number = len(self._logs)
-            if number >= LOGS_MAX:
-                raise FileMapError(f"{self._directory}: more than {LOGS_MAX} logs; start with an empty map directory")
-            log = MappedLog(number, block.identity, block.file, block.end, proof=block.proof)
-            self._logs.append(log)
-            self._numbers[block.identity] = number
-        else:
-            old = self._logs[number]
-            again = block.begin < old.end
-            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or again, proof=block.proof)
-            self._logs[number] = log
-        self._moved.add(number)
-        return log
 
     def _add_sparse(self, log: MappedLog, block: MappedBlock) -> int:
         additions, touched = self._states.add(log.number, block)
@@ -141,9 +217,9 @@ class EmbeddedFileMap:
 
     def commit(self) -> None:
         gone = self._publish_pending()
-        for number in sorted(self._moved):
-            self._catalog.put_log(self._logs[number])
-        self._moved.clear()
+        for number in sorted(self._logs.moved):
+            self._catalog.put_log(self._logs.all[number])
+        self._logs.moved.clear()
         self._catalog.commit()
         for run in gone:
             self._files.remove(run.number)
@@ -178,11 +254,11 @@ class EmbeddedFileMap:
             new = np.concatenate(([True], (rows[1:] != rows[:-1]) | (locations[1:] != locations[:-1])))
             rows, locations = rows[new], locations[new]
         logs, offsets = unpack(locations)
-        rows, logs, offsets = first_places(rows, logs, offsets, self._logs, self._log_name, last=self._settings.last)
-        exact = MappedPlaces(rows, logs, offsets, np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1))
-        return exact if self._settings.kind is MapKind.DENSE else self._with_sparse(exact, keys)
+        exact = first_places(rows, logs, offsets, self._logs.all, self._log_name, last=self._settings.last)
+        sparse = self._sparse_places(keys) if self._settings.kind is MapKind.SPARSE else []
+        return MappedPlaces.of(exact, np.array(sparse, dtype=np.int64).reshape(-1, 4), self._settings.window_bytes)
 
-    def _with_sparse(self, exact: MappedPlaces, keys: Sequence[bytes]) -> MappedPlaces:
+    def _sparse_places(self, keys: Sequence[bytes]) -> list[tuple[int, int, int, int]]:
         window = self._settings.window_micros
         asked = sorted((*parsed, row) for row, key in enumerate(keys) if (parsed := parse_event_id(key)))
         found: list[tuple[int, int, int, int]] = []  # row, log, offset, anchor
@@ -197,15 +273,7 @@ class EmbeddedFileMap:
             places = predecessors([(micros, row) for _, micros, row in group], entries, window)
             found += self._reached(prefix, {row: micros for _, micros, row in group}, places)
             begin = end
-        columns = np.array(found, dtype=np.int64).reshape(-1, 4)
-        spans = np.full(len(columns), self._settings.window_bytes)
-        return MappedPlaces(
-            np.concatenate((exact.rows, columns[:, 0])),
-            np.concatenate((exact.logs, columns[:, 1])),
-            np.concatenate((exact.offsets, columns[:, 2])),
-            np.concatenate((exact.spans, spans)),
-            np.concatenate((exact.anchors, columns[:, 3])),
-        )
+        return found
 
     def _reached(
         self, prefix: bytes, asked: dict[int, int], places: Sequence[tuple[int, int, int, int]]
@@ -217,7 +285,7 @@ class EmbeddedFileMap:
         return [place for place in places if asked[place[0]] <= lasts.get(place[1], asked[place[0]])]
 
     def logs(self) -> Sequence[MappedLog]:
-        return self._logs
+        return self._logs.all
 
     def totals(self, *, exact: bool = False) -> MapTotals:
         totals = self._catalog.totals()
@@ -225,7 +293,7 @@ class EmbeddedFileMap:
             repeats = count_repeats([*self._pending.runs, *(each.run for each in self._runs)])
         else:
             repeats = sum(each.repeats for each in self._runs)
-        return replace(totals, duplicates=totals.duplicates + repeats, logs=len(self._logs))
+        return replace(totals, duplicates=totals.duplicates + repeats, logs=len(self._logs.all))
 
     def close(self) -> None:
         self._catalog.close()
@@ -235,26 +303,9 @@ class EmbeddedFileMap:
 def open_or_rebuild(
     directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk
 ) -> tuple[EmbeddedFileMap, str]:
-    """The map, and why it had to be rebuilt ("" if it had not). Raises FileMapBusy, OSError.
-
-    The map is derived from the logs: a damaged one, or one of other settings, is deleted and its positions with it.
-    The logs are then read again from their beginnings; until that is done a miss is NOT_YET, never ABSENT.
-    """
-    try:
-        return EmbeddedFileMap(directory, settings, log_name, disk), ""
-    except FileMapBusy:
-        raise
-    except FileMapError as err:
-        why = str(err)
-    fd = lock_map(directory)
-    try:
-        for name in disk.names(directory):
-            if name.startswith(("catalog.db", "run-")):
-                disk.remove(directory / name)
-        disk.sync_dir(directory)
-    finally:
-        os.close(fd)
-    return EmbeddedFileMap(directory, settings, log_name, disk), why
+    """See ``opened_or_rebuilt``."""
+    names = ("catalog.db", "run-")
+    return opened_or_rebuilt(lambda: EmbeddedFileMap(directory, settings, log_name, disk), directory, names, disk)
 
 
 __all__ = ["EmbeddedFileMap", "FileMapBusy", "MapSettings", "open_or_rebuild"]

@@ -26,13 +26,12 @@ from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
+from photon.config.stopping import until
 from photon.config.tls import Towards
 from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
 from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
 from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFinder
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
-from photon.eventstore.cache_nodes.hedged_look_ups import HedgedLookUps
-from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache
+from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.file_map import (
     SPARSE_BYTES,
@@ -40,21 +39,22 @@ from photon.eventstore.file_map import (
     FileMap,
     FileMapError,
     FileMapUnavailable,
+    HBaseTable,
     MapKind,
     MapSettings,
     RowsLost,
+    open_map,
 )
-from photon.eventstore.file_map_backends import HBaseTable, open_map
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.key_finding.process_finder import ProcessKeyFinder, can_use_process
 from photon.eventstore.log_reads import LogReads
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
-from photon.eventstore.published_sources import PATHS_SECONDS, PublishedSources
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
-from photon.eventstore.unavailable import UnavailableLogs
+from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
 
 IDLE_SECONDS = 0.02
 """How far the logs have been read is published so often while nothing changes."""
@@ -71,8 +71,6 @@ SOURCES_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class EventStoreConfig:
-    """Settings of one join's event store."""
-
     join: str
     directory: Path  # primary logs
     state: Path  # the file map's directory
@@ -82,12 +80,10 @@ class EventStoreConfig:
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
     cache_bytes: int = CACHE_BYTES_MAX
-    watch: Watch = Watch.AUTO
-    """How changes of the logs are noticed."""
+    watch: Watch = Watch.AUTO  # how changes of the logs are noticed
     last_line_after_s: float = 0.0
     """``once``: a last line without line end waits until its file was not written to for so long; 0: it does not."""
-    hbase: HBaseTable | None = None
-    """The file map's table; None: it lies in ``state`` alone."""
+    hbase: HBaseTable | None = None  # the file map's table; None: it lies in ``state`` alone
     forget_missing: bool = False
     """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
     once: bool = False
@@ -99,7 +95,6 @@ class EventStoreConfig:
     """``once``: with so much unread another process finds the keys too, where the map needs only their hashes."""
 
     def map_settings(self, adapter: Adapter) -> MapSettings:
-        """What the map's entries depend on."""
         source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
         last = adapter.primary_duplicates == "last"
         return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes, last)
@@ -175,8 +170,7 @@ class EventStoreEngine:
         """Why the reader ended before its time; one line. Set before ``ended``."""
         self.hopeless = False
         """A new start would fail in the same way: logs or adapter have to be corrected first."""
-        self.ended = threading.Event()
-        """The reader has ended: done, stopped or failed."""
+        self.ended = threading.Event()  # the reader has ended: done, stopped or failed
         self._owed = ""  # why the map did not take what was read
         self._duplicates: int | None = None  # exact, once everything was read
         self._last = Progress(read_past_ns=NOTHING_READ_NS)
@@ -372,9 +366,7 @@ class EventStoreEngine:
             came = self._awaited.since(epoch, number)
             at_once = self._hung_up or self._over() or len(self._waiters) > WAITERS_MAX
             if not (came.keys or came.lost or at_once):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await waiter.wait()
+                await until(waiter, wait_s)
                 came = self._awaited.since(epoch, number)
         finally:
             del self._waiters[waiter]

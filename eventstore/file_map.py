@@ -14,15 +14,18 @@ A backend that may lose committed rows (see hbase.md) must take its positions ba
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
+from photon.config.clock import Clock
+from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.file_lock import lock_file
 from photon.eventstore.index import I64, U64
@@ -50,8 +53,7 @@ class MapKind(enum.StrEnum):
 class MapSettings:
     """What entries depend on: a map made with other settings is of no use."""
 
-    rule: bytes
-    """What derives keys from records (Adapter.rule) and which logs these are."""
+    rule: bytes  # what derives keys from records (Adapter.rule) and which logs these are
     kind: MapKind = MapKind.DENSE
     window_micros: int = SPARSE_MICROS
     window_bytes: int = SPARSE_BYTES
@@ -59,7 +61,6 @@ class MapSettings:
     """Of a key with more places than are named the last ones are, in file order. Entries do not depend on it."""
 
     def stored(self) -> dict[str, bytes]:
-        """The settings as catalogues store them."""
         return {
             "rule": self.rule,
             "kind": self.kind.encode(),
@@ -77,11 +78,9 @@ class MappedLog:
     end: int  # first byte that was not read yet
     rewritten: bool = False
     """Some of it was read again with other bytes: places beyond or between may be stale."""
-    proof: bytes = b""
-    """Of a position at ``end``; see LogPosition."""
+    proof: bytes = b""  # of a position at ``end``; see LogPosition
 
     def position(self) -> LogPosition:
-        """Where reading resumes."""
         return LogPosition(self.identity, self.file.path, self.end, self.file.header, self.proof)
 
     def order(self, log_name: Callable[[str], str]) -> tuple[str, str]:
@@ -122,6 +121,52 @@ class MappedPlaces:
     anchors: I64
     complete: bool = True
     """False: the map lost entries and does not have all of them again yet, so a miss is not *absent*."""
+
+    @staticmethod
+    def of(exact: tuple[I64, I64, I64], sparse: I64, span: int, complete: bool = True) -> MappedPlaces:
+        """``exact``: rows, logs and offsets; ``sparse``: n x (row, log, offset, anchor), with spans of so many
+        bytes."""
+        rows, logs, offsets = exact
+        none = np.zeros(len(rows), dtype=np.int64)
+        return MappedPlaces(
+            np.concatenate((rows, sparse[:, 0])),
+            np.concatenate((logs, sparse[:, 1])),
+            np.concatenate((offsets, sparse[:, 2])),
+            np.concatenate((none, np.full(len(sparse), span))),
+            np.concatenate((none - 1, sparse[:, 3])),
+            complete,
+        )
+
+
+class MappedLogs:
+    """The logs of a map by number, and which of them moved since the last commit."""
+
+    def __init__(self, logs: list[MappedLog]) -> None:
+        self.all = logs
+        self.moved: set[int] = set()
+        self._numbers = {log.identity: log.number for log in logs}
+
+    def move(self, block: MappedBlock) -> tuple[MappedLog, bool]:
+        """A block of it was read: the log as it is now, and whether a part was read again. Raises FileMapError."""
+        if block.end > LOG_BYTES_MAX:
+            raise FileMapError(
+                f"{block.file.path}: longer than {LOG_BYTES_MAX} bytes, the most that can be mapped; split it"
+            )
+        number = self._numbers.get(block.identity)
+        again = False
+        if number is None:
+            number = len(self.all)
+            if number >= LOGS_MAX:
+                raise FileMapError(f"more than {LOGS_MAX} logs; start with an empty map directory")
+            self._numbers[block.identity] = number
+            self.all.append(MappedLog(number, block.identity, block.file, block.end, proof=block.proof))
+        else:
+            old = self.all[number]
+            again = block.begin < old.end
+            rewritten = old.rewritten or again
+            self.all[number] = replace(old, file=block.file, end=block.end, rewritten=rewritten, proof=block.proof)
+        self.moved.add(number)
+        return self.all[number], again
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +224,7 @@ class FileMap(Protocol):
         """From any thread: calls that wait for a remote backend end with FileMapUnavailable from now on."""
         ...
 
-    def close(self) -> None:
-        """Closes without a commit."""
-        ...
+    def close(self) -> None: ...
 
 
 class FileMapError(PhotonError):
@@ -202,7 +245,6 @@ class RowsLost(FileMapError):
 
 
 def pack(log: int, offsets: I64) -> U64:
-    """Locations of the dense map: log number and offset in 64 bits."""
     return offsets.astype(np.uint64) | np.uint64(log << OFFSET_BITS)
 
 
@@ -265,3 +307,65 @@ def lock_map(directory: Path) -> int:
     if descriptor is None:
         raise FileMapBusy(f"{directory}: another event store has this map open; stop it first")
     return descriptor
+
+
+_M = TypeVar("_M", bound=FileMap)
+
+
+def opened_or_rebuilt(
+    opened: Callable[[], _M], directory: Path, names: tuple[str, ...], disk: Disk
+) -> tuple[_M, str]:
+    """The map, and why it had to be rebuilt ("" if it had not). Raises FileMapBusy, OSError.
+
+    The map is derived from the logs: a damaged one, or one of other settings, is deleted (files that begin with one
+    of ``names``) and its positions with it. The logs are then read again from their beginnings; until that is done a
+    miss is NOT_YET, never ABSENT.
+    """
+    try:
+        return opened(), ""
+    except FileMapBusy:
+        raise
+    except FileMapError as err:
+        why = str(err)
+    fd = lock_map(directory)
+    try:
+        for name in disk.names(directory):
+            if name.startswith(names):
+                disk.remove(directory / name)
+        disk.sync_dir(directory)
+    finally:
+        os.close(fd)
+    return opened(), why
+
+
+@dataclass(frozen=True, slots=True)
+class HBaseTable:
+    thrift: str  # host:port of the Thrift server
+    table: str
+
+
+def open_map(
+    directory: Path,
+    settings: MapSettings,
+    log_name: Callable[[str], str],
+    disk: Disk,
+    clock: Clock,
+    table: HBaseTable | None,
+) -> tuple[FileMap, str]:
+    """The map, and why it had to be rebuilt ("" if it had not). ``table`` None: a map on this machine.
+
+    Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
+    """
+    from photon.eventstore import embedded_file_map  # each backend needs what stands above
+
+    if table is None:
+        return embedded_file_map.open_or_rebuild(directory, settings, log_name, disk)
+    from photon.eventstore import hbase_file_map
+    from photon.eventstore.hbase.connection import ThriftHBase
+
+    hbase = ThriftHBase(table.thrift, clock)
+    try:
+        return hbase_file_map.open_or_rebuild(directory, settings, log_name, disk, hbase, table.table, clock=clock)
+    except BaseException:
+        hbase.close()
+        raise

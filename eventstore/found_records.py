@@ -25,7 +25,6 @@ class FoundRecords:
 
     @staticmethod
     def of(found: Iterable[tuple[int, str, PrimaryRecord]]) -> FoundRecords:
-        """Builds the columns from single (row, identity, record)."""
         rows, numbers, offsets, records = list[int](), list[int](), list[int](), list[bytes]()
         logs: dict[tuple[str, LogFile], int] = {}
         for row, identity, (record, file, offset) in found:
@@ -49,11 +48,9 @@ class FoundRecords:
         return FoundRecords(np.array(rows, np.int64), [identity for identity, _ in logs], its)
 
     def identity(self, at: int) -> str:
-        """The identity of record ``at``'s log."""
         return self.identities[int(self.records.file_index[at])]
 
     def take(self, index: RowIndexes) -> FoundRecords:
-        """The records at ``index``, in its order."""
         return FoundRecords(self.rows[index], self.identities, self.records.take(index))
 
     def moved(self, rows: I64, first: int = 0) -> FoundRecords:

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,20 +33,19 @@ from photon.adapters.logs.api import LogPosition
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.eventstore.file_map import (
-    LOG_BYTES_MAX,
-    LOGS_MAX,
     PLACES_PER_KEY_MAX,
-    FileMapBusy,
     FileMapError,
     MapKind,
     MappedBlock,
     MappedLog,
+    MappedLogs,
     MappedPlaces,
     MapSettings,
     MapTotals,
     RowsLost,
     first_places,
     lock_map,
+    opened_or_rebuilt,
     pack,
     predecessors,
     unpack,
@@ -54,11 +53,108 @@ from photon.eventstore.file_map import (
 from photon.eventstore.hbase import schema
 from photon.eventstore.hbase.api import HBase, HBaseUnavailable, Put
 from photon.eventstore.hbase.catalog import HBaseCatalog
-from photon.eventstore.hbase.pending_rows import PendingEntries, pending_repeats, stored_repeats
-from photon.eventstore.hbase.region_check import RegionView, VerifiedRegions, read_instances, surviving_checkpoint
-from photon.eventstore.index import I64, U64, look_up
-from photon.eventstore.row_keys import parse_event_id
-from photon.eventstore.sparse import ProcessStates, exact_entries
+from photon.eventstore.hbase.schema import RegionView, VerifiedRegions, read_instances, surviving_checkpoint
+from photon.eventstore.index import I64, U64, Run, RunIndex, look_up
+from photon.eventstore.sparse import ProcessStates, SparseEntry, exact_entries, parse_event_id
+
+Bucket = tuple[bytes, int]
+"""(row key prefix of a process, microseconds // W)."""
+Entry = tuple[int, int, int]
+"""(microseconds, log number, offset)."""
+
+
+class PendingEntries:
+    """Entries that were added and are not in HBase yet. One thread adds and clears; any thread looks."""
+
+    def __init__(self, window_micros: int) -> None:
+        self._window = window_micros
+        self._dense = RunIndex()
+        self._sparse: dict[Bucket, set[Entry]] = {}
+        self._sparse_count = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._dense) + self._sparse_count
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Runs of the dense entries, for a look-up."""
+        return self._dense.asked_runs()
+
+    @property
+    def has_dense(self) -> bool:
+        return len(self._dense) > 0
+
+    def add_dense(self, hashes: U64, locations: U64) -> None:
+        """``hashes`` ascend."""
+        self._dense.insert(Run(hashes, locations))
+
+    def add_sparse(self, log: int, entries: Sequence[SparseEntry]) -> None:
+        with self._lock:
+            for each in entries:
+                bucket = (each.prefix, each.micros // self._window)
+                self._sparse.setdefault(bucket, set()).add((each.micros, log, each.offset))
+            self._sparse_count += len(entries)
+
+    def of_buckets(self, buckets: Iterable[Bucket]) -> dict[Bucket, set[Entry]]:
+        with self._lock:
+            return {bucket: set(self._sparse[bucket]) for bucket in buckets if bucket in self._sparse}
+
+    def dense(self) -> tuple[U64, U64]:
+        """(hashes, locations) of all dense entries."""
+        runs = self._dense.runs
+        if not runs:
+            return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
+        return np.concatenate([run.hashes for run in runs]), np.concatenate([run.locations for run in runs])
+
+    def sparse(self) -> list[tuple[Bucket, list[Entry]]]:
+        """All sparse entries by bucket."""
+        with self._lock:
+            return [(bucket, list(entries)) for bucket, entries in self._sparse.items()]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._dense.clear()
+            self._sparse.clear()
+            self._sparse_count = 0
+
+
+def stored_repeats(hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int]) -> int:
+    """Repeats in the table, by a scan of all rows of the map. ``numbers``: logs by digest."""
+    repeats = 0
+    for salt in range(256):
+        start = bytes([salt]) + life
+        for row, cells in hbase.scan(table, start, _row_after(start)):
+            if len(row) == schema.DENSE_ROW_BYTES:
+                repeats += max(0, sum(1 for _ in schema.dense_places(cells, numbers)) - 1)
+    return repeats
+
+
+def pending_repeats(
+    hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int], pending: PendingEntries
+) -> int:
+    """Pending entries that will be repeats once they are in the table."""
+    hashes, locations = pending.dense()
+    if not len(hashes):
+        return 0
+    rows = schema.dense_rows(life, hashes)
+    found = hbase.read(table, list(set(rows)))
+    there = {(row, place) for row, cells in found.items() for place in schema.dense_places(cells, numbers)}
+    known = {row for row, _ in there}
+    logs, offsets = unpack(locations)
+    repeats = 0
+    for row, place in zip(rows, zip(logs.tolist(), offsets.tolist(), strict=True), strict=True):
+        if (row, place) not in there:
+            repeats += row in known
+            known.add(row)
+    return repeats
+
+
+def _row_after(prefix: bytes) -> bytes:
+    """The first row that does not begin with ``prefix``; b"" if no row does."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b""
+
 
 PENDING_ENTRIES_MAX = 1 << 18
 """Entries in memory before they are written of their own accord: some ten seconds' worth for HBase."""
@@ -75,76 +171,67 @@ HOT_HASHES_MAX = 1 << 16
 """Keys known to have PLACES_PER_KEY_MAX places in a log: further ones could never be looked at."""
 
 
+@dataclass(eq=False)
 class HBaseFileMap:
-    """FileMap on HBase. It does not contact HBase before the first ``tend`` or ``commit``."""
+    """FileMap on HBase. It does not contact HBase before the first ``tend`` or ``commit``.
 
-    def __init__(
-        self,
-        directory: Path,
-        settings: MapSettings,
-        log_name: Callable[[str], str],
-        disk: Disk,
-        hbase: HBase,
-        table: str,
-        *,
-        clock: Clock,
-        random: Callable[[int], bytes] = os.urandom,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    ) -> None:
-        """Opens or makes the catalogue in ``directory``; ``hbase`` is closed with the map.
+    Opens or makes the catalogue in ``directory``; ``hbase`` is closed with the map.
 
-        Raises FileMapBusy, or FileMapError when what is there cannot be used.
-        """
-        self._settings = settings
-        self._log_name = log_name
-        self._hbase = hbase
-        self._table = table.encode()
-        self._clock = clock
-        self._random = random
-        self._checkpoint_seconds = checkpoint_seconds
-        disk.make_dir(directory)
-        self._lock_fd = lock_map(directory)
+    Raises FileMapBusy, or FileMapError when what is there cannot be used.
+    """
+
+    directory: Path
+    settings: MapSettings
+    log_name: Callable[[str], str]
+    disk: Disk
+    hbase: HBase
+    table: str
+    clock: Clock
+    random: Callable[[int], bytes] = os.urandom
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+    def __post_init__(self) -> None:
+        self._table = self.table.encode()
+        self.disk.make_dir(self.directory)
+        self._lock_fd = lock_map(self.directory)
         try:
-            stored = {**settings.stored(), "table": self._table}
-            self._catalog = HBaseCatalog(directory / "hbase.db", stored, random(schema.LIFE_BYTES))
+            stored = {**self.settings.stored(), "table": self._table}
+            self._catalog = HBaseCatalog(self.directory / "hbase.db", stored, self.random(schema.LIFE_BYTES))
         except FileMapError:
             os.close(self._lock_fd)
             raise
         self._view = RegionView(None, False)
         self._suspect = threading.Event()
-        self._checked = self._marked = self._checkpoint_began = clock.monotonic()
+        self._checked = self._marked = self._checkpoint_began = self.clock.monotonic()
         self._entries_since = 0
         self._load()
 
     def _load(self) -> None:
-        """Reads the catalogue into memory."""
         present = self._catalog.present()
         self._life = present.life
         self._checkpoint = present.checkpoint
         self._exact_written = present.exact
-        self._logs = self._catalog.logs()
-        self._numbers = {log.identity: log.number for log in self._logs}
-        self._digests = [schema.log_digest(log.identity) for log in self._logs]
+        self._logs = MappedLogs(self._catalog.logs())
+        self._digests = [schema.log_digest(log.identity) for log in self._logs.all]
         self._by_digest = {digest: number for number, digest in enumerate(self._digests)}
-        self._pending = PendingEntries(self._settings.window_micros)
-        self._moved: set[int] = set()
+        self._pending = PendingEntries(self.settings.window_micros)
         self._changed = False
-        self._states = ProcessStates(self._settings, self._catalog.process)
+        self._states = ProcessStates(self.settings, self._catalog.process)
         self._hot: dict[tuple[int, int], int] = {}
 
     # -- the reader's side -----------------------------------------------------------------------------------------
     def positions(self) -> list[LogPosition]:
-        return [log.position() for log in self._logs if log.end]
+        return [log.position() for log in self._logs.all if log.end]
 
     def tend(self) -> None:
         """See FileMap. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self._view.verified is None:
             self._verify()
         elif self._suspect.is_set() or now - self._checked >= CHECK_SECONDS:
             self._checked = now
             self._suspect.clear()
-            if read_instances(self._hbase, self._view.verified.regions) != self._view.verified.instances:
+            if read_instances(self.hbase, self._view.verified.regions) != self._view.verified.instances:
                 self._view = replace(self._view, verified=None)
                 self._verify()
         if now - self._marked >= REMARK_SECONDS and not self._changed:
@@ -160,7 +247,7 @@ class HBaseFileMap:
         log = self._moved_log(block)
         self._changed = True
         repeats = 0
-        if self._settings.kind is MapKind.DENSE or log.rewritten:
+        if self.settings.kind is MapKind.DENSE or log.rewritten:
             repeats = self._add_dense(log.number, block.hashes, block.starts[block.order])
         else:
             repeats = self._add_sparse(log, block)
@@ -173,28 +260,13 @@ class HBaseFileMap:
                 return  # the block was taken in; the reader's own commit, due in seconds, says so
 
     def _moved_log(self, block: MappedBlock) -> MappedLog:
-        if block.end > LOG_BYTES_MAX:
-            raise FileMapError(
-                f"{block.file.path}: longer than {LOG_BYTES_MAX} bytes, the most that can be mapped; split it"
-            )
-        number = self._numbers.get(block.identity)
-        if number is None:
-            number = len(self._logs)
-            if number >= LOGS_MAX:
-                raise FileMapError(f"more than {LOGS_MAX} logs; start with an empty map directory")
-            log = MappedLog(number, block.identity, block.file, block.end, proof=block.proof)
+        log, again = self._logs.move(block)
+        if log.number == len(self._digests):
             digest = schema.log_digest(block.identity)
-            self._logs.append(log)
             self._digests.append(digest)
-            self._numbers[block.identity] = self._by_digest[digest] = number
-        else:
-            old = self._logs[number]
-            again = block.begin < old.end
-            log = replace(old, file=block.file, end=block.end, rewritten=old.rewritten or again, proof=block.proof)
-            self._logs[number] = log
-            if again:
-                self._hot = {each: size for each, size in self._hot.items() if each[0] != number}
-        self._moved.add(number)
+            self._by_digest[digest] = log.number
+        if again:
+            self._hot = {each: size for each, size in self._hot.items() if each[0] != log.number}
         return log
 
     def _add_dense(self, log: int, hashes: U64, offsets: I64) -> int:
@@ -232,15 +304,15 @@ class HBaseFileMap:
         entries = len(self._pending)
         puts = self._puts()
         while batch := [put for _, put in zip(range(PUTS_AT_ONCE), puts, strict=False)]:
-            self._hbase.write(self._table, batch)
-        now = self._clock.monotonic()
+            self.hbase.write(self._table, batch)
+        now = self.clock.monotonic()
         closes = (
-            now - self._checkpoint_began >= self._checkpoint_seconds
+            now - self._checkpoint_began >= self.checkpoint_seconds
             or self._entries_since + entries >= CHECKPOINT_ENTRIES
         )
         mark, slot = self._write_marks(verified, closes)
-        for number in sorted(self._moved):
-            self._catalog.put_log(self._checkpoint, self._logs[number])
+        for number in sorted(self._logs.moved):
+            self._catalog.put_log(self._checkpoint, self._logs.all[number])
         exact = self._pending.has_dense
         self._catalog.commit(mark, slot, exact=exact, closes=closes)
         self._exact_written = self._exact_written or exact
@@ -250,14 +322,14 @@ class HBaseFileMap:
             self._checkpoint += 1
             self._entries_since = 0
             self._checkpoint_began = now
-        self._moved.clear()
+        self._logs.moved.clear()
         self._changed = False
         self._pending.clear()
 
     def _verified_now(self) -> VerifiedRegions:
         """Regions whose incarnations are, at this moment, the verified ones. Raises as ``_verify`` does."""
         verified = self._view.verified
-        if verified is not None and read_instances(self._hbase, verified.regions) == verified.instances:
+        if verified is not None and read_instances(self.hbase, verified.regions) == verified.instances:
             return verified
         self._view = replace(self._view, verified=None)
         return self._verify()
@@ -272,13 +344,13 @@ class HBaseFileMap:
 
     def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
         """After all entries: a new mark into each region, in the slot of the mark before the last."""
-        mark = self._random(schema.MARK_BYTES)
+        mark = self.random(schema.MARK_BYTES)
         slot = (self._catalog.present().slot + 1) % schema.SLOTS
         cells = schema.mark_cells(mark, slot, self._checkpoint if closes else None)
-        self._hbase.write(
+        self.hbase.write(
             self._table, [Put(schema.mark_row(self._life, region), cells) for region in verified.regions]
         )
-        if read_instances(self._hbase, verified.regions) != verified.instances:
+        if read_instances(self.hbase, verified.regions) != verified.instances:
             self._view = replace(self._view, verified=None)
             raise HBaseUnavailable("HBase restarted while entries were written; they are written again")
         return mark, slot
@@ -286,11 +358,11 @@ class HBaseFileMap:
     # -- what HBase lost -------------------------------------------------------------------------------------------
     def _verify(self) -> VerifiedRegions:
         """Sets what look-ups and commits may rely on. Raises RowsLost, HBaseUnavailable, HBaseRefused."""
-        regions = self._hbase.regions(self._table)
-        before = read_instances(self._hbase, regions)
+        regions = self.hbase.regions(self._table)
+        before = read_instances(self.hbase, regions)
         rows = [schema.mark_row(self._life, region) for region in regions]
-        found = self._hbase.read(self._table, rows)
-        if before is None or before != read_instances(self._hbase, regions):
+        found = self.hbase.read(self._table, rows)
+        if before is None or before != read_instances(self.hbase, regions):
             raise HBaseUnavailable(f"table {self._table.decode()}: its regions are being opened")
         marks = [frozenset(found.get(row, {}).values()) for row in rows]
         verified = VerifiedRegions(regions, before)
@@ -315,7 +387,7 @@ class HBaseFileMap:
         if view.verified is None:
             raise HBaseUnavailable(f"table {self._table.decode()}: what it holds is not verified yet")
         parsed: list[tuple[bytes, int] | None] = [None] * len(keys)
-        if self._settings.kind is MapKind.SPARSE:
+        if self.settings.kind is MapKind.SPARSE:
             parsed = [parse_event_id(key) for key in keys]
         # First what is in memory, then the table: an entry that moves between them is seen.
         waiting = look_up(self._pending.runs, hashes)
@@ -324,8 +396,8 @@ class HBaseFileMap:
         dense = [row for row, each in enumerate(parsed) if each is None or self._exact_written]
         dense_rows = dict(zip(dense, schema.dense_rows(self._life, hashes[dense]), strict=True))
         sparse_rows = {bucket: schema.sparse_row(self._life, *bucket) for bucket in wanted}
-        found = self._hbase.read(self._table, list({*dense_rows.values(), *sparse_rows.values()}))
-        if read_instances(self._hbase, view.verified.regions) != view.verified.instances:
+        found = self.hbase.read(self._table, list({*dense_rows.values(), *sparse_rows.values()}))
+        if read_instances(self.hbase, view.verified.regions) != view.verified.instances:
             self._suspect.set()
             raise HBaseUnavailable(f"table {self._table.decode()}: its regions were reopened")
         exact = self._dense_places(
@@ -340,11 +412,12 @@ class HBaseFileMap:
         for bucket, key in sparse_rows.items():
             if key in found:
                 near.setdefault(bucket, set()).update(schema.sparse_entries(found[key], self._by_digest))
-        return self._together(exact, self._sparse_places(parsed, near), not view.recovering)
+        sparse = self._sparse_places(parsed, near)
+        return MappedPlaces.of(exact, sparse, self.settings.window_bytes, not view.recovering)
 
     def _buckets(self, parsed: tuple[bytes, int]) -> list[tuple[bytes, int]]:
         prefix, micros = parsed
-        bucket = micros // self._settings.window_micros
+        bucket = micros // self.settings.window_micros
         return [(prefix, bucket), (prefix, bucket - 1)] if bucket else [(prefix, bucket)]
 
     def _dense_places(self, waiting: tuple[I64, U64], stored: Sequence[tuple[int, int, int]]) -> tuple[I64, I64, I64]:
@@ -352,7 +425,7 @@ class HBaseFileMap:
         logs, offsets = unpack(waiting[1])
         columns = np.column_stack((waiting[0], logs, offsets))
         both = np.unique(np.concatenate((columns, table)), axis=0) if len(columns) + len(table) else columns
-        return first_places(both[:, 0], both[:, 1], both[:, 2], self._logs, self._log_name)
+        return first_places(both[:, 0], both[:, 1], both[:, 2], self._logs.all, self.log_name)
 
     def _sparse_places(
         self,
@@ -360,7 +433,7 @@ class HBaseFileMap:
         near: dict[tuple[bytes, int], set[tuple[int, int, int]]],
     ) -> I64:
         """(row, log, offset, anchor) of the entries that the asked ids may follow."""
-        window = self._settings.window_micros
+        window = self.settings.window_micros
         out: list[tuple[int, int, int, int]] = []
         asked: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
         for row, each in enumerate(parsed):
@@ -371,37 +444,24 @@ class HBaseFileMap:
             out += predecessors(sorted(ids), entries, window)
         return np.array(out, dtype=np.int64).reshape(-1, 4)
 
-    def _together(self, exact: tuple[I64, I64, I64], sparse: I64, complete: bool) -> MappedPlaces:
-        rows, logs, offsets = exact
-        none = np.zeros(len(rows), dtype=np.int64)
-        spans = np.full(len(sparse), self._settings.window_bytes)
-        return MappedPlaces(
-            np.concatenate((rows, sparse[:, 0])),
-            np.concatenate((logs, sparse[:, 1])),
-            np.concatenate((offsets, sparse[:, 2])),
-            np.concatenate((none, spans)),
-            np.concatenate((none - 1, sparse[:, 3])),
-            complete,
-        )
-
     def logs(self) -> Sequence[MappedLog]:
-        return self._logs
+        return self._logs.all
 
     # -- counting, ending ------------------------------------------------------------------------------------------
     def totals(self, *, exact: bool = False) -> MapTotals:
         """See FileMap. ``exact`` scans the table: a minute for some million keys."""
-        totals = replace(self._catalog.totals(), logs=len(self._logs))
+        totals = replace(self._catalog.totals(), logs=len(self._logs.all))
         if not exact:
             return totals
-        repeats = stored_repeats(self._hbase, self._table, self._life, self._by_digest)
-        repeats += pending_repeats(self._hbase, self._table, self._life, self._by_digest, self._pending)
+        repeats = stored_repeats(self.hbase, self._table, self._life, self._by_digest)
+        repeats += pending_repeats(self.hbase, self._table, self._life, self._by_digest, self._pending)
         return replace(totals, duplicates=totals.duplicates + repeats)
 
     def interrupt(self) -> None:
-        self._hbase.interrupt()
+        self.hbase.interrupt()
 
     def close(self) -> None:
-        self._hbase.close()
+        self.hbase.close()
         self._catalog.close()
         os.close(self._lock_fd)
 
@@ -416,27 +476,11 @@ def open_or_rebuild(
     *,
     clock: Clock,
 ) -> tuple[HBaseFileMap, str]:
-    """The map, and why it had to be rebuilt ("" if it had not). Raises FileMapBusy, OSError.
-
-    A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time to
-    live.
+    """See ``opened_or_rebuilt``. A new map has a life of its own: what an earlier one left in the table is not seen,
+    and goes with its time to live.
     """
 
     def opened() -> HBaseFileMap:
         return HBaseFileMap(directory, settings, log_name, disk, hbase, table, clock=clock)
 
-    try:
-        return opened(), ""
-    except FileMapBusy:
-        raise
-    except FileMapError as err:
-        why = str(err)
-    fd = lock_map(directory)
-    try:
-        for name in disk.names(directory):
-            if name.startswith("hbase.db"):
-                disk.remove(directory / name)
-        disk.sync_dir(directory)
-    finally:
-        os.close(fd)
-    return opened(), why
+    return opened_or_rebuilt(opened, directory, ("hbase.db",), disk)

@@ -4,27 +4,111 @@ A gzip file has no index. While it is inflated forwards, copies of the inflater'
 that reading back costs at most the distance between two; inflated pages are kept in one LRU over all files.
 
 Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: where they begin is
-found without inflating it (zstd_frames.py). A file of one frame is read again from its start.
+found without inflating it (``frame_begins``). A file of one frame is read again from its start.
+
+By its seek table, else by walking headers: a file in the *seekable format* ends with a skippable frame that lists the
+sizes of all frames. In others each frame's header may say how much it holds, and three bytes at each block say where
+the next block begins: a walk reads some bytes in each 128 KiB of content. Where a frame does not say its size the
+walk ends; what follows is found by inflating up to there.
 """
 
 from __future__ import annotations
 
 import bisect
 import os
+import struct
 import threading
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import zstandard
 from cachetools import LRUCache
 
 from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.reader import GzipSource, open_source
 from photon.adapters.logs.varint_source import VarintSource
-from photon.adapters.logs.zstd_source import ZstdSource
-from photon.eventstore.zstd_frames import FrameBegin, frame_begins
+from photon.adapters.logs.zstd_source import NotZstd, ZstdSource, read_frame_header
+
+FrameBegin = tuple[int, int]
+"""(uncompressed, compressed) offset of a frame's first byte."""
+ReadAt = Callable[[int, int], bytes]
+"""(offset, length) in the compressed file -> bytes, fewer at its end."""
+
+_HEADER_BYTES_MAX = 18
+_SEEK_FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic
+_SEEKABLE_MAGIC = 0x8F92EAB1
+_SKIPPABLE_SEEK_MAGIC = 0x184D2A5E
+_CHECKSUMS, _RESERVED_BITS = 0x80, 0x7C
+SEEK_FRAMES_MAX = 1 << 20
+"""A seek table of more frames is left aside."""
+_RLE = 1
+
+
+def frame_begins(read: ReadAt, size: int) -> Iterator[FrameBegin]:
+    """Of frames of data, ascending, the first one at (0, 0) left out. ``size``: of the compressed file."""
+    table = _seek_table(read, size)
+    yield from _walk(read) if table is None else table
+
+
+def _seek_table(read: ReadAt, size: int) -> list[FrameBegin] | None:
+    footer = read(size - _SEEK_FOOTER.size, _SEEK_FOOTER.size) if size > _SEEK_FOOTER.size + 8 else b""
+    if len(footer) < _SEEK_FOOTER.size:
+        return None
+    count, descriptor, magic = _SEEK_FOOTER.unpack(footer)
+    if magic != _SEEKABLE_MAGIC or descriptor & _RESERVED_BITS or count > SEEK_FRAMES_MAX:
+        return None
+    entry = struct.Struct("<III" if descriptor & _CHECKSUMS else "<II")
+    content = count * entry.size + _SEEK_FOOTER.size
+    begin = size - content - 8
+    if begin < 0:
+        return None
+    head = read(begin, 8 + content)
+    if len(head) < 8 + content or struct.unpack_from("<II", head) != (_SKIPPABLE_SEEK_MAGIC, content):
+        return None
+    places, made, taken = [], 0, 0
+    for each in entry.iter_unpack(head[8 : 8 + count * entry.size]):
+        made, taken = made + each[1], taken + each[0]
+        places.append((made, taken))
+    return places[:-1] if taken == begin else None
+
+
+def _walk(read: ReadAt) -> Iterator[FrameBegin]:
+    made = taken = 0
+    while True:
+        head = read(taken, _HEADER_BYTES_MAX)
+        try:
+            header = read_frame_header(head)
+        except NotZstd:
+            return
+        if header is None:
+            return
+        if made and header.skip < 0:
+            yield made, taken
+        if header.skip >= 0:
+            taken += header.length + header.skip
+            continue
+        content = zstandard.frame_content_size(head)
+        end = None if content < 0 else _blocks_end(read, taken + header.length)
+        if end is None:
+            return
+        made, taken = made + content, end + (4 if header.checksum else 0)
+
+
+def _blocks_end(read: ReadAt, at: int) -> int | None:
+    """The offset after a frame's last block; None where the file ends before."""
+    while True:
+        head = read(at, 3)
+        if len(head) < 3:
+            return None
+        bits = int.from_bytes(head, "little")
+        at += 3 + (1 if bits >> 1 & 3 == _RLE else bits >> 3)
+        if bits & 1:
+            return at
+
 
 PAGE_BYTES = 1 << 17
 PAGES_BYTES_MAX = 64 << 20
@@ -50,7 +134,6 @@ class Pages:
         return int(self._lru.currsize)
 
     def get(self, file_number: int, page: int) -> bytes | None:
-        """Page ``page`` of the opening of a file with this number."""
         with self._lock:
             return self._lru.get((file_number, page))
 
@@ -100,15 +183,9 @@ class LogBytes(Protocol):
         """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
         ...
 
-    def unlinked(self) -> bool:
-        """Whether its file has no name any more."""
-        ...
+    def unlinked(self) -> bool: ...
 
     def close(self) -> None: ...
-
-
-def new_pages(bytes_max: int = PAGES_BYTES_MAX) -> Pages:
-    return Pages(bytes_max)
 
 
 def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINES) -> LogBytes:
@@ -150,8 +227,6 @@ class _Inflation:
 
 
 class GzipBytes(PagedBytes):
-    """A gzip file of one member or several."""
-
     def __init__(self, path: Path, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
         self._path = path

@@ -3,6 +3,14 @@
 That the right bytes are there is verified too: a place whose record is neither the asked one nor one with the same
 hash says that the file is another one than was mapped (renamed a moment ago, say), and is answered *unavailable*,
 never *not there*.
+
+``SpanProbes`` guesses where in a span an id stands, so that a sparse look-up reads some tens of KiB in place of half
+a span. Ids of a log are times of day, so their offsets can be interpolated: from the span's anchor, at the speed at
+which the log grew, and once more from whatever record stands at the first guess. A guess is only where to look first;
+what is not found so is searched for from the anchor on.
+
+Only for keys without an exact place in the same log (``PlaceToRead.alone``): of two records with one id the second
+has an exact place, and a guess might meet it before the first.
 """
 
 from __future__ import annotations
@@ -10,6 +18,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +32,7 @@ from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, hash_keys
 from photon.eventstore.log_files import LogBytes
 from photon.eventstore.places_to_read import RECORD_GUESS_BYTES, SEARCH_BYTES, PlacesToRead, PlaceToRead
-from photon.eventstore.row_keys import parse_event_id
+from photon.eventstore.sparse import parse_event_id
 
 SCAN_BYTES = 1 << 20
 
@@ -39,8 +48,7 @@ class LogWindow:
         self._raw = b""
         self.begin = 0
         self.data = b""
-        self.bytes_read = 0
-        """From the file, uncompressed."""
+        self.bytes_read = 0  # from the file, uncompressed
         self._at_end = False  # what was mapped was there before, so growth does not matter
 
     @property
@@ -91,18 +99,18 @@ class NoRecord(enum.Enum):
     UNAVAILABLE = 2
 
 
+@dataclass(eq=False)
 class LogPass:
     """Looks at places of one log, whose bytes ``window`` gives."""
 
-    def __init__(
-        self, adapter: Adapter, identity: str, file: LogFile, window: LogWindow, record_bytes_max: int
-    ) -> None:
-        self._adapter = adapter
-        self._identity = identity
-        self.file = file
+    adapter: Adapter
+    identity: str
+    file: LogFile
+    window: LogWindow
+    record_bytes_max: int
+
+    def __post_init__(self) -> None:
         """Whose records are read next."""
-        self.window = window
-        self._record_bytes_max = record_bytes_max
 
     def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
         """The records that begin at ``offsets``, all within the window; None where the line end is missing."""
@@ -122,8 +130,8 @@ class LogPass:
         places = np.array(at, np.int64)
         whole = [record or b"" for record in cut] if None in cut else cut
         records = Records((self.file,), np.zeros(len(cut), np.uint32), wanted.offsets[places], whole)  # type: ignore[arg-type]
-        here = FoundRecords(places, (self._identity,), records)
-        keys = primary_keys_of(Guard(self._adapter), records)
+        here = FoundRecords(places, (self.identity,), records)
+        keys = primary_keys_of(Guard(self.adapter), records)
         asked = list(map(wanted.keys.__getitem__, wanted.rows[places].tolist()))
         if whole is cut and keys == asked:
             return here, np.empty(0, np.int64)
@@ -137,7 +145,7 @@ class LogPass:
         for place in at:
             record = self.record(wanted[place])
             if isinstance(record, PrimaryRecord):
-                found.append((place, self._identity, record))
+                found.append((place, self.identity, record))
             elif record is NoRecord.NOT_THERE:
                 not_there.append(place)
         return FoundRecords.of(found), np.array(not_there, np.int64)
@@ -155,7 +163,7 @@ class LogPass:
 
     def key(self, record: bytes) -> bytes | None:
         """None for a bad record."""
-        return key_of(self._adapter, record, self.file)
+        return key_of(self.adapter, record, self.file)
 
     def _explains(self, record: bytes, key: bytes) -> bool:
         """Whether the map was right to name this record, though it is not the asked one.
@@ -164,7 +172,7 @@ class LogPass:
         """
         there = self.key(record)
         if there is None:
-            return keys_of_block(self._adapter, record + b"\n", self.file) == [key]
+            return keys_of_block(self.adapter, record + b"\n", self.file) == [key]
         hashes = hash_keys([there, key])
         return bool(hashes[0] == hashes[1])
 
@@ -178,14 +186,13 @@ class LogPass:
             if window.data.find(b"\n", at) >= 0:
                 return record_at(window.data, at)
             if window.end < start + length:  # the log's last line has no line end
-                return record_at(window.data, at) if 0 < window.end - start <= self._record_bytes_max + 2 else None
-            if length > self._record_bytes_max + 2:
+                return record_at(window.data, at) if 0 < window.end - start <= self.record_bytes_max + 2 else None
+            if length > self.record_bytes_max + 2:
                 return None
-            length = min(length * 4, self._record_bytes_max + 3)
+            length = min(length * 4, self.record_bytes_max + 3)
 
     # -- within a span -----------------------------------------------------------------------------------------------
     def _search(self, want: PlaceToRead) -> PrimaryRecord | NoRecord:
-        """The first record with the key that begins within the span."""
         if not want.log.rewritten and not self._is_anchor(want, self.whole_record(want.offset, want.offset)):
             return NoRecord.UNAVAILABLE
         for start in self._starts(want):
@@ -207,7 +214,7 @@ class LogPass:
         data = window.data[want.offset - window.begin : stop + RECORD_GUESS_BYTES - window.begin]
         whole = data.rfind(b"\n") + 1
         start = 0
-        for key in keys_of_block(self._adapter, data[:whole], self.file):
+        for key in keys_of_block(self.adapter, data[:whole], self.file):
             if start >= want.span:
                 return
             if key == want.key:
@@ -235,3 +242,95 @@ class LogPass:
                 return
             looked = max(want.offset, window.end - len(want.key))  # a key that the end cuts is seen next time
             length *= 2
+
+
+PROBE_BYTES = 1 << 15
+"""Read around a guess."""
+PROBES_MAX = 3
+KEPT_BYTES = 1 << 17
+"""Of what was read stay here so many before the last guess."""
+
+
+def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:
+    """How fast a log grew between the first and the last anchor of these places; None where that says nothing."""
+    anchors = [(each.offset, each.anchor) for each in wanted if each.span and each.anchor >= 0]
+    if not anchors:
+        return None
+    first, last = min(anchors), max(anchors)
+    if last[0] <= first[0] or last[1] <= first[1]:
+        return None
+    return (last[0] - first[0]) / (last[1] - first[1])
+
+
+def guess(want: PlaceToRead, speed: float) -> int:
+    """The offset at which the id may stand: within its span."""
+    asked = parse_event_id(want.key)
+    ahead = 0.0 if asked is None else (asked[1] - want.anchor) * speed
+    return want.offset + round(min(max(ahead, 0.0), want.span))
+
+
+class SpanProbes:
+    """Probes of one log. Ask in the order of guesses, so that neighbours share reads."""
+
+    def __init__(self, looked: LogPass) -> None:
+        """``looked``: a pass with a window of its own."""
+        self._pass = looked
+        self._window = looked.window
+
+    def find(self, want: PlaceToRead, speed: float) -> PrimaryRecord | None:
+        """The record, where a guess met it. Raises OSError."""
+        asked = parse_event_id(want.key)
+        if asked is None:
+            return None
+        at = guess(want, speed)
+        for _ in range(PROBES_MAX):
+            begin = max(want.offset, at - PROBE_BYTES // 2)
+            end = min(begin + PROBE_BYTES, want.offset + want.span)
+            self._cover(begin, end)
+            found = self._in(want, begin, end)
+            if found is not None:
+                return found
+            there = self._first_id(begin)
+            if there is None or there[1] <= want.anchor or there[0] <= want.offset:
+                return None
+            local = (there[0] - want.offset) / (there[1] - want.anchor)
+            again = there[0] + round((asked[1] - there[1]) * local)
+            if begin <= again < end:  # it should have been here
+                return None
+            at = min(max(again, want.offset), want.offset + want.span)
+        return None
+
+    def _cover(self, begin: int, end: int) -> None:
+        """Reads what is not here; what lies shortly before stays, for a second guess may go back."""
+        window = self._window
+        keep = max(window.begin, begin - KEPT_BYTES)
+        if window.begin <= begin <= window.end + PROBE_BYTES and keep <= window.end:
+            window.cover(keep, end)
+        else:
+            window.cover(begin, end)
+
+    def _in(self, want: PlaceToRead, begin: int, end: int) -> PrimaryRecord | None:
+        window = self._window
+        at = window.data.find(want.key, begin - window.begin, end - window.begin)
+        if at < 0:
+            return None
+        start = window.data.rfind(b"\n", 0, at) + 1
+        if start == 0 and window.begin > want.offset:
+            return None  # the record begins before the bytes at hand
+        start += window.begin
+        record = self._pass.whole_record(window.begin, start)
+        if record is None or start >= want.offset + want.span or self._pass.key(record) != want.key:
+            return None
+        return PrimaryRecord(record, self._pass.file, start)
+
+    def _first_id(self, begin: int) -> tuple[int, int] | None:
+        """(offset, microseconds) of the first whole record from ``begin`` on."""
+        window = self._window
+        line_end = window.data.find(b"\n", begin - window.begin)
+        if line_end < 0:
+            return None
+        start = window.begin + line_end + 1
+        record = self._pass.whole_record(window.begin, start)
+        key = None if record is None else self._pass.key(record)
+        parsed = None if key is None else parse_event_id(key)
+        return None if parsed is None else (start, parsed[1])

@@ -132,7 +132,6 @@ class LogReads:
             self._logs.read_log(log, wanted, np.arange(len(wanted)), tell, stopped)
 
     def close(self) -> None:
-        """Ends the threads after the reads under way."""
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=True)

@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +23,16 @@ from photon.eventstore.file_map import MappedLog
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, Mask
 from photon.eventstore.log_files import PAGES_BYTES_MAX, LogBytes, Pages, open_log
-from photon.eventstore.log_pass import HeaderIndex, LogPass, LogWindow
+from photon.eventstore.log_pass import (
+    PROBE_BYTES,
+    HeaderIndex,
+    LogPass,
+    LogWindow,
+    SpanProbes,
+    bytes_per_micro,
+    guess,
+)
 from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
-from photon.eventstore.span_probes import PROBE_BYTES, SpanProbes, bytes_per_micro, guess
 
 GAP_BYTES = 1 << 17
 """Places no further apart are read together."""
@@ -62,29 +69,22 @@ class ReadCounts:
     """Totals since the start."""
 
     places: int = 0
-    bytes: int = 0
-    """Uncompressed."""
+    bytes: int = 0  # uncompressed
 
 
+@dataclass(eq=False)
 class LogsEventStore:
-    def __init__(
-        self,
-        directory: Path,
-        adapter: Adapter,
-        resolve: Resolver,
-        *,
-        record_bytes_max: int = RECORD_BYTES_MAX,
-        pages_bytes_max: int = PAGES_BYTES_MAX,
-        troubles: ReadTroubles | None = None,
-    ) -> None:
-        self._directory = directory
-        self._adapter = adapter
-        self._resolve = resolve
-        self._record_bytes_max = record_bytes_max
-        self._pages = Pages(pages_bytes_max)
-        self._troubles = troubles or ReadTroubles()
-        self._framing = adapter.primary_framing
-        self._lines = Lines(self._framing, record_bytes_max) if self._framing.kind == "quoted" else None
+    directory: Path
+    adapter: Adapter
+    resolve: Resolver
+    record_bytes_max: int = RECORD_BYTES_MAX
+    pages_bytes_max: int = PAGES_BYTES_MAX
+    troubles: ReadTroubles = field(default_factory=ReadTroubles)
+
+    def __post_init__(self) -> None:
+        self._pages = Pages(self.pages_bytes_max)
+        self._framing = self.adapter.primary_framing
+        self._lines = Lines(self._framing, self.record_bytes_max) if self._framing.kind == "quoted" else None
         self._lock = threading.Lock()  # around what follows
         self._headers: OrderedDict[str, HeaderIndex] = OrderedDict()  # identity -> of the log
         self._idle: OrderedDict[str, tuple[str, LogBytes]] = OrderedDict()  # identity -> path, open file
@@ -93,11 +93,9 @@ class LogsEventStore:
         self._speeds: OrderedDict[str, float] = OrderedDict()  # identity -> bytes a microsecond, as last seen
 
     def is_there(self, log: MappedLog) -> bool:
-        """Whether the log has a file now."""
-        return self._resolve(log.identity) is not None
+        return self.resolve(log.identity) is not None
 
     def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
-        """Reads all places in this thread."""
         places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
         reads = ReadResults(len(places))
         for log, indexes in places.by_log():
@@ -126,7 +124,7 @@ class LogsEventStore:
             if not len(left) or why == GONE or stopped():
                 break
         if len(left) and not stopped():
-            self._troubles.failed(log, why or OTHER_BYTES, [wanted[i].key for i in left.tolist()])
+            self.troubles.failed(log, why or OTHER_BYTES, [wanted[i].key for i in left.tolist()])
 
     def _read_open(
         self,
@@ -148,12 +146,12 @@ class LogsEventStore:
         path, source = opened
         window, aside = LogWindow(source, self._lines), LogWindow(source)
         file = LogFile(path, log.file.header)
-        each = LogPass(self._adapter, log.identity, file, window, self._record_bytes_max)
+        each = LogPass(self.adapter, log.identity, file, window, self.record_bytes_max)
         keep, left = False, asked
         try:
             # Where records are no plain lines a guess may be inside one, or have another header.
             if self._framing.kind == "lines" and wanted.spans[asked].any():
-                probes = SpanProbes(LogPass(self._adapter, log.identity, file, aside, self._record_bytes_max))
+                probes = SpanProbes(LogPass(self.adapter, log.identity, file, aside, self.record_bytes_max))
                 probed: list[tuple[int, str, PrimaryRecord]] = []
                 try:
                     probed += self._probed(probes, log, wanted, asked.tolist())
@@ -177,7 +175,7 @@ class LogsEventStore:
                 self._counts.places += len(asked)
                 self._counts.bytes += window.bytes_read + aside.bytes_read
         if len(left) < len(asked):
-            self._troubles.succeeded(log)
+            self.troubles.succeeded(log)
         return ""
 
     def _passed(
@@ -233,7 +231,6 @@ class LogsEventStore:
     def _probed(
         self, probes: SpanProbes, log: MappedLog, places: PlacesToRead, asked: Sequence[int]
     ) -> Iterator[tuple[int, str, PrimaryRecord]]:
-        """The records that guesses find."""
         wanted = {i: places[i] for i in asked if places.spans[i] > PROBE_BYTES and places.alone[i]}
         speed = bytes_per_micro(list(wanted.values()))
         with self._lock:
@@ -258,11 +255,11 @@ class LogsEventStore:
             number = self._opened
         if idle is not None:
             return idle
-        path = self._resolve(log.identity)
+        path = self.resolve(log.identity)
         if path is None:
             return None
         try:
-            return path, open_log(self._directory / path, self._pages, number, self._framing)
+            return path, open_log(self.directory / path, self._pages, number, self._framing)
         except FileNotFoundError:
             return None
 
@@ -283,7 +280,6 @@ class LogsEventStore:
             return ReadCounts(self._counts.places, self._counts.bytes)
 
     def close(self) -> None:
-        """Closes idle files."""
         with self._lock:
             idle, self._idle = list(self._idle.values()), OrderedDict()
         for _, source in idle:

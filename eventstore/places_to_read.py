@@ -25,8 +25,7 @@ class PlaceToRead(NamedTuple):
     offset: int
     span: int
     anchor: int
-    alone: bool = False
-    """The key has no exact place in this log: within the span it stands once at most."""
+    alone: bool = False  # the key has no exact place in this log: within the span it stands once at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +109,6 @@ class PlacesToRead:
         )
 
     def stops(self) -> I64:
-        """The end of the first read at each place."""
         return self.offsets + np.minimum(self.spans, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
     def by_log(self) -> list[tuple[MappedLog, I64]]:

@@ -8,13 +8,15 @@ thread around it is in engine.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol
 
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, LogFile
-from photon.adapters.logs.api import Block, LogPosition
-from photon.adapters.logs.problems import UNREAD, Problem, ProblemKind
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.problems import UNREAD, ProblemKind
+from photon.adapters.logs.tail import Tail
 from photon.config.clock import NEVER_NS, Clock
 from photon.config.errors import PhotonError
 from photon.eventstore.api import ALL_BUT_ENDS_NS
@@ -34,24 +36,6 @@ NAMED = 3
 """So many of the logs that are not read are named."""
 
 
-class LogSource(Protocol):
-    """What the reader asks of a follower (photon.adapters.logs.follower.Follower)."""
-
-    def unread(self, kinds: Sequence[ProblemKind]) -> list[Problem]: ...
-
-    def scan(self) -> object: ...
-
-    def poll(self, max_bytes: int, *, final: bool = False) -> list[Block]: ...
-
-    def caught_up(self) -> bool: ...
-
-    def positions(self) -> list[LogPosition]: ...
-
-    def path_of(self, identity: str) -> Path | None: ...
-
-    def backlog(self) -> tuple[int, int]: ...
-
-
 class BlockCache(Protocol):
     """What the reader feeds (CacheEventStore, CacheNodes)."""
 
@@ -62,53 +46,40 @@ class PrimaryLogsIncomplete(PhotonError):
     """Some primary logs could not be read, so no foreign event may be called unmatched. One line."""
 
 
+@dataclass(eq=False)
 class PrimaryReader:
-    """Call ``step`` again and again. One thread; the properties may be read from any."""
+    """Call ``step`` again and again. One thread; the properties may be read from any.
 
-    def __init__(
-        self,
-        source: LogSource,
-        adapter: Adapter,
-        cache: BlockCache,
-        file_map: FileMap,
-        clock: Clock,
-        *,
-        once: bool = False,
-        may_be_empty: bool = True,
-        report: Callable[[str], None] = lambda line: None,
-        finder: KeyFinder | None = None,
-        arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None,
-    ) -> None:
-        """``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
+    ``once``: what is there now is all there will ever be; nothing at all is an error unless it may be.
 
-        ``report`` receives the places of the first bad records. ``finder`` None: keys are found in this thread.
-        ``arrived`` receives the keys of each block that the map has taken in, as ``MappedBlock`` has them.
-        """
-        self._finder = finder or InlineKeyFinder(adapter)
-        self._arrived = arrived
-        self._may_be_empty = may_be_empty
-        self._report = report
+    ``report`` receives the places of the first bad records. ``finder`` None: keys are found in this thread.
+    ``arrived`` receives the keys of each block that the map has taken in, as ``MappedBlock`` has them.
+    """
+
+    source: Follower | Tail
+    adapter: Adapter
+    cache: BlockCache
+    file_map: FileMap
+    clock: Clock
+    once: bool = False
+    may_be_empty: bool = True
+    report: Callable[[str], None] = lambda line: None
+    finder: KeyFinder | None = None
+    arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None
+
+    def __post_init__(self) -> None:
+        self._finder = self.finder or InlineKeyFinder(self.adapter)
         self._named_bad = 0
-        self._source = source
-        self._adapter = adapter
-        self._cache = cache
-        self._map = file_map
-        self._clock = clock
-        self._once = once
         self._dirty_bytes = 0
         self._dirty = False
-        self._committed = clock.monotonic()
-        self.scanned_ns = NOTHING_READ_NS
-        """The time before the last scan."""
-        self._scanned_at = clock.monotonic()
-        self.read_past = (NOTHING_READ_NS, clock.monotonic())
+        self._committed = self.clock.monotonic()
+        self.scanned_ns = NOTHING_READ_NS  # the time before the last scan
+        self._scanned_at = self.clock.monotonic()
+        self.read_past = (NOTHING_READ_NS, self.clock.monotonic())
         """See Progress.read_past_ns; and the same moment in monotonic seconds."""
-        self.backlog = (0, 0)
-        """(bytes on disk read, bytes on disk known)."""
-        self.done = False
-        """``once``: everything was read and committed."""
-        self.unended = ""
-        """``once``: which last lines wait for their ends."""
+        self.backlog = (0, 0)  # (bytes on disk read, bytes on disk known)
+        self.done = False  # ``once``: everything was read and committed
+        self.unended = ""  # ``once``: which last lines wait for their ends
 
     @property
     def read_past_ns(self) -> int:
@@ -121,17 +92,17 @@ class PrimaryReader:
         """
         if self.done:
             return False
-        if self._source.caught_up():
-            self.scanned_ns, self._scanned_at = self._clock.now_ns(), self._clock.monotonic()
-            self._source.scan()
-        blocks = self._source.poll(POLL_BYTES)
-        self._take(blocks, everything=self._source.caught_up())
-        self.backlog = self._source.backlog()
-        if self._source.caught_up():
-            if self._once:
+        if self.source.caught_up():
+            self.scanned_ns, self._scanned_at = self.clock.now_ns(), self.clock.monotonic()
+            self.source.scan()
+        blocks = self.source.poll(POLL_BYTES)
+        self._take(blocks, everything=self.source.caught_up())
+        self.backlog = self.source.backlog()
+        if self.source.caught_up():
+            if self.once:
                 self._finish()
-            elif not self._source.unread(HOLDING):
-                self._map.all_read()
+            elif not self.source.unread(HOLDING):
+                self.file_map.all_read()
                 self.read_past = self.scanned_ns, self._scanned_at
         self._commit_when_due()
         return bool(blocks)
@@ -145,8 +116,8 @@ class PrimaryReader:
                 self._name_bad(block)
             starts = found.starts[found.order]
             # Before the map: what the map names is then in the cache, and what only the cache has counts for nothing.
-            self._cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
-            self._map.add(
+            self.cache.put(block.identity, block.file, block.offset, block.data, found.hashes, starts)
+            self.file_map.add(
                 MappedBlock(
                     identity=block.identity,
                     file=block.file,
@@ -160,60 +131,53 @@ class PrimaryReader:
                     proof=block.proof,
                 )
             )
-            self._arrived(found.keys, found.hashes, found.order)
+            self.arrived(found.keys, found.hashes, found.order)
             self._dirty_bytes += block.end - block.offset
             self._dirty = True
 
     def _name_bad(self, block: Block) -> None:
         """Reports the place of a block's first bad record, and why it is bad."""
         at = 0
-        guard = Guard(self._adapter)
+        guard = Guard(self.adapter)
         for line in block.data.split(b"\n")[:-1]:
             record = line.removesuffix(b"\r")
-            (key,) = guard.each([record], lambda given: self._adapter.primary_key(given, block.file))
+            (key,) = guard.each([record], lambda given: self.adapter.primary_key(given, block.file))
             if isinstance(key, Fault):
-                self._report(f"{block.file.path}, offset {block.offset + at}: not a primary record: {key.reason}")
+                self.report(f"{block.file.path}, offset {block.offset + at}: not a primary record: {key.reason}")
                 self._named_bad += 1
                 return
             at += len(line) + 1
 
     def _finish(self) -> None:
-        while blocks := self._source.poll(POLL_BYTES, final=True):
+        while blocks := self.source.poll(POLL_BYTES, final=True):
             self._take(blocks, everything=True)
         self.commit()
-        if unread := self._source.unread(UNREAD):
+        if unread := self.source.unread(UNREAD):
             named = ", ".join(map(str, unread[:NAMED])) + (", …" if len(unread) > NAMED else "")
             raise PrimaryLogsIncomplete(
                 f"{len(unread)} of the primary logs could not be read, so nothing can be called unmatched: {named}; "
                 "make them readable, or leave them out with primary_files, and run again"
             )
-        waiting = self._source.unread((ProblemKind.UNENDED,))
+        waiting = self.source.unread((ProblemKind.UNENDED,))
         self.unended = "; ".join(map(str, waiting[:NAMED])) + (", …" if len(waiting) > NAMED else "")
-        if not (self._may_be_empty or waiting) and not (totals := self._map.totals(exact=False)).events:
+        if not (self.may_be_empty or waiting) and not (totals := self.file_map.totals(exact=False)).events:
             raise PrimaryLogsIncomplete(
                 f"there is no primary record that can be read ({totals.bad_records} cannot), so every foreign event "
                 "would be called unmatched for good; correct the logs or the configuration, or use --keep-pending"
             )
-        self.backlog = self._source.backlog()
-        self._map.all_read()
+        self.backlog = self.source.backlog()
+        self.file_map.all_read()
         self.done = True
-        self.read_past = ALL_BUT_ENDS_NS if waiting else NEVER_NS, self._clock.monotonic()
+        self.read_past = ALL_BUT_ENDS_NS if waiting else NEVER_NS, self.clock.monotonic()
 
     def _commit_when_due(self) -> None:
-        due = self._dirty_bytes >= COMMIT_BYTES or self._clock.monotonic() - self._committed >= COMMIT_SECONDS
+        due = self._dirty_bytes >= COMMIT_BYTES or self.clock.monotonic() - self._committed >= COMMIT_SECONDS
         if self._dirty and due:
             self.commit()
 
     def commit(self) -> None:
         """Makes durable in the map what was read."""
-        self._map.commit()
+        self.file_map.commit()
         self._dirty_bytes = 0
         self._dirty = False
-        self._committed = self._clock.monotonic()
-
-
-__all__ = [
-    "LogSource",
-    "PrimaryLogsIncomplete",
-    "PrimaryReader",
-]
+        self._committed = self.clock.monotonic()

@@ -1,10 +1,12 @@
-"""The event store as a process: run by ``photon eventstore serve`` and by the child of an embedded deployment."""
+"""The event store as a process: run by ``photon serve eventstore`` and by the child of an embedded deployment."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import grpc
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.problems import LogDirectoryError
@@ -13,14 +15,84 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.disks import free_space
-from photon.config.metrics.readings import ProcessMetrics
-from photon.config.stopping import until
+from photon.config.metrics.readings import ProcessMetrics, Readings, Source
+from photon.config.rpc import Context, abort
+from photon.config.serving import HealthyServer, listen_for
+from photon.config.stopping import end, until
 from photon.config.tls import Tls, Towards
+from photon.eventstore import columns
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
-from photon.eventstore.metrics import store_metrics
-from photon.eventstore.service import start_server
+
+REQUESTS_MAX = 64
+"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again."""
+WAIT_MS_MAX = 10_000
+"""A request for what arrives waits for no longer."""
+
+
+class EventStoreService:
+    def __init__(self, stores: Mapping[str, OperatedStore]) -> None:
+        self._stores = stores
+
+    async def LookUp(self, request: pb.EventLookUpRequest, context: Context) -> pb.EventLookUpReply:  # noqa: N802
+        store = await self._store(request.join, context)
+        keys, as_of = columns.asked(request)
+        return columns.reply(await store.look_up(keys, as_of))
+
+    async def Progress(self, request: pb.ProgressRequest, context: Context) -> pb.ProgressReply:  # noqa: N802
+        store = await self._store(request.join, context)
+        if request.details:
+            return columns.details_reply(await store.details())
+        return columns.progress_reply(await store.progress())
+
+    async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetReply:  # noqa: N802
+        store = await self._store(request.join, context)
+        try:
+            return columns.forget_reply(await store.forget(list(request.logs), apply=request.apply))
+        except OSError as err:
+            await abort(context, grpc.StatusCode.INTERNAL, f"not given up: {err.filename}: {err.strerror or err}")
+
+    async def Arrived(self, request: pb.ArrivedRequest, context: Context) -> pb.ArrivedReply:  # noqa: N802
+        store = await self._store(request.join, context)
+        came = await store.arrived(request.epoch, request.number, min(request.wait_ms, WAIT_MS_MAX) / 1000)
+        if came is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "this store tells nothing of what arrives")
+        return columns.arrived_reply(came)
+
+    async def Seek(self, request: pb.SeekRequest, context: Context) -> pb.SeekReply:  # noqa: N802
+        store = await self._store(request.join, context)
+        if len(request.keys) > columns.KEYS_MAX:
+            why = f"{len(request.keys)} keys, at most {columns.KEYS_MAX} can be sought at once"
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+        rows = await store.seek(list(request.keys))
+        if rows is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "the file map cannot be asked now")
+        return columns.seek_reply(rows)
+
+    async def _store(self, join: str, context: Context) -> OperatedStore:
+        store = self._stores.get(join)
+        if store is None:
+            await abort(context, grpc.StatusCode.NOT_FOUND, f"no join named {join!r} here")
+        return store
+
+
+async def start_server(
+    stores: Mapping[str, OperatedStore],
+    address: str,
+    tls: Tls | None = None,
+    metrics: ProcessMetrics | None = None,
+) -> HealthyServer:
+    """See config.serving.listen_for. Raises CannotListen."""
+    service = EventStoreService(stores)
+    server = await listen_for(
+        address, columns.EVENT_STORE, service, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
+    )
+    await server.serving()
+    return server
+
 
 STOP_GRACE_SECONDS = 5.0
 BUSY_SECONDS = 10.0
@@ -37,8 +109,7 @@ class ServedJoin:
     adapter: Adapter
     cache_nodes: Callable[[], Mapping[str, str]] | None = None
     """Name -> host:port of the cache nodes that there are now; asked again and again. None: there never are any."""
-    to_caches: Towards | None = None
-    """How they are called; None: in plain text."""
+    to_caches: Towards | None = None  # how they are called; None: in plain text
 
 
 class EventStoreFailed(PhotonError):
@@ -79,9 +150,7 @@ async def serve(
         try:
             await _until_stopped(stop, engines)
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await end(background)
             for engine in engines.values():
                 engine.hang_up()
             await server.stop(STOP_GRACE_SECONDS)
@@ -141,3 +210,35 @@ async def _until_stopped(stop: asyncio.Event, engines: dict[str, EventStoreEngin
                     failed.exit_code = UsageError.exit_code
                 raise failed
         await until(stop, WATCH_SECONDS)
+
+
+def store_metrics(join: str, store: OperatedStore, clock: Clock) -> Source:
+    async def read(into: Readings) -> None:
+        progress = await store.progress()
+        passed = progress.read_past_ns
+        into.put_all(
+            "photon_eventstore",
+            {
+                "events_total": progress.events,
+                "duplicates_total": progress.duplicates,
+                "bad_records_total": progress.bad_records,
+                "ambiguous_keys_total": progress.ambiguous,
+                "cache_hits_total": progress.cache_hits,
+                "cache_misses_total": progress.cache_misses,
+                "cache_evictions_total": progress.cache_evictions,
+                "log_reads_total": progress.log_reads,
+                "log_read_bytes_total": progress.log_bytes,
+                "lag_seconds": 0.0 if passed >= ALL_BUT_ENDS_NS else max(clock.now_ns() - passed, 0) / 1e9,
+                "lag_bytes": max(progress.bytes_known - progress.bytes_read, 0),
+                "logs": progress.files,
+                "cache_bytes": progress.cache_bytes,
+                "missing_logs": progress.missing_logs,
+                "missing_keys": progress.missing_keys,
+                "sought_keys": progress.sought_keys,
+                "sought_dropped_total": progress.sought_dropped,
+                "sought_came_total": progress.sought_came,
+            },
+            join=join,
+        )
+
+    return read

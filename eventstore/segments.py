@@ -1,21 +1,25 @@
-"""Recent records in memory as *segments*, bounded in bytes: what every cache keeps. Knows no adapter.
+"""Recent records in memory as *segments*, bounded in bytes: what every cache keeps.
 
 A segment is records of one log as read, in one cachetools LRU that counts bytes. Hashes of keys index into segments,
 so taking records in costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment
 leaves its index entries behind; they are dropped together once they are many.
+
+``CacheEventStore`` is the cache in the event store's own process, for pipelines without cache nodes (paper, section
+3.4.1): there the key of each hit is verified by the adapter.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache
 
-from photon.adapters.contract import LogFile
+from photon.adapters.containment import Guard, primary_keys_of
+from photon.adapters.contract import Adapter, LogFile
 from photon.eventstore.block_keys import record_at
 from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import ENTRY_BYTES, I64, U64, Mask, Run, RunIndex, sorted_run
@@ -69,7 +73,6 @@ class Segment:
         return low if self.gathered is None else int(self.gathered.starts[low])
 
     def offset_of(self, low: int) -> int:
-        """The record's offset in the log."""
         return self.offset + low if self.gathered is None else int(self.gathered.offsets[low])
 
 
@@ -178,7 +181,7 @@ class SegmentCache:
         )
 
     def clear(self) -> None:
-        """Drops all records. Call it from the thread that puts."""
+        """Call it from the thread that puts."""
         self._index.clear()
         with self._lock:
             empty = _Segments(int(self._segments.maxsize))
@@ -198,3 +201,48 @@ class SegmentCache:
 
 def _joined(runs: Sequence[Run]) -> Run:
     return sorted_run(np.concatenate([run.hashes for run in runs]), np.concatenate([run.locations for run in runs]))
+
+
+CACHE_BYTES_MAX = 256 << 20
+
+
+def verified(adapter: Adapter, keys: Sequence[bytes], located: FoundRecords) -> FoundRecords:
+    """Drops records that do not have the asked key. The adapter decides, not the scan: to the scan a malformed line
+    may look as though it had the key."""
+    asked = [keys[row] for row in located.rows.tolist()]
+    its = primary_keys_of(Guard(adapter), located.records)
+    if its == asked:
+        return located
+    return located.take(np.flatnonzero([key == want for key, want in zip(its, asked, strict=True)]))
+
+
+class CacheEventStore:
+    """Key -> records seen recently. ``put`` from one thread; ``look_up`` from any."""
+
+    def __init__(self, adapter: Adapter, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._adapter = adapter
+        self._segments = SegmentCache(bytes_max)
+        self._counting = threading.Lock()
+        self._hits = 0
+        self._misses = 0
+
+    def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
+        """Takes in a block: ``hashes[i]`` (ascending) is the key's of the record that starts at ``data[starts[i]]``.
+
+        A block larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
+        """
+        self._segments.put([(Segment(identity, file, offset, data, len(hashes)), hashes, starts)])
+
+    def look_up(self, keys: Sequence[bytes], hashes: U64, elsewhere: Sequence[FoundRecords] = ()) -> FoundRecords:
+        """Records of ``keys[row]`` that are in this cache, and those of what was found ``elsewhere``: verified."""
+        found = [each for each in (self._segments.look_up(hashes), *elsewhere) if len(each)]
+        return verified(self._adapter, keys, FoundRecords.concat(found)) if found else NO_RECORDS
+
+    def count(self, *, hits: int, misses: int) -> None:
+        """From any thread."""
+        with self._counting:
+            self._hits += hits
+            self._misses += misses
+
+    def counts(self) -> CacheCounts:
+        return replace(self._segments.counts(), hits=self._hits, misses=self._misses)

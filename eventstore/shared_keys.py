@@ -64,15 +64,12 @@ class SharedKeys:
     """Thread-safe. ``report`` receives the first ambiguous key."""
 
     def __init__(self, rule: str, report: Callable[[str], None]) -> None:
-        self.rule = rule
-        """Adapter.primary_duplicates."""
+        self.rule = rule  # adapter.primary_duplicates
         self._report = report
         self._known: OrderedDict[bytes, KnownKey] = OrderedDict()
         self._lock = threading.Lock()
-        self.ambiguous = 0
-        """Keys that look-ups have found to be ambiguous."""
-        self.example = ""
-        """The first of them, and what becomes of its events: a line for a person."""
+        self.ambiguous = 0  # keys that look-ups have found to be ambiguous
+        self.example = ""  # the first of them, and what becomes of its events: a line for a person
 
     def known(self, key: bytes, places: int) -> KnownKey | None:
         """The result of an earlier comparison over as many places; None: compare (again)."""

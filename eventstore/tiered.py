@@ -15,19 +15,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, total_ordering
 from typing import Any
 
 import numpy as np
 
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace
-from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import PLACES_PER_KEY_MAX, FileMap, MappedPlaces
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import I64, Mask, hash_keys
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
+from photon.eventstore.segments import CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys, places_of_several
 
 NOTHING_READ_NS = -(2**63)
@@ -58,72 +58,62 @@ class LookUp:
     keys: Sequence[bytes]
     as_of: I64
     read_past_ns: int
-    hits: FoundRecords
-    """What caches have and the map confirms."""
-    best: I64
-    """Of each row: which of ``hits`` comes first, or -1."""
+    hits: FoundRecords  # what caches have and the map confirms
+    best: I64  # of each row: which of ``hits`` comes first, or -1
     wanted: PlacesToRead
-    several: dict[int, int]
-    """Row -> places, of the keys with more than one whose records are to be compared."""
+    several: dict[int, int]  # row -> places, of the keys with more than one whose records are to be compared
     ambiguous: dict[int, PrimaryPlace]
     """Row -> another record of its key, of those that are known to have one."""
-    settled: bool
-    """What is found by comparing holds until a key gets another place."""
+    settled: bool  # what is found by comparing holds until a key gets another place
 
 
+@dataclass(eq=False)
 class TieredEventStore:
-    """Thread-safe."""
+    """Thread-safe.
 
-    def __init__(
-        self,
-        cache: CacheEventStore,
-        file_map: FileMap,
-        logs: LogsEventStore,
-        log_name: Callable[[str], str],
-        read_past_ns: Callable[[], int],
-        given_up: Callable[[], Collection[str]] = frozenset,
-        shared: SharedKeys | None = None,
-    ) -> None:
-        """``given_up``: identities of logs whose records count as absent. ``shared``: what is known of keys that
-        several records have; None: nothing yet."""
-        self._shared = shared or SharedKeys("first", lambda line: None)
-        self._cache = cache
-        self._map = file_map
-        self._logs = logs
-        self._log_name = lru_cache(maxsize=1 << 14)(log_name)
-        self._read_past_ns = read_past_ns
-        self._given_up = given_up
+    ``given_up``: identities of logs whose records count as absent. ``shared``: what is known of keys that
+    several records have.
+    """
+
+    cache: CacheEventStore
+    file_map: FileMap
+    logs: LogsEventStore
+    log_name: Callable[[str], str]
+    read_past_ns: Callable[[], int]
+    given_up: Callable[[], Collection[str]] = frozenset
+    shared: SharedKeys = field(default_factory=lambda: SharedKeys("first", lambda line: None))
+
+    def __post_init__(self) -> None:
+        self._log_name = lru_cache(maxsize=1 << 14)(self.log_name)
 
     def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
-        """Reads the logs in this thread."""
         begun = self.begin(keys, as_of)
-        return self.end(begun, self._logs.read(begun.wanted))
+        return self.end(begun, self.logs.read(begun.wanted))
 
     def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
         """Asks cache and map. ``elsewhere``: what cache nodes, asked before, had; it counts where the map confirms
         it."""
-        read_past_ns = self._read_past_ns()
+        read_past_ns = self.read_past_ns()
         hashes = hash_keys(keys)
-        places = self._map.places(keys, hashes)
+        places = self.file_map.places(keys, hashes)
         # After the map: the cache is fed before it, so it has what the map names.
-        found = self._cache.look_up(keys, hashes, elsewhere)
+        found = self.cache.look_up(keys, hashes, elsewhere)
         if not places.complete:  # no miss is ABSENT
             read_past_ns = NOTHING_READ_NS
-        named = PlacesToRead.named(keys, places, self._map.logs())
+        named = PlacesToRead.named(keys, places, self.file_map.logs())
         confirmed, at_hand = _confirmed(found, named)
         hits = found if confirmed.all() else found.take(np.flatnonzero(confirmed))
         best = self._first(hits, len(keys))
         with_hits = int(np.count_nonzero(best >= 0))
-        self._cache.count(hits=with_hits, misses=len(keys) - with_hits)
+        self.cache.count(hits=with_hits, misses=len(keys) - with_hits)
         several, ambiguous = self._several(keys, places)
         wanted = self._places_to_read(named, places.complete, hits, best, at_hand, several)
-        settled = places.complete and not (several and any(log.rewritten for log in self._map.logs()))
+        settled = places.complete and not (several and any(log.rewritten for log in self.file_map.logs()))
         return LookUp(
             keys, np.asarray(as_of, np.int64), read_past_ns, hits, best, wanted, several, ambiguous, settled
         )
 
     def _first(self, hits: FoundRecords, keys: int) -> I64:
-        """The best hit of each row (LookUp.best)."""
         best = np.full(keys, -1)
         best[hits.rows] = np.arange(len(hits))
         if np.count_nonzero(best >= 0) < len(hits):
@@ -138,7 +128,7 @@ class TieredEventStore:
         """Row -> places, where it has to be found out whether several records differ; and where that is known."""
         several, ambiguous = places_of_several(places, len(keys)), {}
         for row, count in list(several.items()):
-            if (known := self._shared.known(keys[row], count)) is not None:
+            if (known := self.shared.known(keys[row], count)) is not None:
                 del several[row]
                 if known.other is not None:
                     ambiguous[row] = known.other
@@ -169,7 +159,7 @@ class TieredEventStore:
                 ambiguous = ambiguous | self._compared(begun, found, contested, looked, best)
             for at in np.flatnonzero(unread & ~decides).tolist():
                 row = int(wanted.rows[at])
-                undecided = self._shared.rule == "reject" and row in begun.several and row not in ambiguous
+                undecided = self.shared.rule == "reject" and row in begun.several and row not in ambiguous
                 if undecided or best[row] < 0 or self._place_order(wanted[at]) < self._order(found, best[row]):
                     codes[row], best[row] = LookUpCode.UNAVAILABLE, _UNAVAILABLE
         codes[best >= 0] = LookUpCode.FOUND
@@ -192,7 +182,7 @@ class TieredEventStore:
                 continue
             records = [found.records.row(at) for at in sorted(each.values(), key=lambda at: self._order(found, at))]
             places = begun.several[row] if begun.settled and looked[row] == begun.several[row] else None
-            other = self._shared.judge(begun.keys[row], found.records.row(best[row]), records, places)
+            other = self.shared.judge(begun.keys[row], found.records.row(best[row]), records, places)
             if other is not None:
                 ambiguous[row] = other
         return ambiguous
@@ -207,7 +197,7 @@ class TieredEventStore:
         several: Collection[int],
     ) -> PlacesToRead:
         """Those whose record is not at hand and could change an answer; of rows in ``several`` all that are there."""
-        given_up = self._given_up()
+        given_up = self.given_up()
         left = ~(at_hand & (named.spans == 0))
         # Places that need a thought: all others are exact, have no record at hand, and are read for certain.
         thought = left & ((named.spans != 0) | (best[named.rows] >= 0))
@@ -226,7 +216,7 @@ class TieredEventStore:
                 named.alone[at] = True
             left[at] = log.identity not in given_up and (
                 (left[at] and (hit[row] < 0 or self._may_be_first(named[at], hits, hit[row])))
-                or (row in several and (self._shared.rule != "first" or self._logs.is_there(log)))
+                or (row in several and (self.shared.rule != "first" or self.logs.is_there(log)))
             )
         return named.taken(left.nonzero()[0])
 
@@ -256,12 +246,12 @@ class TieredEventStore:
 
     def _place_order(self, place: PlaceToRead) -> Order:
         order = place.log.order(self._log_name), place.offset
-        return (_LastFirst(order),) if self._shared.rule == "last" else order
+        return (_LastFirst(order),) if self.shared.rule == "last" else order
 
     def _order(self, found: FoundRecords, at: int) -> Order:
         path, offset = found.records.files[found.records.file_index[at]].path, int(found.records.offsets[at])
         order = (self._log_name(path), found.identity(at)), offset
-        return (_LastFirst(order),) if self._shared.rule == "last" else order
+        return (_LastFirst(order),) if self.shared.rule == "last" else order
 
 
 def _confirmed(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
@@ -283,7 +273,7 @@ def _confirmed(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
     place = order[np.arange(len(record)) + np.repeat(first - np.cumsum(counts) + counts, counts)]
     numbers = {log.identity: number for number, log in enumerate(named.logs)}
     its_log = np.array([numbers.get(identity, -1) for identity in found.identities])[found.records.file_index]
-    # A span reaches beyond what was read; there repeats have no exact places yet.
+    # a span reaches beyond what was read; there repeats have no exact places yet.
     ends = np.array([0 if log.rewritten else log.end for log in named.logs])[named.in_log]
     stops = np.minimum(named.offsets + np.maximum(named.spans, 1), ends)
     offsets = found.records.offsets[record]

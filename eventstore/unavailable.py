@@ -8,6 +8,9 @@ Durable state, format version 1: ``forgotten-logs`` next to the file map, replac
 
     PHFL 1 <crc32 of the rest, 8 hex digits>
     {"identity": ..., "path": ..., "at_ns": ...}        one line for each log
+
+The follower belongs to the reader's thread: where each log is and how far it was read, everybody else reads in
+``PublishedSources``.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from pathlib import Path
 
 import orjson
 
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.lag import LogReading
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.eventstore.api import Forgotten, UnavailableLog
+from photon.eventstore.api import Forgotten, SourceProgress, UnavailableLog
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.index import hash_keys
 from photon.eventstore.logs_store import GONE, ReadTroubles
@@ -48,24 +53,21 @@ class _Trouble:
     told: bool = False
 
 
+@dataclass(eq=False)
 class UnavailableLogs(ReadTroubles):
-    """Thread-safe."""
+    """Thread-safe.
 
-    def __init__(
-        self,
-        state: Path,
-        clock: Clock,
-        disk: Disk,
-        *,
-        report: Callable[[str], None] = lambda line: None,
-        forget_missing: bool = False,
-    ) -> None:
-        """``state``: the file map's directory. ``report`` receives one line for each log. Raises OSError."""
-        self._file = state / FILE_NAME
-        self._clock = clock
-        self._disk = disk
-        self._report = report
-        self._forget_missing = forget_missing
+    ``state``: the file map's directory. ``report`` receives one line for each log. Raises OSError.
+    """
+
+    state: Path
+    clock: Clock
+    disk: Disk
+    report: Callable[[str], None] = lambda line: None
+    forget_missing: bool = False
+
+    def __post_init__(self) -> None:
+        self._file = self.state / FILE_NAME
         self._lock = threading.Lock()
         self._troubles: dict[str, _Trouble] = {}
         self._present: Mapping[str, str] | None = None  # identity -> path; None: not known yet
@@ -83,7 +85,7 @@ class UnavailableLogs(ReadTroubles):
             if trouble is None:
                 if len(self._troubles) >= LOGS_MAX:
                     return
-                trouble = _Trouble(self._path(log), why, self._clock.now_ns())
+                trouble = _Trouble(self._path(log), why, self.clock.now_ns())
                 self._troubles[log.identity] = trouble
             trouble.why = why
             if len(trouble.hashes) < KEYS_MAX:
@@ -97,14 +99,14 @@ class UnavailableLogs(ReadTroubles):
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
         """``present``: path of each log that has a file now. Reports what is due; call it now and then."""
-        now_ns = self._clock.now_ns()
+        now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present
             self._last_paths.update(present)
             concerned = self._troubles or self._forgotten
             lines = [*self._back(present), *self._due(now_ns)] if concerned else []
         for line in lines:
-            self._report(line)
+            self.report(line)
 
     def _back(self, present: Mapping[str, str]) -> list[str]:
         gone = {
@@ -129,7 +131,7 @@ class UnavailableLogs(ReadTroubles):
             keys = f"{_count(len(trouble.hashes), KEYS_MAX)} that stand in it or may do so"
             if trouble.why != GONE:
                 lines.append(f"{named}; {keys} cannot be looked up; make it readable")
-            elif self._forget_missing and len(self._forgotten) < FORGOTTEN_MAX:
+            elif self.forget_missing and len(self._forgotten) < FORGOTTEN_MAX:
                 self._give_up({identity: trouble.path})
                 lines.append(f'{named}; {keys} count as absent (missing_logs = "forget")')
             else:
@@ -198,11 +200,10 @@ class UnavailableLogs(ReadTroubles):
                 self._give_up(chosen)
         if apply:
             for each in shown:
-                self._report(f"{each.path} ({each.identity[:8]}): given up; keys that stand in it count as absent")
+                self.report(f"{each.path} ({each.identity[:8]}): given up; keys that stand in it count as absent")
         return Forgotten(shown, tuple(refused))
 
     def _by_name(self, logs: Iterable[MappedLog], names: set[str]) -> dict[str, dict[str, str]]:
-        """Name -> identity -> path, of each log that a name means."""
         found: dict[str, dict[str, str]] = {}
         if not names:
             return found
@@ -222,7 +223,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- durable -----------------------------------------------------------------------------------------------------
     def _give_up(self, chosen: Mapping[str, str]) -> None:
-        now_ns = self._clock.now_ns()
+        now_ns = self.clock.now_ns()
         self._store(self._forgotten | {identity: (path, now_ns) for identity, path in chosen.items()})
 
     def _store(self, forgotten: dict[str, tuple[str, int]]) -> None:
@@ -231,15 +232,15 @@ class UnavailableLogs(ReadTroubles):
             orjson.dumps({"identity": identity, "path": path, "at_ns": at_ns}) + b"\n"
             for identity, (path, at_ns) in sorted(forgotten.items())
         )
-        self._disk.replace(self._file, MAGIC + b"%08x\n" % zlib.crc32(lines) + lines)
+        self.disk.replace(self._file, MAGIC + b"%08x\n" % zlib.crc32(lines) + lines)
         self._forgotten, self.given_up = forgotten, frozenset(forgotten)
 
     def _load(self) -> dict[str, tuple[str, int]]:
-        if not self._disk.exists(self._file):
+        if not self.disk.exists(self._file):
             return {}
-        head, _, lines = self._disk.read(self._file).partition(b"\n")
+        head, _, lines = self.disk.read(self._file).partition(b"\n")
         if head != MAGIC + b"%08x" % zlib.crc32(lines):
-            self._report(f"{self._file}: is damaged and left out; logs that were given up are waited for again")
+            self.report(f"{self._file}: is damaged and left out; logs that were given up are waited for again")
             return {}
         parsed = map(orjson.loads, lines.splitlines())
         return {each["identity"]: (each["path"], each["at_ns"]) for each in parsed}
@@ -249,3 +250,76 @@ def _count(keys: int, most: int) -> str:
     if keys == 1:
         return "1 key"
     return f"{keys:,} keys or more" if keys >= most else f"{keys:,} keys"
+
+
+PATHS_SECONDS = 0.5
+"""Which logs are there is looked at so often for those that look-ups have missed."""
+READINGS_SECONDS = 0.5
+"""Progress of each source is made at most so often, and only while somebody asks for it."""
+
+
+@dataclass(eq=False)
+class PublishedSources:
+    """``note`` and ``look`` from the reader's thread, the rest from any.
+
+    ``scanned_ns``: the time before the last scan.
+    """
+
+    follower: Follower
+    unavailable: UnavailableLogs
+    monotonic: Callable[[], float]
+    scanned_ns: Callable[[], int]
+
+    def __post_init__(self) -> None:
+        self._paths: Mapping[str, str] = {}
+        self._moves = -1
+        self._looked_at = self._read_at = float("-inf")
+        self._wanted = threading.Event()
+        self._made = threading.Event()
+        self._readings: tuple[SourceProgress, ...] = ()
+
+    # -- the reader's thread -----------------------------------------------------------------------------------------
+    def note(self) -> None:
+        """Publishes what has changed; call it after each step."""
+        follower = self.follower
+        moved = follower.moves != self._moves
+        if moved:
+            self._moves = follower.moves
+            self._paths = follower.present()
+        now = self.monotonic()
+        # Before the reader has caught up a log may stand in a file that was not looked at yet.
+        if follower.caught_up() and (moved or now - self._looked_at >= PATHS_SECONDS):
+            self._looked_at = now
+            self.unavailable.scanned(self._paths)
+        if self._wanted.is_set() and now - self._read_at >= READINGS_SECONDS:
+            self._read_at = now
+            self._publish_readings()
+
+    def look(self) -> None:
+        """As ``note``, once the reader has ended: what a scan finds now stays unread."""
+        if self.unavailable.any:
+            self._paths = self.follower.present()
+            self.unavailable.scanned(self._paths)
+        self._publish_readings()
+
+    def _publish_readings(self) -> None:
+        if self._wanted.is_set():
+            self._wanted.clear()
+            self._readings = tuple(self._progress(each) for each in self.follower.readings())
+            self._made.set()
+
+    def _progress(self, each: LogReading) -> SourceProgress:
+        read_past_ns = self.scanned_ns() if each.since_ns is None else each.since_ns
+        return SourceProgress(each.path, each.identity, each.offset, each.bytes_read, each.bytes_known, read_past_ns)
+
+    # -- everybody ---------------------------------------------------------------------------------------------------
+    def path_of(self, identity: str) -> str | None:
+        return self._paths.get(identity)
+
+    def progress(self, timeout: float) -> tuple[SourceProgress, ...]:
+        """Progress of each log, by path. Waits ``timeout`` seconds at most for the reader's thread; then the last
+        known one."""
+        self._made.clear()
+        self._wanted.set()
+        self._made.wait(timeout)
+        return self._readings

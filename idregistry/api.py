@@ -72,7 +72,6 @@ def token_of(incarnation: int, batch: int) -> int:
 
 
 def incarnation_of(token: int) -> int:
-    """The incarnation that a token names."""
     return token >> BATCH_BITS
 
 
@@ -103,8 +102,6 @@ class Digester:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A slot as the registry knows it."""
-
     name: str
     datacentre: str
     address: str = ""

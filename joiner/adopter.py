@@ -44,15 +44,10 @@ SLOTS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A slot directory at one look."""
-
     slot: str
-    held: bool
-    """Somebody has its lock."""
-    taken: int
-    """Another number whenever somebody has taken the lock."""
-    left: bool
-    """Something may be left to do: it was opened since it was last left empty."""
+    held: bool  # somebody has its lock
+    taken: int  # another number whenever somebody has taken the lock
+    left: bool  # something may be left to do: it was opened since it was last left empty
 
 
 @dataclass(slots=True)
@@ -134,45 +129,37 @@ Open = Callable[[str, Die], AbstractAsyncContextManager[Adopted]]
 """Of a slot's name. What the engine talks to is its own: it must not share a registry client with another slot."""
 
 
+@dataclass(eq=False)
 class Adopter:
-    """Of one pipeline on one machine. ``run`` beside the joiner's own slot."""
+    """Of one pipeline on one machine. ``run`` beside the joiner's own slot.
 
-    def __init__(
-        self,
-        disk: Disk,
-        slots: Path,
-        datacentre: str,
-        clock: Clock,
-        random: Callable[[], float],
-        open_slot: Open,
-        *,
-        adopt_after_s: float,
-        hold_s: float = HOLD_S,
-        look_s: float = LOOK_S,
-    ) -> None:
-        """``slots``: the directory that holds the slots' state directories; ``random``: 0 to 1."""
-        self._disk = disk
-        self._slots = slots
-        self._datacentre = datacentre
-        self._clock = clock
-        self._random = random
-        self._open = open_slot
-        self._hold_s = hold_s
-        self._look_s = look_s
-        self._orphans = Orphans(adopt_after_s)
+    ``slots``: the directory that holds the slots' state directories; ``random``: 0 to 1.
+    """
+
+    disk: Disk
+    slots: Path
+    datacentre: str
+    clock: Clock
+    random: Callable[[], float]
+    open_slot: Open
+    adopt_after_s: float
+    hold_s: float = HOLD_S
+    look_s: float = LOOK_S
+
+    def __post_init__(self) -> None:
+        self._orphans = Orphans(self.adopt_after_s)
         self._said: dict[str, str] = {}
         self._moved: set[str] = set()  # slots of which the last try did a part
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``."""
-        while not await until(stop, self._look_s * (0.5 + self._random())):
+        while not await until(stop, self.look_s * (0.5 + self.random())):
             await self.look()
 
     async def look(self) -> list[str]:
         """One look; redoes what is due. Names of the slots that were brought to their end."""
         seen = await asyncio.to_thread(self._seen)
         done = []
-        for slot in self._orphans.look(seen, self._clock.monotonic()):
+        for slot in self._orphans.look(seen, self.clock.monotonic()):
             if not await asyncio.to_thread(self._is_left, slot):
                 continue  # another joiner was quicker
             why = await self._adopt(slot)
@@ -181,8 +168,8 @@ class Adopter:
                 done.append(slot)
                 self._said.pop(slot, None)
                 continue
-            taken = _taken(self._slots / slot)
-            again = self._orphans.tried(slot, taken, self._clock.monotonic(), moved=slot in self._moved)
+            taken = _taken(self.slots / slot)
+            again = self._orphans.tried(slot, taken, self.clock.monotonic(), moved=slot in self._moved)
             if self._said.get(slot) != why:
                 log.warning("an orphaned slot is not done yet", slot=slot, why=why, again_s=again)
                 self._said[slot] = why
@@ -190,17 +177,17 @@ class Adopter:
 
     # -- what lies there -----------------------------------------------------------------------------------------
     def _seen(self) -> list[Seen]:
-        if not self._disk.exists(self._slots):
+        if not self.disk.exists(self.slots):
             return []
         found = []
-        for name in self._disk.names(self._slots):
-            state = self._slots / name
-            if self._disk.exists(state / STATE_NAME) and self._disk.exists(state / LOCK_NAME):
+        for name in self.disk.names(self.slots):
+            state = self.slots / name
+            if self.disk.exists(state / STATE_NAME) and self.disk.exists(state / LOCK_NAME):
                 found.append(Seen(name, is_held(state), _taken(state), self._is_left(name)))
         return found
 
     def _is_left(self, name: str) -> bool:
-        return has_work_left(self._disk, self._slots / name, Slot(name, self._datacentre, ""))
+        return has_work_left(self.disk, self.slots / name, Slot(name, self.datacentre, ""))
 
     # -- one slot ------------------------------------------------------------------------------------------------
     async def _adopt(self, slot: str) -> str:
@@ -212,11 +199,11 @@ class Adopter:
             raise SlotEnded(reason)
 
         try:
-            async with self._open(slot, die) as adopted:
+            async with self.open_slot(slot, die) as adopted:
                 try:
                     async with asyncio.timeout(START_S):
                         await adopted.engine.start()
-                    async with asyncio.timeout(self._hold_s):
+                    async with asyncio.timeout(self.hold_s):
                         return await self._bring_to_its_end(slot, adopted, ended)
                 finally:
                     self._note(slot, adopted.engine)
@@ -229,7 +216,7 @@ class Adopter:
             return str(error)
 
     async def _bring_to_its_end(self, slot: str, adopted: Adopted, ended: list[str]) -> str:
-        engine, state = adopted.engine, self._slots / slot
+        engine, state = adopted.engine, self.slots / slot
         while not await engine.drain(POLL_S):
             if ended:
                 return ended[0]
@@ -242,12 +229,11 @@ class Adopter:
             await asyncio.sleep(POLL_S)
         if ended or open_files or not engine.shell.core.empty:
             return ended[0] if ended else "it was given work"
-        last = read_state(self._disk, state / STATE_NAME, Slot(slot, self._datacentre, "")).last
-        self._disk.replace(state / MARK_NAME, msgspec.json.encode(Mark(MARK_VERSION, last)))
+        last = read_state(self.disk, state / STATE_NAME, Slot(slot, self.datacentre, "")).last
+        self.disk.replace(state / MARK_NAME, msgspec.json.encode(Mark(MARK_VERSION, last)))
         return ""
 
     def _note(self, slot: str, engine: JoinerEngine) -> None:
-        """Whether this try has redone anything of what it found."""
         self._moved.discard(slot)
         if engine.started:
             stats = engine.stats()
@@ -256,8 +242,8 @@ class Adopter:
 
     def _not_final(self, state: Path) -> list[str]:
         """Files that somebody will make final yet; those with trouble in them wait for an operator."""
-        bad = read_clearing(self._disk, state).trouble
-        files = read_slot(self._disk, state).files
+        bad = read_clearing(self.disk, state).trouble
+        files = read_slot(self.disk, state).files
         return [each.name for each in files if not each.final and each.length and each.name not in bad]
 
 

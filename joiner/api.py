@@ -20,20 +20,16 @@ class Outcome(enum.IntEnum):
     """What became of one event in one attempt. The four after RETRY are verdicts of this datacentre's making, and
     have the number of the ``Kind`` that the id is registered for."""
 
-    RETRY = 0
-    """No verdict: try again later, here or elsewhere (unknown, unavailable, overloaded)."""
+    RETRY = 0  # no verdict: try again later, here or elsewhere (unknown, unavailable, overloaded)
     JOINED = 1
     FILTERED = 2
     UNMATCHED = 3
     REJECTED = 4
-    NOT_YET = 5
-    """The primary event has not been read yet, or the patience of a missing one is not over."""
+    NOT_YET = 5  # the primary event has not been read yet, or the patience of a missing one is not over
     TAKEN = 6
     """Registered before under another token: by this very line (a re-read), or by another one with the same id."""
-    LATE = 7
-    """Below the boundary: the dispatcher claims it late (rule 10)."""
-    TOO_NEW = 8
-    """Its event time is in the future: park it."""
+    LATE = 7  # below the boundary: the dispatcher claims it late (rule 10)
+    TOO_NEW = 8  # its event time is in the future: park it
 
 
 UNKNOWN_REASON = "its registration is still unknown"
@@ -52,16 +48,12 @@ class JoinAnswers:
     same_line: Mask
     """Of rows that are TAKEN: the owner's line had this line's bytes, offset and log name. Of another datacentre's
     line that says something only where both read identical copies of the logs; whoever asks knows."""
-    overloaded: bool = False
-    """Nothing was taken up, and all rows are RETRY."""
-    failed: bool = False
-    """The call broke: nobody knows what became of the batch, and all rows are RETRY."""
-    ambiguous: Sequence[int] = ()
-    """Rows whose key several primary records share that differ."""
+    overloaded: bool = False  # nothing was taken up, and all rows are RETRY
+    failed: bool = False  # the call broke: nobody knows what became of the batch, and all rows are RETRY
+    ambiguous: Sequence[int] = ()  # rows whose key several primary records share that differ
 
     @property
     def useless(self) -> bool:
-        """All rows are RETRY."""
         return not self.verdicts.outcomes.any()
 
     @staticmethod
@@ -76,7 +68,6 @@ class JoinAnswers:
 
     @staticmethod
     def concat(parts: Sequence[JoinAnswers]) -> JoinAnswers:
-        """One after another."""
         ends = list(accumulate(len(part.verdicts) for part in parts))
         reasons: dict[int, str] = {}
         ambiguous: list[int] = []

@@ -1,27 +1,83 @@
-"""A joiner that finds its slot itself when it starts (``slot.auto`` says which ones it tries)."""
+"""A joiner that finds its slot itself when it starts, by what lies on the disk and what the registry knows.
+
+Such slots are named ``DATACENTRE-auto-NUMBER``, so that no two datacentres have one name. One that an earlier joiner
+left comes before a new one: its redo log is redone at once. Nothing is decided here for good: who has a slot is
+decided by its lock, and which directory is the slot by the registry. So a joiner tries one after the other, and a
+crash anywhere leaves at most an empty directory, whose name is taken by the next one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from photon.batch.events import Events
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.adopter import has_work_left
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.engine import JoinerEngine, JoinerStats
-from photon.joiner.slot.auto import AUTO_MAX, Here, auto_name, is_auto, to_try
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import is_held
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
 from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.published import RETIRED_NAME
+
+MARK = "-auto-"
+AUTO_MAX = 256
+"""Slots of one datacentre that are named by themselves: their numbers go from 1 up to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    held: bool  # a process has its lock
+    opened: bool  # it was a joiner's slot before; else only its name was taken
+    left: bool  # something may be left to redo in it
+    retired: bool
+
+
+def auto_name(datacentre: str, number: int) -> str:
+    return f"{datacentre}{MARK}{number}"
+
+
+def is_auto(slot: str, datacentre: str) -> bool:
+    before, _, number = slot.rpartition(MARK)
+    if before != datacentre or not (number.isascii() and number.isdigit()) or len(number) > len(str(AUTO_MAX)):
+        return False
+    return 1 <= int(number) <= AUTO_MAX and auto_name(datacentre, int(number)) == slot
+
+
+def to_try(
+    datacentre: str, here: Mapping[str, Here], known: Mapping[str, bool], named: Container[str]
+) -> Iterable[str]:
+    """Slots in the order in which they are to be tried; none when all names are in use or lost.
+
+    ``known``: slots of the registry, and whether they are retired; ``named``: those of the deployment file, which are
+    never taken. A slot that the registry knows and that has no directory here lies on another machine or is lost: it
+    is for an operator to retire.
+    """
+    redo: list[str] = []
+    empty: list[str] = []
+    fresh: list[str] = []
+    for number in range(1, AUTO_MAX + 1):
+        name = auto_name(datacentre, number)
+        if name in named or known.get(name, False):
+            continue
+        there = here.get(name)
+        if there is not None and (there.held or there.retired):
+            continue
+        if there is not None and there.opened:
+            (redo if there.left else empty).append(name)
+        elif name not in known:
+            fresh.append(name)
+    return [*redo, *empty, *fresh]
+
 
 TAKE_S = 0.5
 """For the lock of a slot that looked free: who only looks holds it for an instant."""
@@ -32,33 +88,28 @@ log = get_logger(__name__)
 ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
 
 
+@dataclass(eq=False)
 class AutoJoiner:
-    """A ``JoinerEngine`` whose slot is known once it has started. Implements ``joiner.api.Joiner``."""
+    """A ``JoinerEngine`` whose slot is known once it has started. Implements ``joiner.api.Joiner``.
 
-    def __init__(
-        self,
-        disk: Disk,
-        slots: Path,
-        datacentre: str,
-        named: Sequence[str],
-        list_slots: ListSlots,
-        make: Callable[[str], JoinerEngine],
-    ) -> None:
-        """``slots``: the directory that holds the slots' state directories; ``named``: slots of the deployment file,
-        of all datacentres; ``make``: an engine in a slot, which waits for its lock no longer than ``TAKE_S``."""
-        self._disk = disk
-        self._slots = slots
-        self._datacentre = datacentre
-        self._named = frozenset(named)
-        self._list_slots = list_slots
-        self._make = make
+    ``slots``: the directory that holds the slots' state directories; ``named``: slots of the deployment file,
+    of all datacentres; ``make``: an engine in a slot, which waits for its lock no longer than ``TAKE_S``.
+    """
+
+    disk: Disk
+    slots: Path
+    datacentre: str
+    named: Sequence[str]
+    list_slots: ListSlots
+    make: Callable[[str], JoinerEngine]
+
+    def __post_init__(self) -> None:
+        self._named = frozenset(self.named)
         self._engine: JoinerEngine | None = None
-        self.left = False
-        """As JoinerEngine."""
+        self.left = False  # as JoinerEngine
 
     @property
     def opened(self) -> JoinerEngine | None:
-        """The engine whose slot is open."""
         return None if self._engine is None else self._engine.opened
 
     async def start(self) -> None:
@@ -68,12 +119,12 @@ class AutoJoiner:
         """
         known = {each.name: each.retired for each in await self._known()}
         here = await asyncio.to_thread(self._here)
-        for name in to_try(self._datacentre, here, known, self._named):
-            engine = self._make(name)
+        for name in to_try(self.datacentre, here, known, self._named):
+            engine = self.make(name)
             try:
                 await engine.start()
             except (SlotRefused, RedoLogDamaged, OutputDamaged) as error:
-                if await asyncio.to_thread(is_held, self._slots / name):
+                if await asyncio.to_thread(is_held, self.slots / name):
                     continue  # another joiner was quicker
                 log.error("a free slot cannot be taken; the next one is tried", slot=name, why=str(error))
                 continue
@@ -81,29 +132,29 @@ class AutoJoiner:
             self._engine = engine
             return
         raise SlotRefused(
-            f"{self._slots}: no slot {auto_name(self._datacentre, 1)} to {auto_name(self._datacentre, AUTO_MAX)} can "
-            "be taken; see photon slot list, and retire those that are lost"
+            f"{self.slots}: no slot {auto_name(self.datacentre, 1)} to {auto_name(self.datacentre, AUTO_MAX)} can "
+            "be taken; see photon status slots, and retire those that are lost"
         )
 
     async def _known(self) -> Sequence[KnownSlot]:
         while True:
-            found = await self._list_slots()
+            found = await self.list_slots()
             if not isinstance(found, Refusal):
                 return found
             await asyncio.sleep(ASK_AGAIN_S)
 
     def _here(self) -> dict[str, Here]:
-        if not self._disk.exists(self._slots):
+        if not self.disk.exists(self.slots):
             return {}
         found = {}
-        for name in self._disk.names(self._slots):
-            if is_auto(name, self._datacentre):
-                state = self._slots / name
+        for name in self.disk.names(self.slots):
+            if is_auto(name, self.datacentre):
+                state = self.slots / name
                 found[name] = Here(
                     held=is_held(state),
-                    opened=self._disk.exists(state / STATE_NAME),
-                    left=has_work_left(self._disk, state, Slot(name, self._datacentre, "")),
-                    retired=self._disk.exists(state / RETIRED_NAME),
+                    opened=self.disk.exists(state / STATE_NAME),
+                    left=has_work_left(self.disk, state, Slot(name, self.datacentre, "")),
+                    retired=self.disk.exists(state / RETIRED_NAME),
                 )
         return found
 

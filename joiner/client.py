@@ -25,8 +25,7 @@ class JoinerClient:
         self._channel = open_channel(address, OPTIONS, to)
         self._stub = wire.JOINER.stub(self._channel)
         self._closed = False
-        self.error = ""
-        """Why the last request failed; "" when it did not."""
+        self.error = ""  # why the last request failed; "" when it did not
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """See api.Joiner. A batch too big for one message goes in several, one after the other."""

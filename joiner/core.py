@@ -29,21 +29,78 @@ from typing import NamedTuple
 import numpy as np
 
 from photon.batch.columns import U8, Mask, RowIndexes, split_digests, take_digests
+from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, Kind, token_of
 from photon.joiner.api import Outcome
-from photon.joiner.instructions import (
-    Append,
-    Insert,
-    Instruction,
-    Redone,
-    Release,
-    Reply,
-    Stop,
-    SyncOutput,
-    Write,
-)
 from photon.joiner.rows import Rows, concat
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append to the redo log as frame ``frame`` and sync, in the order given; then ``redo_synced``."""
+
+    frame: int
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Ask the registry once; then ``answered``, UNKNOWN for whatever was not heard."""
+
+    frame: int
+    inserts: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Append the chunks, whole lines each, to the output logs of their kinds, in the order of ``number``.
+
+    Then ``written``. The output's sync may be put off; ``SyncOutput`` asks for it at the latest.
+    """
+
+    number: int
+    chunks: tuple[tuple[Kind, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOutput:
+    """Sync all output written so far, publish its length durably; then ``output_synced``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the caller of ``frame``: a row for each of its rows. Comes once a frame."""
+
+    frame: int
+    verdicts: Verdicts
+    same_line: Mask  # as ``JoinAnswers`` has it
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    frames: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Redone:
+    """Every batch of incarnations up to this one has left the log, carried-over ids included: publish it (rule 13).
+
+    Comes once, and what it speaks of is in the output's last sync.
+    """
+
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The process must end; ``reason`` is one line for the operator."""
+
+    reason: str
+
+
+Instruction = Append | Insert | Write | SyncOutput | Reply | Release | Redone | Stop
+
 
 CARRY_ROWS_MAX = 4096
 """Rows that one carry-over frame takes."""
@@ -105,10 +162,8 @@ class _Frame:
     replied: bool = False
     synced: bool = False
     inserting: bool = False
-    early: int = 0
-    """Open rows that were TOO_NEW when they were asked for last."""
-    asked_before: bool = False
-    """An insert of these rows may have been applied without our hearing of it."""
+    early: int = 0  # open rows that were TOO_NEW when they were asked for last
+    asked_before: bool = False  # an insert of these rows may have been applied without our hearing of it
     retry_at: float = 0.0
     retry_delay: float = 0.0
     last_write: int = 0
@@ -290,7 +345,6 @@ class SlotCore:
         return frame.synced and not frame.inserting and frame.carried_by is None
 
     def _commit(self, frame: _Frame, won: RowIndexes, now: float) -> list[Instruction]:
-        """COMMITTED rows: ours, to be written."""
         if not len(won):
             return []
         self._write_number += 1
@@ -436,14 +490,12 @@ def _must_stop(codes: U8, expected: int) -> str:
 
 
 def _owners(answers: Verdicts, taken: RowIndexes) -> Verdicts:
-    """Who owns the ids at ``taken``."""
     owners = answers.take(taken)
     outcomes = np.full(len(taken), Outcome.TAKEN, np.uint8)
     return replace(owners, outcomes=outcomes, owner_kinds=_KIND_OF[owners.owner_kinds])
 
 
 def _chunks(rows: Rows, won: RowIndexes) -> tuple[tuple[Kind, bytes], ...]:
-    """The lines of the rows at ``won``, joined by kind."""
     lines = rows.lines
     kinds = rows.kinds[won]
     first = int(kinds[0])

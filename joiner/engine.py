@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from photon.adapters.contract import Adapter
 from photon.batch.events import Events
-from photon.config.clock import Clock
-from photon.config.disk import Disk
 from photon.config.structured import get_logger
-from photon.eventstore.api import EventStore
-from photon.idregistry.api import Registry, Slot
+from photon.idregistry.api import Slot
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.copies.shipping import Copying
 from photon.joiner.core import CoreLimits, OpenRecord, SlotCore
-from photon.joiner.opening import open_slot, shipping, to_its_end
-from photon.joiner.shell import Die, ShellLimits, SlotShell
+from photon.joiner.opening import Surroundings, open_slot, shipping, to_its_end
+from photon.joiner.shell import ShellLimits, SlotShell
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import POLL_S, WAIT_S, SlotLock
 from photon.joiner.slot.output import OutputLimits
@@ -40,14 +36,9 @@ from photon.joiner.verdicts import (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one slot may hold at a time."""
-
-    ids: int = 64 << 10
-    """Ids looked up or registered, and not known yet."""
-    record_bytes: int = 256 << 20
-    """Bytes of would-be records in memory."""
-    redo_bytes: int = 4 << 30
-    """Bytes of the redo log on disk."""
+    ids: int = 64 << 10  # ids looked up or registered, and not known yet
+    record_bytes: int = 256 << 20  # bytes of would-be records in memory
+    redo_bytes: int = 4 << 30  # bytes of the redo log on disk
 
 
 class Throttle:
@@ -103,19 +94,6 @@ class JoinerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What an engine is given of the world."""
-
-    registry: Registry
-    store: EventStore
-    disk: Disk
-    clock: Clock
-    die: Die
-    draw_nonce: Callable[[], bytes]
-    """16 fresh random bytes."""
-
-
-@dataclass(frozen=True, slots=True)
 class JoinerStats:
     """Counted since the start of the process."""
 
@@ -124,8 +102,7 @@ class JoinerStats:
     record_bytes: int
     redo_bytes: int
     refused_batches: int
-    redone: int
-    """Rows that the start found in the redo log and not in the output."""
+    redone: int  # rows that the start found in the redo log and not in the output
 
 
 class JoinerEngine:
@@ -157,8 +134,7 @@ class JoinerEngine:
         self._lock = SlotLock(paths.state)
         self._shell: SlotShell | None = None
         self._refusing = ""
-        self.left = False
-        """Whether ``close`` had to leave something in the redo log."""
+        self.left = False  # whether ``close`` had to leave something in the redo log
         self._counts: Counter[Outcome] = Counter()
         self._refused = 0
         self._redone = 0
@@ -263,7 +239,6 @@ class JoinerEngine:
 
     @property
     def opened(self) -> JoinerEngine | None:
-        """This, while its slot is open."""
         return self if self.started else None
 
     @property
@@ -280,11 +255,9 @@ class JoinerEngine:
         return self._limits.bounds.redo_bytes
 
     def open_records(self) -> list[OpenRecord]:
-        """Would-be records that the registry has not decided about."""
         return self.shell.core.open_records()
 
     def stats(self) -> JoinerStats:
-        """A snapshot, for metrics and the progress view."""
         core, store = self.shell.core, self.shell.store
         held = core.open_bytes + core.unwritten_bytes
         return JoinerStats(dict(self._counts), core.open_rows, held, store.redo_bytes, self._refused, self._redone)

@@ -23,8 +23,6 @@ _INT64 = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record without id, key or time."""
-
     offset: int
     record: bytes
     reason: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -15,12 +16,14 @@ import numpy as np
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.structured import get_logger
+from photon.eventstore.api import EventStore
 from photon.idregistry.api import Answer, Opened, Registry, Slot
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import CopyAnswer, CopyOf, Status, at_least
 from photon.joiner.copies.shipper import Shipper
 from photon.joiner.copies.shipping import OPEN_S, Copying, CopyShipping
 from photon.joiner.copies.taking import CopySilent
+from photon.joiner.shell import Die
 from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, OutOfStep, SlotRefused, open_incarnation, read_state
 from photon.joiner.slot.slot import AGES, STATE_NAME, Ages, SlotPaths, SlotStore, incarnations_in
 from photon.joiner.slot.witness import ask_witness
@@ -40,24 +43,21 @@ class Work(Protocol):
     async def __call__(self, work: Callable[[], _T]) -> _T: ...
 
 
-class World(Protocol):
-    """What is needed of an engine's surroundings."""
-
-    @property
-    def registry(self) -> Registry: ...
-    @property
-    def disk(self) -> Disk: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def draw_nonce(self) -> Callable[[], bytes]: ...
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    registry: Registry
+    store: EventStore
+    disk: Disk
+    clock: Clock
+    die: Die
+    draw_nonce: Callable[[], bytes]  # 16 fresh random bytes
 
 
 async def open_slot(
     slot: Slot,
     paths: SlotPaths,
     store: SlotStore,
-    world: World,
+    world: Surroundings,
     copying: Copying | None,
     *,
     pause: Pause = asyncio.sleep,

@@ -1,28 +1,112 @@
-"""The joiner as a process: what ``photon joiner serve`` runs. One slot and engine for each join."""
+"""The joiner as a process: what ``photon serve joiner`` runs. One slot and engine for each join."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import grpc
 import grpc.aio
 
 from photon.config.errors import PhotonError
-from photon.config.metrics.readings import ProcessMetrics
-from photon.config.stopping import Stopped, first, unless_stopped
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics, Readings, Source
+from photon.config.rpc import Context, abort, seconds_left
+from photon.config.serving import HealthyServer, listen_for
+from photon.config.stopping import Stopped, end, first, unless_stopped
 from photon.config.tls import Tls
+from photon.joiner import joiner_pb2 as pb
+from photon.joiner import wire
+from photon.joiner.api import Joiner
 from photon.joiner.auto_joiner import AutoJoiner
 from photon.joiner.engine import JoinerEngine
-from photon.joiner.metrics import details_of, reads
-from photon.joiner.service import start_server
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.output import OutputDamaged
 from photon.joiner.slot.redo_log import RedoLogDamaged
+
+HasSlot = JoinerEngine | AutoJoiner
+
+
+def reads(join: str, joiner: HasSlot) -> Source:
+
+    def read(into: Readings) -> None:
+        engine = joiner.opened
+        into.put("photon_joiner_slot_open", engine is not None, join=join)
+        if engine is not None:
+            _put(into, join, engine)
+
+    return read
+
+
+def details_of(joiners: Sequence[HasSlot]) -> dict[str, Any]:
+    open_ = [engine for each in joiners if (engine := each.opened) is not None]
+    copies = [(engine.slot, engine.shell.copies) for engine in open_]
+    return {"copies": [{"slot": slot, "trouble": its.trouble} for slot, its in copies if its is not None]}
+
+
+def _put(into: Readings, join: str, engine: JoinerEngine) -> None:
+    labels = {"join": join, "slot": engine.slot}
+    stats = engine.stats()
+    into.put_all(
+        "photon_joiner",
+        {
+            "refused_batches_total": stats.refused_batches,
+            "redone_rows_total": stats.redone,
+            "open_ids": stats.open_ids,
+            "open_bytes": stats.record_bytes,
+            "redo_log_bytes": stats.redo_bytes,
+            "redo_log_limit_bytes": engine.redo_limit,
+        },
+        **labels,
+    )
+    copies = engine.shell.copies
+    if copies is not None:
+        values = {"behind_bytes": copies.behind_bytes, "bypassed": copies.fallback, "trouble": bool(copies.trouble)}
+        into.put_all("photon_joiner_copy", values, **labels)
+    for outcome, count in stats.outcomes.items():
+        into.put("photon_joiner_outcomes_total", count, **labels, outcome=outcome.name.lower())
+    paths = engine.directories
+    free_space({f"state of {engine.slot}": paths.state, f"output of {engine.slot}": paths.output})(into)
+
+
+REQUESTS_MAX = 256
+"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and dispatchers try again."""
+TIMEOUT_S = 30.0
+"""Of a request, however long its caller would wait."""
+REPLY_MARGIN_S = 0.1
+"""The engine answers so much before the caller's deadline, so that the answer arrives in time."""
+
+
+class JoinerService:
+    def __init__(self, joiners: Mapping[str, Joiner]) -> None:
+        self._joiners = joiners
+
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinReply:  # noqa: N802
+        joiner = self._joiners.get(request.join)
+        if joiner is None:
+            await abort(context, grpc.StatusCode.NOT_FOUND, f"no join named {request.join!r} here")
+        events = wire.asked(request)
+        timeout = seconds_left(context, default=TIMEOUT_S, margin=REPLY_MARGIN_S, most=TIMEOUT_S)
+        return wire.reply(await joiner.join(events, timeout=timeout))
+
+
+async def start_server(
+    joiners: Mapping[str, Joiner],
+    address: str,
+    tls: Tls | None = None,
+    metrics: ProcessMetrics | None = None,
+    also: Callable[[grpc.aio.Server], None] = lambda server: None,
+) -> HealthyServer:
+    """Listens, not serving yet: see config.serving.listen_for. ``also`` adds services beside. Raises CannotListen."""
+    return await listen_for(
+        address, wire.JOINER, JoinerService(joiners), also=also, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
+    )
+
 
 STOP_GRACE_S = 5.0
 EXIT_FAILED = 1
@@ -117,9 +201,7 @@ async def _run_beside(joins: Sequence[Served], stop: asyncio.Event) -> None:
                     raise JoinerFailed(str(error)) from None
                 raise error
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(tasks)
 
 
 async def _awaited(work: Awaitable[None]) -> None:

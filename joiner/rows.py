@@ -31,7 +31,6 @@ class Rows:
         return len(self.lines)
 
     def take(self, index: RowIndexes) -> Rows:
-        """The rows at ``index``, in its order."""
         lines = self.lines
         return Rows(
             digests=take_digests(self.digests, index),
@@ -85,7 +84,6 @@ class Rows:
 
 
 def concat(parts: Sequence[Rows]) -> Rows:
-    """One after another."""
     return Rows(
         digests=b"".join(part.digests for part in parts),
         times=np.concatenate([part.times for part in parts]),

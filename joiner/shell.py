@@ -15,18 +15,19 @@ from typing import Any, NoReturn
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock, utc
+from photon.config.stopping import end, until
 from photon.config.structured import get_logger
 from photon.idregistry.api import Answer, Kind, Registry
 from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
 from photon.joiner.copies.shipping import CopyShipping, CopyStats
-from photon.joiner.core import SlotCore
-from photon.joiner.instructions import (
+from photon.joiner.core import (
     Append,
     Insert,
     Instruction,
     Redone,
     Release,
     Reply,
+    SlotCore,
     Stop,
     SyncOutput,
     Write,
@@ -48,8 +49,7 @@ class ShellLimits:
     insert_timeout_s: float = 5.0
     tick_s: float = 0.02
     maintain_s: float = 1.0
-    witness_s: float = 1.0
-    """The witness is extended at most so often, unless somebody waits for it."""
+    witness_s: float = 1.0  # the witness is extended at most so often, unless somebody waits for it
 
 
 class SlotShell:
@@ -121,11 +121,7 @@ class SlotShell:
                 return False
             self._do(self.core.tick(self._clock.monotonic(), hurry=True))
             self._progress.clear()
-            try:
-                async with asyncio.timeout(self._limits.tick_s):
-                    await self._progress.wait()
-            except TimeoutError:
-                continue
+            await until(self._progress, self._limits.tick_s)
         return True
 
     async def witnessed(self, deadline: float) -> bool:
@@ -145,7 +141,6 @@ class SlotShell:
 
     @property
     def copies(self) -> CopyStats | None:
-        """How the copy of the output is; None: there is none."""
         return None if self._copies is None else self._copies.stats()
 
     async def roll(self) -> None:
@@ -186,9 +181,7 @@ class SlotShell:
 
     async def close(self) -> None:
         """Ends the tasks and threads; what is not done stays in the redo log. Open calls get no answer."""
-        for task in [*self._tasks, *self._inserts]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._inserts, return_exceptions=True)
+        await end([*self._tasks, *self._inserts])
         for pool in self._pools:
             await asyncio.to_thread(pool.shutdown)
         for call in self._calls.values():

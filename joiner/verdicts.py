@@ -23,7 +23,7 @@ from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace
 from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
-from photon.joiner.instructions import Reply
+from photon.joiner.core import Reply
 from photon.joiner.rows import Rows
 
 _Batch = TypeVar("_Batch", Events, Records)
@@ -44,8 +44,7 @@ class Decided:
     outcomes: bytearray  # ``Outcome`` by row
     kinds: bytearray  # ``Kind`` by row; 0: it is not registered now
     reasons: dict[int, str] = field(default_factory=dict)
-    primaries: Records = NO_RECORDS
-    """Of the joined rows, as the payloads."""
+    primaries: Records = NO_RECORDS  # of the joined rows, as the payloads
     foreign: Sequence[bytes | None] = ()
     primary: Sequence[bytes | None] = ()
     undone: dict[int, PrimaryRecord | None] = field(default_factory=dict)
@@ -59,7 +58,6 @@ class Decided:
 
     @staticmethod
     def of(n: int) -> Decided:
-        """Nothing of n rows is registered, all are RETRY."""
         return Decided(bytearray(n), bytearray(n))
 
     def add_undone(self, row: int, kind: Kind, reason: str, primary: PrimaryRecord | None = None) -> None:
@@ -69,11 +67,9 @@ class Decided:
         self.undone[row] = primary
 
     def joined(self) -> RowIndexes:
-        """The rows to be registered as joined."""
         return np.flatnonzero(np.frombuffer(self.kinds, np.uint8) == Kind.JOINED)
 
     def order(self) -> RowIndexes:
-        """The rows to be registered."""
         return np.frombuffer(self.kinds, np.uint8).nonzero()[0]
 
 
@@ -199,7 +195,6 @@ class Judge:
         return Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair)))  # type: ignore[arg-type]
 
     def _settle(self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord, result: object) -> None:
-        """A pair that is not joined."""
         if isinstance(result, Filtered):
             decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
         elif isinstance(result, Fault) and result.hung and (times := self._times_hung(digest)) < HUNG_TIMES:
@@ -246,7 +241,6 @@ def tag_of(event: ForeignEvent) -> int:
 
 
 def line_tag(record: bytes, offset: int, path: str) -> int:
-    """``tag_of`` the event that stands there."""
     return xxhash.xxh32_intdigest(record, (offset ^ _log_seed(path)) & 0xFFFFFFFF)
 
 
@@ -298,7 +292,6 @@ def taken(batch: _Batch, rows: list[int] | RowIndexes) -> _Batch:
 
 
 def rows_of(events: Events, decided: Decided, lines: list[bytes], token: int) -> Rows:
-    """The columns to log and register."""
     order = decided.order()
     chosen = taken(events, order)
     return Rows(

@@ -11,11 +11,11 @@ import numpy as np
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import BATCH_BITS, Kind
-from photon.idregistry.id_bucket import CLEARED, OWNED, REOPENED
-from photon.idregistry.operations.backup import config_of, read_manifest
-from photon.idregistry.operations.backup_ids import IdsPart, plan_ids, read_part
-from photon.idregistry.operations.columns import IdColumns
-from photon.idregistry.state_machine import MAX_SLOTS
+from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED
+from photon.idregistry.core.state_machine import MAX_SLOTS
+from photon.idregistry.operate.backup import config_of, read_manifest
+from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
+from photon.idregistry.operate.id_columns import IdColumns
 from photon.spark import schemas
 from photon.spark.sources import RegistrySource
 from photon.spark.tasks import fair_bytes, frame

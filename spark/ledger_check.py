@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from photon.spark.classes import Class
-from photon.spark.verify.figures import ClassCount, LedgerLine
+from photon.spark.verify.figures import ClassCount, LedgerDifference, LedgerLine
 from photon.spark.verify.narrow_rows import LINE, RECORD
 
 LOST = (Class.LOST_UNREGISTERED, Class.LOST_OWNED, Class.LOST_RETIRED, Class.LOST_CLEARED, Class.LOST_UNREADABLE)
@@ -46,20 +46,6 @@ class Explanations(NamedTuple):
     lost: int
     more: int
     reread: int
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerDifference:
-    """The difference of one count of the ledger. ``explained``: possible explanations, each with its largest
-    share."""
-
-    hour: int | None
-    datacentre: str
-    name: str
-    ledger: int
-    counted: int
-    explained: Mapping[str, int]
-    unexplained: int
 
 
 def compare(

@@ -16,7 +16,7 @@ from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.slices import Reading
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
-from photon.idregistry.deployment_key import deployment_key
+from photon.idregistry.client.deployment_key import deployment_key
 from photon.spark.shipped_adapter import AdapterSpec, adapter_spec
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from photon.embedded import ports
+from photon.supervision import ports
 from tests.times import Times
 
 EXAMPLES_MAX = 100

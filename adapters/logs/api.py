@@ -68,3 +68,11 @@ class Block:
     def unit(self) -> str:
         """What is read on after this block."""
         return self.part or self.identity
+
+
+class Changes(NamedTuple):
+    """What a watcher has noted, as relative paths. ``deleted``: a name was taken away there for good, not by moving
+    the file."""
+
+    paths: set[str]
+    deleted: set[str]

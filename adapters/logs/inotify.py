@@ -13,8 +13,8 @@ from pathlib import Path
 
 from inotify_simple import Event, INotify, flags
 
+from photon.adapters.logs.api import Changes
 from photon.adapters.logs.mounts import read_type
-from photon.adapters.logs.watching import Changes
 
 MASK = int(
     flags.MODIFY | flags.ATTRIB | flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO

@@ -6,8 +6,9 @@ import enum
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from photon.adapters.logs.api import Changes
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.mounts import is_network, read_type
 
@@ -18,13 +19,6 @@ class Watch(enum.StrEnum):
     NATIVE = "native"
     """By notification on any file system: nobody but this machine writes there."""
     POLL = "poll"
-
-
-class Changes(NamedTuple):
-    """Relative paths. ``deleted``: a name was taken away there for good, not by moving the file."""
-
-    paths: set[str]
-    deleted: set[str]
 
 
 class Watcher(Protocol):

@@ -27,18 +27,14 @@ from typing import Any
 
 import numpy as np
 
+from bench.generated_logs import write
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.demo.generator import Disorder, Generator, Line
-from photon.demo.write_logs import write
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service, Supervisor
 from photon.eventstore.api import LookUpCode
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
@@ -47,6 +43,10 @@ from photon.eventstore.file_map import MappedBlock, MapTotals
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
+from photon.lab.demo.generator import Disorder, Generator, Line
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Service, Supervisor
 
 SIDE = {"format": "jsonl", "key": "query_id"}
 FOREIGN = SIDE | {"id": "click_id", "time": {"field": "time_us", "unit": "us"}}
@@ -106,7 +106,7 @@ def read_all(logs: Path, cache: BlockCache, file_map: Any) -> None:
 
 @asynccontextmanager
 async def node_processes(directory: Path, count: int, size: int = NODE_BYTES):  # type: ignore[no-untyped-def]
-    """``photon cache serve`` as it is run; (supervisor, name -> address)."""
+    """``photon serve cache`` as it is run; (supervisor, name -> address)."""
     addresses = {f"c{i}": f"127.0.0.1:{port}" for i, port in enumerate(free_ports(count), 1)}
     file = directory / "photon.toml"
     tables = "".join(
@@ -124,7 +124,7 @@ async def node_processes(directory: Path, count: int, size: int = NODE_BYTES):  
         [
             Service(
                 name,
-                ("cache", "serve", "--config", str(file), "--node", name, "--stop-with-parent"),
+                ("serve", "cache", name, "--config", str(file), "--stop-with-parent"),
                 directory / f"{name}.log",
                 address,
                 "photon.v1.Cache",

@@ -32,8 +32,7 @@ from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.file_map import MapKind
-from photon.eventstore.file_map_backends import HBaseTable
+from photon.eventstore.file_map import HBaseTable, MapKind
 from photon.eventstore.hbase.admin import make_table
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.log_reads import READ_THREADS, LogReads

@@ -25,18 +25,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.generated_logs import write
 from photon.config.loader import load
-from photon.demo.feed import Feed, Logs
-from photon.demo.generator import Disorder, Generator, Line
-from photon.demo.write_logs import write
+from photon.dispatcher.database import read_ledger
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.ledger_reader import read_ledger
-from photon.embedded.deployment import Deployment, routes_needed, routes_of
-from photon.embedded.ledger import EMPTY, ledger_file
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service, Supervisor, healthy
+from photon.fleet.ledger import EMPTY, ledger_file
 from photon.fleet.processes import KINDS
-from photon.wan.routes import write_routes
+from photon.lab.demo.feed import Feed, Logs
+from photon.lab.demo.generator import Disorder, Generator, Line
+from photon.supervision.deployment import Deployment
+from photon.supervision.health import Health, ask_health
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import routes_needed, routes_of, write_routes
+from photon.supervision.supervisor import Service, Supervisor
 
 NAMES = ("east", "west")
 REPLICAS = {"r1": "east", "r2": "west", "r3": "third"}
@@ -157,7 +158,8 @@ class Site:
     async def _served(self, name: str, progress: Progress, began: float) -> None:
         address = self.deployment.settings.datacentre[name].dispatcher
         assert address is not None
-        while not await healthy(address, KINDS["dispatcher"].health, 1.0):  # noqa: ASYNC110 -- of another process
+        health = KINDS["dispatcher"].health
+        while await ask_health(address, health, 1.0) is not Health.SERVING:  # noqa: ASYNC110 -- of another process
             await asyncio.sleep(SAMPLE_S)
         progress.served_s = time.perf_counter() - began
 

@@ -27,12 +27,12 @@ from photon.adapters.contract import LogFile
 from photon.adapters.logs.identity import log_name
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.embedded.ports import free_ports
 from photon.eventstore.file_map import MapKind, MappedBlock, MapSettings
 from photon.eventstore.hbase.admin import make_table
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.hbase_file_map import HBaseFileMap
 from photon.eventstore.index import hash_keys
+from photon.supervision.ports import free_ports
 
 TABLE = "photon_bench"
 RECORD_BYTES = 300

@@ -18,11 +18,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.generated_logs import Written, write
 from bench.workload import CONFIG
-from photon.demo.check import check
-from photon.demo.generator import Disorder, Generator, Truth
-from photon.demo.write_logs import Written, write
-from photon.embedded.stages import shares
+from photon.config.runtime import shares
+from photon.lab.demo.check import check
+from photon.lab.demo.generator import Disorder, Generator, Truth
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from photon.config.disk import RealDisk
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import LookUpCode
-from photon.eventstore.cache import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
 from photon.eventstore.logs_store import LogsEventStore
+from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.tiered import TieredEventStore
 
 SIZES = (1, 10, 20, 100, 1000)

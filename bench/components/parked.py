@@ -31,11 +31,11 @@ from photon.batch.events import Events
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.loaded import StoredEvents
-from photon.dispatcher.process import Places, Policy, open_dispatcher, state_rule
+from photon.dispatcher.open_events import StoredEvents
+from photon.dispatcher.process import Places, open_dispatcher, state_rule
 from photon.dispatcher.retry import COMPLETE_NS, NOT_YET_BACKOFF, Patience
 from photon.dispatcher.state import Changes, State
 from photon.eventstore.api import Progress
@@ -121,8 +121,10 @@ async def run(root: Path, events: int) -> dict[str, Any]:
     with open_dispatcher(
         Places(root / "foreign", root / "output", root / "state"),
         Policy(Patience(unmatched_after_ns=HOUR_NS), limits, Options()),
-        join="clicks", datacentre="here", adapter=adapter(), digester=DIGESTER, joiners=[joiner], progress=progress,
-        registry=None, envelope=Envelope(), clock=SystemClock(), disk=RealDisk(), random=random.Random(1).random,
+        Surroundings(join="clicks", datacentre="here", adapter=adapter(), digester=DIGESTER, joiners=[joiner],
+                     progress=progress, registry=None, envelope=Envelope(), clock=SystemClock(),
+                     random=random.Random(1).random),
+        RealDisk(),
     ) as engine:  # fmt: skip
         open_s = time.process_time() - opened
         cpu, wall = time.process_time(), time.perf_counter()

@@ -19,7 +19,7 @@ import numpy as np
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from tests.integration.registry_processes import RegionProcesses, client_of, leader_of, regions
 
 SHARD = 1

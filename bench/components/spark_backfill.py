@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from bench.components import join as join_bench
+from bench.generated_logs import Written
 from bench.workload import CONFIG
-from photon.demo.write_logs import Written
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 DEPLOYMENT = """\
 key_file = "key"
@@ -105,7 +105,7 @@ def main() -> None:
         print(f"join:     {joined.wall_s:6.1f} s wall {joined.cpu_s:6.1f} s CPU {rate:9,.0f} joined/s")
         file, _ = deployment(root / "site", written)
         registry = subprocess.Popen(
-            [sys.executable, "-m", "photon", "registry", "serve", "--config", str(file), "--replica", "r1"],
+            [sys.executable, "-m", "photon", "serve", "registry", "r1", "--config", str(file)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:

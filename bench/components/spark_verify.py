@@ -95,7 +95,8 @@ def child(root: Path) -> None:
     """Verifies one set; the parent measures."""
     from photon.spark import exports, schemas
     from photon.spark.session import session
-    from photon.spark.verify.run import VerifyTask, run
+    from photon.spark.verify.reading import VerifyTask
+    from photon.spark.verify.run import run
 
     def entries(spark: Any, source: RegistrySource) -> Any:
         found = spark.read.parquet(Path(source.directory).as_uri())

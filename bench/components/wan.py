@@ -18,11 +18,10 @@ from pathlib import Path
 import psutil
 import uvloop
 
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service, Supervisor
-from photon.wan.api import Route
-from photon.wan.client import WanClient
-from photon.wan.routes import write_routes
+from photon.lab.wan.client import WanClient
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
+from photon.supervision.supervisor import Service, Supervisor
 
 STREAM = 512 << 20  # bytes
 MESSAGE = bytes(200)

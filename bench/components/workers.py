@@ -22,12 +22,10 @@ from photon.adapters.envelope import Envelope
 from photon.batch.events import Events
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
-from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.engine import Options
-from photon.dispatcher.ledger_reader import read_ledger
-from photon.dispatcher.process import Places, Policy, open_dispatcher
+from photon.dispatcher.database import STATE_NAME, read_ledger
+from photon.dispatcher.engine import Options, Policy, Surroundings
+from photon.dispatcher.process import Places, Worker, open_dispatcher
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.worker import Worker
 from photon.eventstore.api import Progress
 from photon.idregistry.api import Digester
 from photon.joiner.api import JoinAnswers, Outcome
@@ -50,6 +48,14 @@ async def _progress() -> Progress:
     return Progress(read_past_ns=NEVER_NS)
 
 
+def _world() -> Surroundings:
+    return Surroundings(
+        join="clicks", datacentre="here", adapter=ConfiguredAdapter(ADAPTER),
+        digester=Digester(b"0123456789abcdef", "clicks"), joiners=[Prompt()], progress=_progress, registry=None,
+        envelope=Envelope(), clock=SystemClock(), random=random.Random(1).random,
+    )  # fmt: skip
+
+
 def _write(directory: Path, logs: int, lines: int) -> None:
     directory.mkdir()
     for log in range(logs):
@@ -66,10 +72,7 @@ async def _read(logs: Path, base: Path, worker: Worker | None, events: int) -> f
     with open_dispatcher(
         Places(logs, base / "out", base / "state"),
         Policy(Patience(unmatched_after_ns=10**12), options=Options()),
-        join="clicks", datacentre="here", adapter=ConfiguredAdapter(ADAPTER),
-        digester=Digester(b"0123456789abcdef", "clicks"), joiners=[Prompt()], progress=_progress, registry=None,
-        envelope=Envelope(), clock=SystemClock(), disk=RealDisk(), random=random.Random(1).random,
-        **({} if worker is None else {"worker": worker}),
+        _world(), RealDisk(), worker=worker,
     ) as engine:  # fmt: skip
         running = asyncio.create_task(engine.run())
         while engine.status().read < events or not engine.status().caught_up:  # noqa: ASYNC110
@@ -90,10 +93,7 @@ async def _rest(logs: Path, base: Path) -> float:
         with open_dispatcher(
             Places(logs, base / "out", base / "state"),
             Policy(Patience(unmatched_after_ns=10**12)),
-            join="clicks", datacentre="here", adapter=ConfiguredAdapter(ADAPTER),
-            digester=Digester(b"0123456789abcdef", "clicks"), joiners=[Prompt()], progress=_progress, registry=None,
-            envelope=Envelope(), clock=SystemClock(), disk=RealDisk(), random=random.Random(1).random,
-            worker=Worker(name),
+            _world(), RealDisk(), worker=Worker(name),
         ) as engine:  # fmt: skip
             await engine.run()
 

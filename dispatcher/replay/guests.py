@@ -42,25 +42,26 @@ GUESTS_MAX = 50_000
 _NO_FILE = LogFile("")
 
 
+@dataclass(eq=False)
 class Guests:
     """Hands events to a core and knows which of them are on their way."""
 
-    def __init__(self, core: Core, clock: Clock, wake: Callable[[], None]) -> None:
-        self._core = core
-        self._clock = clock
-        self._wake = wake
+    core: Core
+    clock: Clock
+    wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._stretches: list[Stretch] = []
 
     def room(self) -> bool:
-        """Whether more may be sent."""
         self._stretches = [each for each in self._stretches if each.left]
         return sum(each.left for each in self._stretches) < GUESTS_MAX
 
     def send(self, events: Events, first_read_ns: int) -> Stretch:
         """All of them are done when the stretch has none left. ``first_read_ns``: patience counts from there."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, again=Counter())
         self._stretches.append(stretch)
-        self._core.send_again(stretch, events, first_read_ns, now)
-        self._wake()
+        self.core.send_again(stretch, events, first_read_ns, now)
+        self.wake()
         return stretch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,8 +22,6 @@ BLOCK_BYTES = 1 << 20
 
 
 class Reads(Protocol):
-    """Where chunks come from."""
-
     async def blocks(self, chunk: Chunk) -> list[Block] | None:
         """The records that begin in the chunk; None where no file holds this log now. Raises OSError."""
         ...
@@ -36,17 +35,17 @@ class Reads(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class LogFiles:
     """Implements ``Reads`` for a directory of logs. Callers have their turn one after the other."""
 
-    def __init__(
-        self, directory: Path, patterns: Sequence[str], *, has_header: bool, max_record: int, framing: Framing = LINES
-    ) -> None:
-        self._directory = directory
-        self._patterns = patterns
-        self._has_header = has_header
-        self._framing = framing
-        self._max_record = max_record
+    directory: Path
+    patterns: Sequence[str]
+    has_header: bool
+    max_record: int
+    framing: Framing = LINES
+
+    def __post_init__(self) -> None:
         self._logs: dict[str, LogFound] = {}
         self._open: tuple[str, LogFound, Source] | None = None  # the log read last
         self._lock = threading.Lock()  # a thread may still read when its caller was cancelled
@@ -75,15 +74,15 @@ class LogFiles:
             if opened is None:
                 return None
             log, source = opened
-            pieces = list(records_between(source, log.head.data_start, chunk.begin, chunk.end, self._max_record))
-            headed = headed_pieces(source, pieces, self._framing, log.head.header)
+            pieces = list(records_between(source, log.head.data_start, chunk.begin, chunk.end, self.max_record))
+            headed = headed_pieces(source, pieces, self.framing, log.head.header)
         return [
             Block(chunk.identity, LogFile(log.file.path, header), piece.offset, piece.data, piece.end)
             for piece, header in headed
         ]
 
     def _find(self) -> dict[str, LogFound]:
-        return find_logs(self._directory, self._patterns, has_header=self._has_header, framing=self._framing)
+        return find_logs(self.directory, self.patterns, has_header=self.has_header, framing=self.framing)
 
     def _source(self, identity: str) -> tuple[LogFound, Source] | None:
         """The log's file, opened, and looked at whether it still holds this log."""
@@ -100,7 +99,7 @@ class LogFiles:
             if found is None:
                 continue
             try:
-                source = open_anywhere(self._directory / found.file.path, self._framing, self._max_record)
+                source = open_anywhere(self.directory / found.file.path, self.framing, self.max_record)
             except FileNotFoundError:
                 continue
             self._open = (identity, found, source)
@@ -110,16 +109,15 @@ class LogFiles:
         return None
 
     def _key(self, log: LogFound) -> tuple[int, int] | None:
-        """Of what has the log's path now."""
         try:
-            st = (self._directory / log.file.path).stat()
+            st = (self.directory / log.file.path).stat()
         except FileNotFoundError:
             return None
         return st.st_dev, st.st_ino
 
     def _holds(self, source: Source, log: LogFound, identity: str) -> bool:
         data = source.read(0, HEAD_BYTES)
-        head = read_head(log.file.path, data, has_header=self._has_header, final=True, framing=self._framing)
+        head = read_head(log.file.path, data, has_header=self.has_header, final=True, framing=self.framing)
         return head is not None and head.identity == identity.partition(ALIKE_MARK)[0]
 
 
@@ -164,7 +162,6 @@ def _line_begin(source: Source, at: int, data_start: int) -> int | None:
 
 
 def next_line(source: Source, at: int) -> int | None:
-    """Behind the next line end from ``at`` on."""
     while data := source.read(at, PROBE_BYTES):
         newline = data.find(b"\n")
         if newline >= 0:

@@ -15,7 +15,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,10 +30,13 @@ from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import DIGEST_BYTES, U64
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
 from photon.joiner.api import ForeignEvent
 from photon.joiner.verdicts import tag_of
+
+if TYPE_CHECKING:
+    from photon.idregistry.client.recovery import Recovery
 
 PERIOD_S = 5.0
 """From one reading of the list to the next."""
@@ -47,16 +50,6 @@ MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
 """An id that was not found is looked for again after so long, twice as long each time."""
 REMEMBERED_MAX = 100_000
 """Ids that were not found, and ids of one reading of the list: above it less is spared, nothing is lost."""
-
-
-class Reopens(Protocol):
-    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
-
-    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
-
-    async def scan_reopened(
-        self, shard: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
-    ) -> EntryPage | Refusal: ...
 
 
 class Id(NamedTuple):
@@ -80,47 +73,38 @@ class _Missing:
     pause_s: float
 
 
+@dataclass(eq=False)
 class Reopened:
-    """One for each dispatcher; ``run`` until cancelled."""
+    """One for each dispatcher; ``run`` until cancelled.
 
-    def __init__(
-        self,
-        state: State,
-        registry: Reopens,
-        reads: Reads,
-        guests: Guests,
-        clock: Clock,
-        rules: LineRules,
-        ours: Callable[[], bool],
-        *,
-        period_s: float = PERIOD_S,
-    ) -> None:
-        """``ours``: whether it is this process that does it, of several that share the state."""
-        self._state = state
-        self._registry = registry
-        self._reads = reads
-        self._guests = guests
-        self._clock = clock
-        self._rules = rules
-        self._ours = ours
-        self._period_s = period_s
+    ``ours``: whether it is this process that does it, of several that share the state.
+    """
+
+    state: State
+    registry: Recovery
+    reads: Reads
+    guests: Guests
+    clock: Clock
+    rules: LineRules
+    ours: Callable[[], bool]
+    period_s: float = PERIOD_S
+
+    def __post_init__(self) -> None:
         self._log = get_logger("photon.dispatcher")
         self._sent: dict[tuple[bytes, int], Stretch] = {}
         self._missing: dict[tuple[bytes, int], _Missing] = {}
         self._cursors: dict[int, bytes] = {}  # where a reading that had no room any more goes on
         self._told = 0
-        self.listed = 0
-        """Ids on the list, as last read to its end."""
-        self.missing = 0
-        """Of them, those that stand in no log here."""
+        self.listed = 0  # ids on the list, as last read to its end
+        self.missing = 0  # of them, those that stand in no log here
 
     async def run(self) -> None:
         """Raises StateError."""
         while True:
-            shards = await self._registry.shards(timeout=ASK_S)
-            if self._ours():
+            shards = await self.registry.shards(timeout=ASK_S)
+            if self.ours():
                 await self._read_list(shards)
-            await asyncio.sleep(max(self._period_s, SHARD_S * len(shards)))
+            await asyncio.sleep(max(self.period_s, SHARD_S * len(shards)))
 
     # -- the list --------------------------------------------------------------------------------------------------
     async def _read_list(self, shards: Sequence[int]) -> None:
@@ -136,10 +120,10 @@ class Reopened:
                 if len(ids) >= WANTED_MAX:
                     missing += await self._take(ids)
                     ids.clear()
-                if not self._guests.room():
+                if not self.guests.room():
                     self._cursors[shard], whole = cursor, False
                     break
-                page = await self._registry.scan_reopened(shard, cursor=cursor, limit=PAGE_IDS, timeout=ASK_S)
+                page = await self.registry.scan_reopened(shard, cursor=cursor, limit=PAGE_IDS, timeout=ASK_S)
                 if isinstance(page, Refusal):
                     whole = False
                     break
@@ -157,15 +141,14 @@ class Reopened:
             self._whole(seen, listed, missing)
 
     def _whole(self, seen: set[tuple[bytes, int]], listed: int, missing: int) -> None:
-        """All of the list was read: what is not on it is done."""
         self.listed, self.missing = listed, missing
         if listed <= REMEMBERED_MAX:
             self._missing = {name: each for name, each in self._missing.items() if name in seen}
-            rows = self._state.database.execute("SELECT digest, generation FROM reopened LIMIT ?", (REMEMBERED_MAX,))
+            rows = self.state.database.execute("SELECT digest, generation FROM reopened LIMIT ?", (REMEMBERED_MAX,))
             done = [row for row in rows.fetchall() if (row[0], row[1]) not in seen]
             if done:
                 delete = "DELETE FROM reopened WHERE digest = ? AND generation = ?"
-                self._state.commit(Changes(also=[(delete, row) for row in done]))
+                self.state.commit(Changes(also=[(delete, row) for row in done]))
         if missing != self._told:
             self._told = missing
             if missing:
@@ -180,7 +163,7 @@ class Reopened:
     async def _take(self, ids: Sequence[Id]) -> int:
         """Sends those that are not on their way; how many of all are in no log here."""
         self._count_done()
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         wanted = [each for each in ids if each.name not in self._sent and self._is_due(each, now)]
         if wanted:
             since = self._since(wanted)
@@ -192,7 +175,7 @@ class Reopened:
                 if event is not None:
                     by_start.setdefault(since[each.name], []).append(event)
             for first_read_ns, events in by_start.items():
-                stretch = self._guests.send(Events.of(events), first_read_ns)
+                stretch = self.guests.send(Events.of(events), first_read_ns)
                 self._sent.update(((event.digest, event.generation), stretch) for event in events)
         return sum(each.name in self._missing for each in ids)
 
@@ -204,7 +187,7 @@ class Reopened:
         cells: Counter[int] = Counter()
         for stretch in done.values():
             cells.update(stretch.cells)
-        self._state.commit(Changes(cells=dict(cells)))
+        self.state.commit(Changes(cells=dict(cells)))
         self._sent = {name: stretch for name, stretch in self._sent.items() if stretch.left}
 
     def _is_due(self, each: Id, now: float) -> bool:
@@ -213,7 +196,7 @@ class Reopened:
 
     def _since(self, wanted: Sequence[Id]) -> Mapping[tuple[bytes, int], int]:
         """When each was first seen on the list, wall clock in ns; from now on where it is new."""
-        db = self._state.database
+        db = self.state.database
         known = {}
         for each in wanted:
             row = db.execute("SELECT seen_ns FROM reopened WHERE digest = ? AND generation = ?", each.name).fetchone()
@@ -221,15 +204,14 @@ class Reopened:
                 known[each.name] = row[0]
         new = [each for each in wanted if each.name not in known]
         if new:
-            now_ns = self._clock.now_ns()
+            now_ns = self.clock.now_ns()
             insert = "INSERT OR IGNORE INTO reopened VALUES (?, ?, ?, ?)"
-            self._state.commit(Changes(also=[(insert, (*each.name, each.event_time_ns, now_ns)) for each in new]))
+            self.state.commit(Changes(also=[(insert, (*each.name, each.event_time_ns, now_ns)) for each in new]))
             known.update((each.name, now_ns) for each in new)
         return known
 
     def _note(self, wanted: Sequence[Id], found: Mapping[bytes, ForeignEvent]) -> None:
-        """Remembers which were not found, to look for them later."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         for each in wanted:
             if each.digest in found:
                 self._missing.pop(each.name, None)
@@ -243,24 +225,24 @@ class Reopened:
         """The event of each digest that stands in a log here. Of several lines with one id the one registered before,
         if it is there; else any."""
         times = np.array([each.event_time_ns for each in wanted.values()], np.int64)
-        positions = read_up_to(self._state.database)
+        positions = read_up_to(self.state.database)
         if any(self._looks_everywhere(each) for each in wanted.values()):
-            chunks = chunks_between(self._state.database, positions, MIN_NS, MAX_NS)
+            chunks = chunks_between(self.state.database, positions, MIN_NS, MAX_NS)
         else:
-            some = chunks_between(self._state.database, positions, int(times.min()), int(times.max()) + 1)
+            some = chunks_between(self.state.database, positions, int(times.min()), int(times.max()) + 1)
             chunks = holding(some, times)
         found: dict[bytes, ForeignEvent] = {}
         sure: set[bytes] = set()
         looked = np.unique(np.frombuffer(b"".join(wanted), "<u8")[::2])
         for chunk in chunks:
-            begun = self._clock.monotonic()
+            begun = self.clock.monotonic()
             try:
-                blocks = await self._reads.blocks(chunk)
+                blocks = await self.reads.blocks(chunk)
             except OSError as error:
                 self._log.warning("a log cannot be read again", log=chunk.identity, error=str(error))
                 continue
             for block in blocks or ():
-                events = self._rules.events(block)
+                events = self.rules.events(block)
                 for event in events.take(_rows_of(events.digests, looked, wanted)).rows():
                     each = wanted[event.digest]
                     if event.digest in sure:
@@ -271,8 +253,8 @@ class Reopened:
                 await asyncio.sleep(0)
             if len(sure) == len(wanted):
                 break
-            await asyncio.sleep(self._clock.monotonic() - begun)  # half of the time is left to fresh events
-        await self._reads.rest()
+            await asyncio.sleep(self.clock.monotonic() - begun)  # half of the time is left to fresh events
+        await self.reads.rest()
         return {digest: self._ready(event, wanted[digest]) for digest, event in found.items()}
 
     def _looks_everywhere(self, each: Id) -> bool:
@@ -281,7 +263,6 @@ class Reopened:
         return known is not None and known.pause_s == MISSING_FIRST_S
 
     def _ready(self, event: ForeignEvent, each: Id) -> ForeignEvent:
-        """With the generation that may have the id now."""
         return event._replace(generation=each.generation)
 
 

@@ -18,15 +18,26 @@ import numpy as np
 from photon.adapters.logs.api import Block
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
-from photon.dispatcher.asking import Asking
+from photon.dispatcher.calls import RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
-from photon.dispatcher.replay import requests as r
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
-from photon.dispatcher.replay.requests import Part, Request, Step
+from photon.dispatcher.replay.requests import (
+    Part,
+    Request,
+    Statement,
+    Step,
+    current,
+    ended,
+    moved,
+    parts,
+    plan,
+    planned,
+    unread,
+)
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
 
@@ -59,29 +70,23 @@ class _Work:
         return self.known + self.asked
 
 
+@dataclass(eq=False)
 class Replayer:
-    """One for each dispatcher that replays; ``run`` until cancelled."""
+    """One for each dispatcher that replays; ``run`` until cancelled.
 
-    def __init__(
-        self,
-        core: Core,
-        state: State,
-        asking: Asking,
-        reads: Reads,
-        guests: Guests,
-        clock: Clock,
-        rules: LineRules,
-        ours: Callable[[], bool],
-    ) -> None:
-        """``ours``: whether it is this process that replays, of several that share the state."""
-        self._core = core
-        self._state = state
-        self._asking = asking
-        self._reads = reads
-        self._guests = guests
-        self._clock = clock
-        self._rules = rules
-        self._ours = ours
+    ``ours``: whether it is this process that replays, of several that share the state.
+    """
+
+    core: Core
+    state: State
+    look_ups: RegistryLookUps
+    reads: Reads
+    guests: Guests
+    clock: Clock
+    rules: LineRules
+    ours: Callable[[], bool]
+
+    def __post_init__(self) -> None:
         self._log = get_logger("photon.dispatcher")
         self._request: Request | None = None
         self._parts: deque[Part] = deque()  # still to be read, the one in front from ``_at`` on
@@ -94,12 +99,12 @@ class Replayer:
     async def run(self) -> None:
         """Raises StateError."""
         while True:
-            begun = self._clock.monotonic()
+            begun = self.clock.monotonic()
             self._look(begun)
             worked = self._request is not None and await self._read_next(self._request)
             if self._commit():
-                await self._reads.rest()
-            spent = self._clock.monotonic() - begun
+                await self.reads.rest()
+            spent = self.clock.monotonic() - begun
             await asyncio.sleep(
                 spent * (1 / SHARE - 1) if worked else LOOK_S if self._request is None else LOOK_S / 5
             )
@@ -110,7 +115,7 @@ class Replayer:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
-        request = r.current(self._state.database) if self._ours() else None
+        request = current(self.state.database) if self.ours() else None
         if self._request is not None and (request is None or request.number != self._request.number):
             self._let_go()
         if request is None or self._request is not None:
@@ -118,7 +123,7 @@ class Replayer:
         if request.step is Step.ASKED:
             self._plan(request)
         self._request = request
-        self._parts = deque(p for p in r.parts(self._state.database, request.number) if p.step is Step.RUNNING)
+        self._parts = deque(p for p in parts(self.state.database, request.number) if p.step is Step.RUNNING)
         self._log.info("replay", number=request.number, logs=len(self._parts))
 
     def _let_go(self) -> None:
@@ -128,15 +133,15 @@ class Replayer:
         self._failed.clear()
 
     def _plan(self, request: Request) -> None:
-        positions = read_up_to(self._state.database)
-        chunks = chunks_between(self._state.database, positions, request.from_ns, request.to_ns)
-        found = r.plan(request, chunks, {position.identity: position.path for position in positions})
-        self._state.commit(Changes(also=r.planned(request.number, found)))
+        positions = read_up_to(self.state.database)
+        chunks = chunks_between(self.state.database, positions, request.from_ns, request.to_ns)
+        found = plan(request, chunks, {position.identity: position.path for position in positions})
+        self.state.commit(Changes(also=planned(request.number, found)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
     async def _read_next(self, request: Request) -> bool:
         """One more chunk, if there is one and room for its events; whether there was."""
-        if not self._parts or len(self._works) >= CHUNKS_MAX or not self._guests.room():
+        if not self._parts or len(self._works) >= CHUNKS_MAX or not self.guests.room():
             return False
         part = self._parts[0]
         if self._chunks is None:
@@ -146,7 +151,7 @@ class Replayer:
             self._next_part()
             return True
         try:
-            blocks = await self._reads.blocks(self._chunks[0])
+            blocks = await self.reads.blocks(self._chunks[0])
         except OSError as error:
             self._log.warning("replay: a log cannot be read", log=part.path, error=str(error))
             blocks = None
@@ -170,30 +175,30 @@ class Replayer:
         self._chunks, self._attempts = None, 0
 
     def _chunks_of(self, part: Part, request: Request) -> deque[Chunk]:
-        own = [position for position in read_up_to(self._state.database) if position.identity == part.identity]
-        found = chunks_between(self._state.database, own, request.from_ns, request.to_ns)
+        own = [position for position in read_up_to(self.state.database) if position.identity == part.identity]
+        found = chunks_between(self.state.database, own, request.from_ns, request.to_ns)
         return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
 
     async def _take(self, work: _Work, block: Block, request: Request) -> None:
         """Asks the registry about the events of the range, and sends those it does not know."""
-        events = self._rules.events(block)
+        events = self.rules.events(block)
         inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
         events = events.take(np.flatnonzero(inside))
         await asyncio.sleep(0)
         if not len(events):
             return
-        found = await self._asking.look_up(events.digests, events.times)
+        found = await self.look_ups.look_up(events.digests, events.times)
         if found is not None:
             known = (found.outcomes == Answer.PRESENT) | (found.outcomes == Answer.BELOW_BOUNDARY)
             self._know(work, events.times[known])
             events = events.take(np.flatnonzero(~known))
         if len(events):
             work.asked += len(events)
-            work.sent.append(self._guests.send(events, request.asked_ns))
+            work.sent.append(self.guests.send(events, request.asked_ns))
 
     def _know(self, work: _Work, times: I64) -> None:
         work.known += len(times)
-        self._core.live[Verdict.REREAD] += len(times)
+        self.core.live[Verdict.REREAD] += len(times)
         hours, counts = np.unique(times // HOUR_NS, return_counts=True)
         for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
             work.cells[hour << VERDICT_BITS | Verdict.REREAD] += count
@@ -204,22 +209,22 @@ class Replayer:
         request = self._request
         if request is None:
             return False
-        also: list[r.Statement] = []
+        also: list[Statement] = []
         cells: Counter[int] = Counter()
         while self._works and self._works[0].done:
             work = self._works.popleft()
             step = Step.DONE if work.end >= work.part.stop else Step.RUNNING
-            also.append(r.moved(request.number, work.part, work.end, work.events, work.known, step))
+            also.append(moved(request.number, work.part, work.end, work.events, work.known, step))
             cells.update(work.cells)
             for stretch in work.sent:
                 cells.update(stretch.cells)
         done = not self._works and not self._parts
         if not self._works:
-            also += [r.unread(request.number, part) for part in self._failed]
+            also += [unread(request.number, part) for part in self._failed]
         if done:
-            also.append(r.ended(request.number, self._clock.now_ns()))
+            also.append(ended(request.number, self.clock.now_ns()))
         if also:
-            self._state.commit(Changes(cells=dict(cells), also=also))
+            self.state.commit(Changes(cells=dict(cells), also=also))
         if not self._works:
             self._tell_failed(request)
         if done:

@@ -3,19 +3,28 @@
 Whoever asks adds a row; the dispatcher finds it, also one that was running already, and notes which logs it concerns
 (``plan``) and how far each has been done: everything before that offset has a verdict. A crash loses nothing but what
 was on its way, which is done again.
+
+The database takes changes of several processes; the dispatcher's lock is not needed, for a request is a row that only
+the dispatcher acts on.
 """
 
 from __future__ import annotations
 
 import enum
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from photon.adapters.contract import LINES, Framing
 from photon.adapters.logs.discovery import compile_patterns
 from photon.adapters.logs.identity import log_name
-from photon.dispatcher.replay.coverage import Chunk
+from photon.adapters.logs.log_finder import find_logs
+from photon.dispatcher.database import SCHEMA_VERSION, Transaction, opened
+from photon.dispatcher.errors import StateError
+from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 
 WAITING_MAX = 100
 """Requests that are not done."""
@@ -27,14 +36,11 @@ Statement = tuple[str, Sequence[Any]]
 
 
 class Step(enum.IntEnum):
-    """Of a request or of one of its logs; the numbers are durable."""
-
     ASKED = 0
     RUNNING = 1
     DONE = 2
     CANCELLED = 3
-    UNREAD = 4
-    """Of a log: no file holds it any more, or it cannot be read."""
+    UNREAD = 4  # of a log: no file holds it any more, or it cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +96,10 @@ def requests(db: sqlite3.Connection) -> list[Request]:
 
 
 def current(db: sqlite3.Connection) -> Request | None:
-    """The oldest one that is not done."""
     return next((each for each in requests(db) if each.step in (Step.ASKED, Step.RUNNING)), None)
 
 
 def parts(db: sqlite3.Connection, number: int) -> list[Part]:
-    """Of a request, in the order of their paths."""
     rows = db.execute(
         "SELECT identity, path, begin, at, stop, status, events, known FROM replay_logs WHERE replay = ? "
         "ORDER BY path, identity",
@@ -107,12 +111,8 @@ def parts(db: sqlite3.Connection, number: int) -> list[Part]:
     ]
 
 
-def progress(db: sqlite3.Connection) -> list[Progress]:
-    return [Progress(each, parts(db, each.number)) for each in requests(db)]
-
-
 # -- changing --------------------------------------------------------------------------------------------------------
-def ask(db: sqlite3.Connection, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int | None:
+def add(db: sqlite3.Connection, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int | None:
     """Adds a request, within the caller's transaction; its number, None when too many wait already."""
     (waiting,) = db.execute("SELECT count(*) FROM replays WHERE status < ?", (Step.DONE,)).fetchone()
     if waiting >= WAITING_MAX:
@@ -125,14 +125,6 @@ def ask(db: sqlite3.Connection, from_ns: int, to_ns: int, pattern: str, now_ns: 
     db.execute("DELETE FROM replay_logs WHERE replay NOT IN (SELECT id FROM replays)")
     values = (from_ns, to_ns, pattern, now_ns, Step.ASKED)
     return db.execute("INSERT INTO replays VALUES (NULL, ?, ?, ?, ?, ?, 0)", values).lastrowid
-
-
-def cancel(db: sqlite3.Connection, number: int, now_ns: int) -> bool:
-    """Ends a request that is not done, within the caller's transaction; whether there was one."""
-    values = (Step.CANCELLED, now_ns, number, Step.DONE)
-    return bool(
-        db.execute("UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?", values).rowcount
-    )
 
 
 def plan(request: Request, chunks: Iterable[Chunk], paths: dict[str, str]) -> list[Part]:
@@ -158,13 +150,11 @@ def planned(number: int, some: Iterable[Part]) -> list[Statement]:
 
 
 def moved(number: int, part: Part, at: int, events: int, known: int, step: Step) -> Statement:
-    """A log was done up to ``at``, with so many more events."""
     update = "UPDATE replay_logs SET at = ?, status = ?, events = events + ?, known = known + ? "
     return (f"{update}WHERE replay = ? AND identity = ?", (at, step, events, known, number, part.identity))
 
 
 def unread(number: int, part: Part) -> Statement:
-    """What is left of a log cannot be read."""
     values = (Step.UNREAD, number, part.identity)
     return ("UPDATE replay_logs SET status = ? WHERE replay = ? AND identity = ?", values)
 
@@ -172,3 +162,79 @@ def unread(number: int, part: Part) -> Statement:
 def ended(number: int, now_ns: int) -> Statement:
     values = (Step.DONE, now_ns, number, Step.RUNNING)
     return ("UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status = ?", values)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be read again of one log. ``there``: whether a file holds it now."""
+
+    path: str
+    bytes: int
+    there: bool
+
+
+def preview(
+    state: Path,
+    logs: Path,
+    patterns: Sequence[str],
+    *,
+    has_header: bool,
+    from_ns: int,
+    to_ns: int,
+    pattern: str,
+    framing: Framing = LINES,
+) -> list[Preview]:
+    """Changes nothing. Raises StateError, OSError."""
+    with open_state(state) as db:
+        positions = read_up_to(db)
+        chunks = chunks_between(db, positions, from_ns, to_ns)
+    asked = Request(0, from_ns, to_ns, pattern, 0, Step.ASKED, 0)
+    concerned = plan(asked, chunks, {position.identity: position.path for position in positions})
+    size: dict[str, int] = {}
+    for chunk in chunks:
+        size[chunk.identity] = size.get(chunk.identity, 0) + chunk.end - chunk.begin
+    found = find_logs(logs, patterns, has_header=has_header, framing=framing) if concerned else {}
+    return [
+        Preview(
+            found[part.identity].file.path if part.identity in found else part.path,
+            size[part.identity],
+            part.identity in found,
+        )
+        for part in concerned
+    ]
+
+
+def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
+    """The request's number. Raises StateError."""
+    with open_state(state) as db:
+        with Transaction(db, state):
+            number = add(db, from_ns, to_ns, pattern, now_ns)
+        if number is None:
+            raise StateError(str(state), f"{WAITING_MAX} replays wait already", "let them end, or cancel some")
+        return number
+
+
+def cancel(state: Path, number: int, now_ns: int) -> bool:
+    """Whether it was there and not done. Raises StateError."""
+    values = (Step.CANCELLED, now_ns, number, Step.DONE)
+    with open_state(state) as db, Transaction(db, state):
+        update = "UPDATE replays SET status = ?, ended_ns = ? WHERE id = ? AND status < ?"
+        return bool(db.execute(update, values).rowcount)
+
+
+def progress(state: Path) -> list[Progress]:
+    """Of all requests, those done too. Raises StateError."""
+    with open_state(state) as db:
+        return [Progress(each, parts(db, each.number)) for each in requests(db)]
+
+
+@contextmanager
+def open_state(path: Path) -> Iterator[sqlite3.Connection]:
+    """As ``opened``, to be changed."""
+    with opened(path, "rw") as db:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version != SCHEMA_VERSION:
+            raise StateError(
+                str(path), f"has format {version}, of an earlier Photon", "start this version's dispatcher on it"
+            )
+        yield db

@@ -22,8 +22,7 @@ from grpc_tools import protoc
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from photon.cli.lazy import walk
-from photon.cli.main import main
+from photon.cli.main import main, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "src/photon")
@@ -99,7 +98,7 @@ def _designs() -> Iterator[tuple[str, str]]:
 
 # -- commands ----------------------------------------------------------------------------------------------------
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """(``photon registry status``, its command), groups included, in the order of the help; no hidden ones."""
+    """(``photon status registry``, its command), groups included, in the order of the help; no hidden ones."""
     hidden: list[tuple[str, ...]] = []
     for path, command in walk(main):
         if command.hidden:

@@ -95,8 +95,7 @@ class FeedQueue:
         self._changed = threading.Condition()
         self._away = self._closed = False
         self.bytes = 0
-        self.dropped_bytes = 0
-        """Of pieces that the node was never given."""
+        self.dropped_bytes = 0  # of pieces that the node was never given
 
     def put(self, piece: Piece) -> None:
         """Adds a piece; see the class for what happens when there is no room."""
@@ -140,13 +139,11 @@ class FeedQueue:
             return batch
 
     def away(self, away: bool) -> None:
-        """Says whether the node is unreachable."""
         with self._changed:
             self._away = away
             self._changed.notify_all()
 
     def lost(self, pieces: Sequence[Piece]) -> None:
-        """Counts pieces that were taken and never reached the node."""
         with self._changed:
             self.dropped_bytes += sum(piece.data_bytes for piece in pieces)
 
@@ -182,8 +179,7 @@ class Feeder:
     def __init__(self, address: str, source: bytes, to: Towards | None, name: str) -> None:
         self.queue = FeedQueue()
         self.fed_bytes = 0
-        self.error = ""
-        """Why the last feed failed; "" when it did not."""
+        self.error = ""  # why the last feed failed; "" when it did not
         self._source = source
         self._channel = open_blocking_channel(address, OPTIONS, to)
         self._send = wire.CACHE.stub(self._channel, encoded=True).Feed
@@ -228,5 +224,4 @@ class Feeder:
         self.queue.close()
 
     def join(self) -> None:
-        """Waits for the thread; call it after ``close``."""
         self._thread.join()

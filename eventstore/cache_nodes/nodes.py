@@ -2,24 +2,31 @@
 
 The ring is replaced as a whole when the configuration changes. Keys that have another owner than before are asked of
 both for PREVIOUS_SECONDS: the one before still has what it was fed, so a ring that grows stays warm.
+
+A look-up asks the nodes first, and the logs too once that takes long (``HedgedLookUps``). The nodes only ever save
+reading logs. Each answer comes from the logs, the file map and some hits (tiered.py) and is right whatever the number
+of hits; the race only decides how soon it is there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from photon.adapters.contract import LogFile
 from photon.config.hash_ring import HashRing
+from photon.config.stopping import end
 from photon.config.tls import Towards
-from photon.eventstore.cache import CacheEventStore
-from photon.eventstore.cache_nodes.asking import Asked, NodeAsker
+from photon.eventstore.api import EventLookUps
 from photon.eventstore.cache_nodes.feeder import Feeder, split_by_owner
+from photon.eventstore.cache_nodes.node_client import Asked, NodeClient
 from photon.eventstore.cache_nodes.wire import NodeCounts
-from photon.eventstore.index import I64, U64
+from photon.eventstore.found_records import FoundRecords
+from photon.eventstore.index import I64, U64, hash_keys
+from photon.eventstore.segments import CacheEventStore
 
 PREVIOUS_SECONDS = 900.0
 """By then what the nodes of the ring before had is mostly too old to be asked for."""
@@ -29,7 +36,7 @@ PREVIOUS_SECONDS = 900.0
 class _Node:
     address: str
     feeder: Feeder
-    asker: NodeAsker
+    asker: NodeClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +65,12 @@ class FedCache:
 class NodeState:
     name: str
     address: str
-    resting: bool
-    """It failed; until it answers again it gets one question per rest period."""
+    resting: bool  # it failed; until it answers again it gets one question per rest period
     fed_bytes: int
     waiting_bytes: int
     dropped_bytes: int
     error: str
-    counts: NodeCounts | None
-    """None: it does not answer."""
+    counts: NodeCounts | None  # none: it does not answer
 
 
 class CacheNodes:
@@ -78,8 +83,7 @@ class CacheNodes:
         self._to = to
         self._view = _View()
         self._ending: set[asyncio.Task[None]] = set()
-        self.held_bytes = self.evictions = 0
-        """Of all nodes, when ``states`` was asked last."""
+        self.held_bytes = self.evictions = 0  # of all nodes, when ``states`` was asked last
 
     def __len__(self) -> int:
         return len(self._view.ring)
@@ -105,7 +109,7 @@ class CacheNodes:
 
     def _node(self, name: str, address: str) -> _Node:
         feeder = Feeder(address, self._source, self._to, name)
-        return _Node(address, feeder, NodeAsker(address, self._source, self._to, self._monotonic))
+        return _Node(address, feeder, NodeClient(address, self._source, self._to, self._monotonic))
 
     def _end(self, node: _Node) -> None:
         node.feeder.close()
@@ -153,7 +157,6 @@ class CacheNodes:
                 rows_of.setdefault(name, []).append(rows)
 
     async def states(self) -> list[NodeState]:
-        """The state of each node, with its counts as asked for now."""
         view = self._view
         counts = await asyncio.gather(*(node.asker.counts() for node in view.nodes.values()))
         caches = [each.cache for each in counts if each is not None]
@@ -180,3 +183,41 @@ class CacheNodes:
             self._end(node)
         await asyncio.gather(*self._ending)
         await asyncio.gather(*(asyncio.to_thread(node.feeder.join) for node in view.nodes.values()))
+
+
+Answer = Callable[[Sequence[bytes], Sequence[int], Sequence[FoundRecords]], Awaitable[EventLookUps]]
+"""(keys, as_of, what caches have) -> the answers; reads logs for what is missing."""
+
+
+class HedgedLookUps:
+    """Use it on one event loop."""
+
+    def __init__(self, nodes: CacheNodes, answer: Answer) -> None:
+        self._nodes = nodes
+        self._answer = answer
+        self.hedged = 0  # look-ups that did not wait for a node
+        self._left: set[asyncio.Task[None]] = set()
+
+    async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+        asked = self._nodes.ask(hash_keys(keys))
+        if await asked.complete(asked.hedge_s):
+            return await self._answer(keys, as_of, asked.located())
+        self.hedged += 1
+        left = asyncio.create_task(asked.leave())
+        self._left.add(left)
+        left.add_done_callback(self._left.discard)
+        return await self._race(keys, as_of, asked)
+
+    async def _race(self, keys: Sequence[bytes], as_of: Sequence[int], asked: Asked) -> EventLookUps:
+        early = asked.located()
+        logs = asyncio.ensure_future(self._answer(keys, as_of, early))
+        late = asyncio.ensure_future(asked.complete())
+        running: set[asyncio.Future[EventLookUps]] = {logs}
+        try:
+            await asyncio.wait({logs, late}, return_when=asyncio.FIRST_COMPLETED)
+            if not logs.done() and sum(map(len, located := asked.located())) > sum(map(len, early)):
+                running.add(asyncio.ensure_future(self._answer(keys, as_of, located)))
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            await end([late, *running])

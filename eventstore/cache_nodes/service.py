@@ -1,20 +1,73 @@
-"""A cache node as a gRPC service."""
+"""A cache node: what one process of the cache keeps and answers, as a gRPC service.
+
+It knows neither keys nor adapters, so it needs no join's configuration and runs no user's code: records go in under
+the hashes of their keys, and the event store verifies what comes out, against the key and against the file map.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import grpc
 
-from photon.config.metrics.readings import ProcessMetrics
+from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort
 from photon.config.serving import HealthyServer, listen_for
 from photon.config.tls import Tls
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.node import CacheNode
-from photon.eventstore.metrics import node_metrics
+from photon.eventstore.cache_nodes.wire import NodeCounts
+from photon.eventstore.found_records import NO_RECORDS, FoundRecords
+from photon.eventstore.index import I64, U64
+from photon.eventstore.segments import Segment, SegmentCache
+
+
+class CacheNode:
+    """``feed`` from one thread; the rest from any."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._cache = SegmentCache(bytes_max)
+        self._source = b""
+        self._lock = threading.Lock()  # around source and counters
+        self._hits = self._misses = 0
+        self._fed_bytes = self._fed_events = 0
+
+    def feed(self, source: bytes, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
+        """Takes records in. Records of another source replace all that is held: their keys mean something else."""
+        if source != self._source:
+            with self._lock:
+                self._source = b""
+            self._cache.clear()
+            with self._lock:
+                self._source = source
+        self._cache.put(segments)
+        with self._lock:
+            self._fed_bytes += sum(len(segment.data) for segment, _, _ in segments)
+            self._fed_events += sum(segment.entries for segment, _, _ in segments)
+
+    def find(self, source: bytes, hashes: U64) -> FoundRecords:
+        """Records under these hashes, unverified; none of another source."""
+        with self._lock:
+            same = source == self._source
+        located = self._cache.look_up(hashes) if same else NO_RECORDS
+        hits = len(set(located.rows.tolist()))
+        with self._lock:
+            if source != self._source:  # changed meanwhile: these may be of either
+                located, hits = NO_RECORDS, 0
+            self._hits += hits
+            self._misses += len(hashes) - hits
+        return located
+
+    def counts(self) -> NodeCounts:
+        with self._lock:
+            cache = replace(self._cache.counts(), hits=self._hits, misses=self._misses)
+            return NodeCounts(cache, self._bytes_max, self._fed_bytes, self._fed_events)
+
 
 REQUESTS_MAX = 128
 """Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and the asker goes to the logs."""
@@ -34,7 +87,6 @@ class CacheService:
         self._feeds = 0
 
     async def Feed(self, request: pb.CacheFeed, context: Context) -> pb.CacheFed:  # noqa: N802
-        """See eventstore.proto."""
         if self._feeds >= FEEDS_MAX:
             await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{FEEDS_MAX} feeds are under way")
         self._feeds += 1
@@ -46,15 +98,12 @@ class CacheService:
         return pb.CacheFed()
 
     async def Find(self, request: pb.CacheFind, context: Context) -> pb.CacheFound:  # noqa: N802
-        """See eventstore.proto."""
         return wire.found(self._node.find(request.source, wire.asked(request)))
 
     async def Counts(self, request: pb.CacheCountsRequest, context: Context) -> pb.CacheCountsReply:  # noqa: N802
-        """See eventstore.proto."""
         return wire.counts_reply(self._node.counts())
 
     def close(self) -> None:
-        """Ends the thread."""
         self._feeding.shutdown(wait=True)
 
 
@@ -67,3 +116,49 @@ async def start_server(node: CacheNode, address: str, tls: Tls | None = None) ->
     )
     await server.serving()
     return server, service
+
+
+STOP_GRACE_SECONDS = 1.0
+
+
+async def serve(
+    *,
+    address: str,
+    bytes_max: int,
+    ready: Callable[[int], None],
+    stop: asyncio.Event,
+    tls: Tls | None = None,
+) -> None:
+    """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
+
+    ``ready(port)`` is called once it serves. Keeps
+    nothing on disk: what it held is gone when it returns. Raises CannotListen.
+    """
+    server, service = await start_server(CacheNode(bytes_max), address, tls)
+    try:
+        ready(server.port)
+        await stop.wait()
+    finally:
+        await server.stop(STOP_GRACE_SECONDS)
+        service.close()
+
+
+def node_metrics(node: CacheNode) -> Source:
+    def read(into: Readings) -> None:
+        counts = node.counts()
+        into.put_all(
+            "photon_cache",
+            {
+                "hits_total": counts.cache.hits,
+                "misses_total": counts.cache.misses,
+                "evictions_total": counts.cache.evictions,
+                "fed_bytes_total": counts.fed_bytes,
+                "fed_events_total": counts.fed_events,
+                "bytes": counts.cache.bytes,
+                "limit_bytes": counts.bytes_max,
+                "entries": counts.cache.entries,
+                "segments": counts.cache.segments,
+            },
+        )
+
+    return read

@@ -72,7 +72,6 @@ def piece(
 
 
 def feed(source: bytes, pieces: Sequence[Piece]) -> bytes:
-    """An encoded CacheFeed."""
     return b"".join((_field(1, source), *(piece.message for piece in pieces)))
 
 

@@ -23,8 +23,6 @@ class Put(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A range of rows that one region server serves."""
-
     name: bytes
     start: bytes  # first row key; b"" for the table's first region
     end: bytes  # first row key after it; b"" for the last region

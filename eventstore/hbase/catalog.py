@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.catalog import CatalogLock, open_catalog
+from photon.eventstore.catalog import CatalogDatabase, open_catalog
 from photon.eventstore.file_map import MappedLog, MapTotals
 from photon.eventstore.hbase.schema import CHECKPOINTS_KEPT
 from photon.eventstore.sparse import ProcessState
@@ -51,14 +51,11 @@ class Present:
     exact: bool
 
 
-class HBaseCatalog:
-    """A transaction is open whenever something was changed and not committed. Thread-safe."""
-
+class HBaseCatalog(CatalogDatabase):
     def __init__(self, path: Path, settings: Mapping[str, bytes], new_life: bytes) -> None:
         """``new_life`` is taken when there is no database yet. Raises FileMapError when what is there is of another
         version, made with other settings, or damaged."""
-        self._lock = CatalogLock(path)
-        self._db = open_catalog(
+        db = open_catalog(
             path,
             settings,
             schema=_SCHEMA,
@@ -66,17 +63,11 @@ class HBaseCatalog:
             application_id=APPLICATION_ID,
             first=[("INSERT INTO present VALUES (1, ?, 1, NULL, 0, 0)", (new_life,))],
         )
-
-    def _begin(self) -> None:
-        if not self._db.in_transaction:
-            self._db.execute("BEGIN IMMEDIATE")
+        super().__init__(path, db)
 
     # -- reading ---------------------------------------------------------------------------------------------------
     def present(self) -> Present:
-        with self._lock:
-            life, checkpoint, mark, slot, exact = self._db.execute(
-                "SELECT life, checkpoint, mark, slot, exact FROM present"
-            ).fetchone()
+        life, checkpoint, mark, slot, exact = self._one("SELECT life, checkpoint, mark, slot, exact FROM present")
         return Present(life, checkpoint, mark, slot, bool(exact))
 
     def checkpoints(self) -> dict[bytes, int]:
@@ -96,42 +87,31 @@ class HBaseCatalog:
 
     def totals(self) -> MapTotals:
         """Includes the open transaction."""
-        with self._lock:
-            row = self._db.execute(
-                "SELECT events, bad, bytes, duplicates FROM totals ORDER BY checkpoint DESC LIMIT 1"
-            ).fetchone()
+        row = self._one("SELECT events, bad, bytes, duplicates FROM totals ORDER BY checkpoint DESC LIMIT 1")
         return MapTotals(*(row or (0, 0, 0, 0)))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
         """The state of a process in a log; None when it was not seen there."""
-        with self._lock:
-            row = self._db.execute(
-                "SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?"
-                " ORDER BY checkpoint DESC LIMIT 1",
-                (log, prefix),
-            ).fetchone()
+        sql = "SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ? ORDER BY checkpoint DESC LIMIT 1"
+        row = self._one(sql, log, prefix)
         return ProcessState(*row) if row else None
 
     # -- changing, within the open transaction ---------------------------------------------------------------------
     def put_log(self, checkpoint: int, log: MappedLog) -> None:
-        """Inserts a log, or updates its path, end or flag."""
-        with self._lock:
-            self._begin()
-            self._db.execute(
+        with self._changing() as db:
+            db.execute(
                 "INSERT INTO logs VALUES (?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET path = excluded.path,"
                 " header = excluded.header",
                 (log.number, log.identity, log.file.path, log.file.header),
             )
-            self._db.execute(
+            db.execute(
                 "INSERT OR REPLACE INTO reads VALUES (?, ?, ?, ?, ?)",
                 (log.number, checkpoint, log.end, log.rewritten, log.proof),
             )
 
     def put_processes(self, checkpoint: int, log: int, states: Mapping[bytes, ProcessState]) -> None:
-        """Stores the process states after a block."""
-        with self._lock:
-            self._begin()
-            self._db.executemany(
+        with self._changing() as db:
+            db.executemany(
                 "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     (log, prefix, checkpoint, s.last_micros, s.entry_micros, s.entry_offset)
@@ -141,9 +121,8 @@ class HBaseCatalog:
 
     def add_totals(self, checkpoint: int, events: int, bad: int, size: int, duplicates: int) -> None:
         now = self.totals()
-        with self._lock:
-            self._begin()
-            self._db.execute(
+        with self._changing() as db:
+            db.execute(
                 "INSERT OR REPLACE INTO totals VALUES (?, ?, ?, ?, ?)",
                 (
                     checkpoint,
@@ -156,12 +135,11 @@ class HBaseCatalog:
 
     def commit(self, mark: bytes, slot: int, *, exact: bool, closes: bool) -> None:
         """Durable when it returns: this mark stands in all regions. ``closes``: it ends the checkpoint."""
-        with self._lock:
-            self._begin()
-            self._db.execute("UPDATE present SET mark = ?, slot = ?, exact = exact OR ?", (mark, slot, exact))
+        with self._changing() as db:
+            db.execute("UPDATE present SET mark = ?, slot = ?, exact = exact OR ?", (mark, slot, exact))
             if closes:
                 self._close_checkpoint(mark)
-            self._db.execute("COMMIT")
+            db.execute("COMMIT")
 
     def _close_checkpoint(self, mark: bytes) -> None:
         (number,) = self._db.execute("SELECT checkpoint FROM present").fetchone()
@@ -181,12 +159,6 @@ class HBaseCatalog:
                 (floor, floor),
             )
 
-    def drop_uncommitted(self) -> None:
-        """As if nothing had been changed since the last commit."""
-        with self._lock:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-
     def take_back(self, checkpoint: int) -> None:
         """Everything is as it was when ``checkpoint`` was closed; 0: when nothing had been read. Durable.
 
@@ -194,9 +166,7 @@ class HBaseCatalog:
         beginning: where its new bytes began is not known any more.
         """
         self.drop_uncommitted()
-        with self._lock:
-            self._begin()
-            db = self._db
+        with self._changing() as db:
             rewritten = db.execute("SELECT DISTINCT log FROM reads WHERE checkpoint > ? AND rewritten", (checkpoint,))
             again = [log for (log,) in rewritten]
             for table in ("reads", "processes", "totals"):
@@ -207,8 +177,3 @@ class HBaseCatalog:
             (now,) = db.execute("SELECT checkpoint FROM present").fetchone()
             db.executemany("INSERT OR REPLACE INTO reads VALUES (?, ?, 0, 1, x'')", ((log, now) for log in again))
             db.execute("COMMIT")
-
-    def close(self) -> None:
-        self.drop_uncommitted()
-        with self._lock:
-            self._db.close()

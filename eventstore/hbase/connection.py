@@ -80,23 +80,21 @@ class _Open:
     used: float
 
 
+@dataclass(eq=False)
 class ThriftHBase:
-    """Implements api.HBase. Seconds are the clock's monotonic ones."""
+    """Implements api.HBase. Seconds are the clock's monotonic ones.
 
-    def __init__(
-        self,
-        address: str,
-        clock: Clock,
-        *,
-        connect: Connect | None = None,
-        call_seconds: float = CALL_SECONDS_MAX,
-        answer_seconds: float = ANSWER_SECONDS_MAX,
-    ) -> None:
-        """``connect``: in place of happybase's own, for tests. Nothing is opened yet. Raises UsageError."""
-        self.address = address
-        self._connect = connect or connector(address, answer_seconds)
-        self._clock = clock
-        self._call_seconds = call_seconds
+    ``connect``: in place of happybase's own, for tests. Nothing is opened yet. Raises UsageError.
+    """
+
+    address: str
+    clock: Clock
+    connect: Connect | None = None
+    call_seconds: float = CALL_SECONDS_MAX
+    answer_seconds: float = ANSWER_SECONDS_MAX
+
+    def __post_init__(self) -> None:
+        self._connect = self.connect or connector(self.address, self.answer_seconds)
         self._idle: list[_Open] = []
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -177,7 +175,7 @@ class ThriftHBase:
 
     def call(self, ask: Callable[[Any], T], what: str) -> T:
         """Asks with a connection until there is an answer. Raises HBaseUnavailable, HBaseRefused, UsageError."""
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         pause = PAUSE_SECONDS
         while True:
             try:
@@ -189,7 +187,7 @@ class ThriftHBase:
                     raise
                 if any(each in problem for each in _REFUSALS):
                     raise HBaseRefused(f"HBase at {self.address} does not {what}: {problem}") from None
-                if self._stopping.is_set() or self._clock.monotonic() - began + pause > self._call_seconds:
+                if self._stopping.is_set() or self.clock.monotonic() - began + pause > self.call_seconds:
                     raise HBaseUnavailable(f"HBase at {self.address} does not {what} now: {problem}") from None
             self._stopping.wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
@@ -205,7 +203,7 @@ class ThriftHBase:
             self._give_back(used, good)
 
     def _borrow(self) -> _Open:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         stale = []
         try:
             with self._lock:
@@ -220,7 +218,7 @@ class ThriftHBase:
         return _Open(self._connect(), now, now)
 
     def _give_back(self, used: _Open, good: bool) -> None:
-        used.used = self._clock.monotonic()
+        used.used = self.clock.monotonic()
         with self._lock:
             if good and not self._closed:
                 self._idle.append(used)

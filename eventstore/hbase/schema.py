@@ -18,11 +18,13 @@ made: rows of an earlier map, of another join or another key rule are never seen
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
-from photon.eventstore.hbase.api import Cells, Put, Region
+from photon.eventstore.hbase import schema
+from photon.eventstore.hbase.api import Cells, HBase, Put, Region
 from photon.eventstore.index import I64, U64
-from photon.eventstore.row_keys import PREFIX_BYTES, SALTS
+from photon.eventstore.sparse import PREFIX_BYTES, SALTS
 
 FAMILY = b"m"
 LIFE_BYTES = 4
@@ -52,7 +54,6 @@ def log_digest(identity: str) -> bytes:
 
 # -- dense ---------------------------------------------------------------------------------------------------------
 def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
-    """The row key of each hash."""
     raw = hashes.astype(">u8").tobytes()
     return [raw[i : i + 1] + life + raw[i + 1 : i + 8] for i in range(0, len(raw), 8)]
 
@@ -79,7 +80,6 @@ def sparse_row(life: bytes, prefix: bytes, bucket: int) -> bytes:
 
 
 def sparse_cell(micros: int, digest: bytes, offset: int) -> tuple[bytes, bytes]:
-    """(column, value) of an entry."""
     return _COLUMN + micros.to_bytes(8, "big") + digest, offset.to_bytes(5, "big")
 
 
@@ -93,7 +93,6 @@ def sparse_entries(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple
 
 # -- marks ---------------------------------------------------------------------------------------------------------
 def mark_row(life: bytes, region: Region) -> bytes:
-    """The row in which a region keeps its marks."""
     return region.start + b"\0" + life + b"mark"
 
 
@@ -119,3 +118,36 @@ def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[b
             return None
         out.append(b"\0".join(cells.get(column, b"") for column in _INSTANCE))
     return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedRegions:
+    """These incarnations of these regions hold everything that was committed."""
+
+    regions: list[Region]
+    instances: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionView:
+    """What a look-up takes before it asks. ``verified`` None: nothing can be said."""
+
+    verified: VerifiedRegions | None
+    recovering: bool
+
+
+def read_instances(hbase: HBase, regions: Sequence[Region]) -> tuple[bytes, ...] | None:
+    """The incarnations of these regions now; None while one is not open."""
+    # Whole rows: asked for columns, HBase 2.6.1 does not find some rows of hbase:meta once it was flushed (its Bloom
+    # filters there are by row and column, and go by another order of rows than the table).
+    rows = hbase.read(schema.META, [region.name for region in regions])
+    return schema.instances(regions, rows)
+
+
+def surviving_checkpoint(marks: Sequence[frozenset[bytes]], closed: dict[bytes, int]) -> int:
+    """To which checkpoint to go back, 0 for the beginning; ``marks`` by region, ``closed``: checkpoints by mark.
+
+    One before the newest that every region has the end of, see the module.
+    """
+    kept = min(max((closed[mark] for mark in each if mark in closed), default=0) for each in marks)
+    return max((number for number in closed.values() if number < kept), default=0)

@@ -1,30 +1,89 @@
 """The key process: ``python -m photon.eventstore.key_finding.process FD`` finds keys in blocks until its input ends.
 
 A message is its length (4 bytes) and MessagePack. The first is a JoinFormats; each one after it is a FindKeys, which
-a KeysFound answers, in order. Blocks and results lie in the shared memory (shared_memory.py) behind ``FD``.
+a KeysFound answers, in order. Blocks and results lie in the shared memory behind ``FD``: slots, each of a block's
+bytes and of what was found in them.
+
+The process gets the bytes that were read, and does not read them again: a log that is cut off or replaced between the
+two would give the file map places of other bytes.
 """
 
 from __future__ import annotations
 
+import mmap
 import sys
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.side import SideConfig
 from photon.config.allocator import keep_what_is_freed
-from photon.eventstore.block_keys import AdapterBroken, block_keys
-from photon.eventstore.key_finding.shared_memory import SharedSlots
+from photon.eventstore.block_keys import AdapterBroken, BlockKeys, block_keys
+
+SLOTS = 8
+DATA_BYTES = 8 << 20
+"""Of a block. Larger ones do not fit."""
+FOUND_BYTES = 8 << 20
+"""16 for each record: its key's hash, where it begins, and the order. More of them do not fit."""
+SLOT_BYTES = DATA_BYTES + FOUND_BYTES
+MEMORY_BYTES = SLOTS * SLOT_BYTES
+"""Pages that nothing was written to take no memory."""
+
+
+class SharedSlots:
+    def __init__(self, fd: int) -> None:
+        """``fd``: MEMORY_BYTES of memory. It may be closed afterwards."""
+        self._memory = mmap.mmap(fd, MEMORY_BYTES)
+
+    def put_data(self, slot: int, data: bytes) -> bool:
+        """False: too large for a slot."""
+        if len(data) > DATA_BYTES:
+            return False
+        begin = slot * SLOT_BYTES
+        self._memory[begin : begin + len(data)] = data
+        return True
+
+    def data(self, slot: int, length: int) -> bytes:
+        """A copy of a slot's block."""
+        begin = slot * SLOT_BYTES
+        return self._memory[begin : begin + length]
+
+    def put_found(self, slot: int, found: BlockKeys) -> bool:
+        """False: too many for a slot."""
+        n = len(found.hashes)
+        if 16 * n > FOUND_BYTES:
+            return False
+        at = slot * SLOT_BYTES + DATA_BYTES
+        for column in (found.hashes, found.starts.astype(np.uint32), found.order.astype(np.uint32)):
+            raw = column.tobytes()
+            self._memory[at : at + len(raw)] = raw
+            at += len(raw)
+        return True
+
+    def found(self, slot: int, records: int, bad: int) -> BlockKeys:
+        """A copy of what was found, without the keys."""
+        at = slot * SLOT_BYTES + DATA_BYTES
+        raw = self._memory[at : at + 16 * records]
+        return BlockKeys(
+            keys=(),
+            starts=np.frombuffer(raw, np.uint32, records, 8 * records).astype(np.int64),
+            hashes=np.frombuffer(raw, np.uint64, records),
+            order=np.frombuffer(raw, np.uint32, records, 12 * records).astype(np.int64),
+            bad=bad,
+        )
+
+    def close(self) -> None:
+        self._memory.close()
+
 
 MESSAGE_BYTES_MAX = 16 << 20
 """A FindKeys holds the header of a log, which is a record at most."""
 
 
 class JoinFormats(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """How the records of both sides are read."""
-
     primary: SideConfig
     foreign: SideConfig
 
@@ -62,7 +121,6 @@ def answer(asked: FindKeys, adapter: ConfiguredAdapter, slots: SharedSlots) -> K
 
 
 def run(requests: BinaryIO, replies: BinaryIO, fd: int) -> None:
-    """Answers requests until their end."""
     join = msgspec.msgpack.decode(_message(requests), type=JoinFormats)
     adapter = ConfiguredAdapter.from_sides(join.primary, join.foreign)
     slots = SharedSlots(fd)
@@ -73,7 +131,6 @@ def run(requests: BinaryIO, replies: BinaryIO, fd: int) -> None:
 
 
 def _message(requests: BinaryIO) -> bytes:
-    """The next message; empty at the end."""
     length = int.from_bytes(requests.read(4), "little")
     if length > MESSAGE_BYTES_MAX:
         raise ValueError(f"a message of {length} bytes")

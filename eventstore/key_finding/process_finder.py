@@ -23,8 +23,15 @@ from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.config.errors import DECODE_ERRORS
 from photon.eventstore.block_keys import BlockKeys, block_keys
-from photon.eventstore.key_finding.process import FindKeys, JoinFormats, KeysFound, framed
-from photon.eventstore.key_finding.shared_memory import MEMORY_BYTES, SLOTS, SharedSlots
+from photon.eventstore.key_finding.process import (
+    MEMORY_BYTES,
+    SLOTS,
+    FindKeys,
+    JoinFormats,
+    KeysFound,
+    SharedSlots,
+    framed,
+)
 
 AHEAD = 10
 """So many blocks are held back: the process has work while the reader stores earlier ones, and the reader has work
@@ -54,25 +61,21 @@ def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
     return adapter.primary_framing.kind == adapter.foreign_framing.kind == "lines"
 
 
+@dataclass(eq=False)
 class ProcessKeyFinder:
-    """A KeyFinder that returns no keys, only hashes: for a file map that needs none (MapKind.DENSE)."""
+    """A KeyFinder that returns no keys, only hashes: for a file map that needs none (MapKind.DENSE).
 
-    def __init__(
-        self,
-        adapter: ConfiguredAdapter,
-        worth: Callable[[], bool],
-        report: Callable[[str], None],
-        *,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        """``worth``: asked when the first block is given; False: keys are found here.
+    ``worth``: asked when the first block is given; False: keys are found here.
 
-        ``report`` receives one-line problems.
-        """
-        self._adapter = adapter
-        self._worth = worth
-        self._report = report
-        self.patience_s = patience_s
+    ``report`` receives one-line problems.
+    """
+
+    adapter: ConfiguredAdapter
+    worth: Callable[[], bool]
+    report: Callable[[str], None]
+    patience_s: float = PATIENCE_S
+
+    def __post_init__(self) -> None:
         """Seconds without an answer after which the process is given up."""
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = False
@@ -91,7 +94,7 @@ class ProcessKeyFinder:
     def give(self, block: Block) -> None:
         if not self._begun:
             self._begun = True
-            if self._worth():
+            if self.worth():
                 self._begin()
         while self._answered():
             self._receive()
@@ -121,7 +124,7 @@ class ProcessKeyFinder:
         return first.keys
 
     def _find_here(self, given: _GivenBlock) -> None:
-        given.keys = block_keys(self._adapter, given.block.data, given.block.file)
+        given.keys = block_keys(self.adapter, given.block.data, given.block.file)
 
     def close(self) -> None:
         self._begun = True
@@ -142,11 +145,11 @@ class ProcessKeyFinder:
                     start_new_session=True,  # Ctrl-C reaches its parent; its input then ends
                 )
         except OSError as err:
-            self._report(f"keys are found in the reader's own process, another one could not be started: {err}")
+            self.report(f"keys are found in the reader's own process, another one could not be started: {err}")
             return
         assert self._process.stdout is not None
         self._answers.register(self._process.stdout, select.POLLIN)
-        self._send(framed(JoinFormats(self._adapter.primary_config, self._adapter.foreign_config)))
+        self._send(framed(JoinFormats(self.adapter.primary_config, self.adapter.foreign_config)))
 
     def _send(self, message: bytes) -> None:
         assert self._process is not None
@@ -197,7 +200,7 @@ class ProcessKeyFinder:
         given.slot = -1
 
     def _give_up(self, why: str) -> None:
-        self._report(f"keys are found in the reader's own process from now on; the key process was given up: {why}")
+        self.report(f"keys are found in the reader's own process from now on; the key process was given up: {why}")
         self._end()
 
     def _end(self) -> None:

@@ -28,9 +28,7 @@ class StateMachine(Protocol):
         """
         ...
 
-    def restore(self, chunks: Iterable[bytes]) -> None:
-        """Replaces the state by a snapshot's."""
-        ...
+    def restore(self, chunks: Iterable[bytes]) -> None: ...
 
 
 class Restoring(Protocol):
@@ -101,8 +99,6 @@ ProposalOutcome = Applied | NotLeader | Unknown
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """What a replica knows of one group now."""
-
     leader: str | None
     is_leader: bool
     term: int
@@ -115,8 +111,6 @@ class GroupState:
 
 
 class Group(Protocol):
-    """One replicated log and its state machine."""
-
     def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:
         """Thread-safe. ``done`` is called exactly once, on the driver's thread (or at once when not leader)."""
         ...

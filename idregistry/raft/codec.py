@@ -103,8 +103,6 @@ class Sleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class Asleep(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=11):
-    """To Sleep: so be it."""
-
     term: Count
     last: Count
 

@@ -66,8 +66,6 @@ library.PIPE_NOTIFIER_ENABLED = False  # two descriptors a group, never closed; 
 
 
 class _NoPoller:
-    """There are no descriptors to poll."""
-
     def poll(self, timeout: float) -> None:
         """Returns at once: the host's thread does the waiting."""
 
@@ -230,7 +228,6 @@ class Core(library.SyncObj):  # type: ignore[misc]
         return bool(self._SyncObj__raftState == library._RAFT_STATE.LEADER)
 
     def stands(self) -> bool:
-        """Whether it is a candidate."""
         return bool(self._SyncObj__raftState == library._RAFT_STATE.CANDIDATE)
 
     def leader(self) -> str | None:
@@ -338,9 +335,6 @@ class Core(library.SyncObj):  # type: ignore[misc]
         """The machine's state is that after entry ``index`` now."""
         self._SyncObj__raftLastApplied = index
         self._SyncObj__raftCommitIndex = max(self.committed(), index)
-
-    def send_soon(self) -> None:
-        self.sends_due = True
 
     # --- outputs ----------------------------------------------------------------------------------------------
 

@@ -58,7 +58,6 @@ class EntryLog:
         return self._terms[position]
 
     def length(self, position: int) -> int:
-        """Of the command."""
         return self._lengths[position]
 
     def entry(self, position: int) -> Entry:
@@ -131,7 +130,6 @@ class EntryLog:
                 del column[gone]
 
     def clear(self) -> None:
-        """Forgets all."""
         self.cut_from(0)
 
     # --- places -----------------------------------------------------------------------------------------------
@@ -148,7 +146,6 @@ class EntryLog:
         self._offsets_next = offsets
 
     def moved(self, read: Read) -> None:
-        """The next segment is the live one."""
         assert self._offsets_next is not None
         self._offsets, self._offsets_next = self._offsets_next, None
         self._unplaced.clear()

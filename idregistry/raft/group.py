@@ -20,7 +20,6 @@ from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.idregistry.raft import rules
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
-from photon.idregistry.raft.canvassing import Canvassing
 from photon.idregistry.raft.codec import (
     Append,
     AppendAck,
@@ -37,7 +36,6 @@ from photon.idregistry.raft.codec import (
     WouldVote,
 )
 from photon.idregistry.raft.driver import Core, library_time
-from photon.idregistry.raft.installing import Installer
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import (
     COMMAND_BYTES_MAX,
@@ -47,13 +45,37 @@ from photon.idregistry.raft.options import (
     RaftOptions,
     RaftStopped,
 )
-from photon.idregistry.raft.proposals import Done, HandOver, Proposal
-from photon.idregistry.raft.resting import Resting
-from photon.idregistry.raft.sending import Out, Sender
+from photon.idregistry.raft.pre_vote import Canvassing
+from photon.idregistry.raft.quiescence import Resting
+from photon.idregistry.raft.replication import Out, Sender
 from photon.idregistry.raft.snapshot import SnapshotStore
+from photon.idregistry.raft.snapshot_install import Installer
 
 _SUCCESS = 0  # the library's FAIL_REASON
 _NEVER = float("inf")
+
+Done = Callable[[ProposalOutcome], None]
+
+
+@dataclass(slots=True, eq=False)
+class Proposal:
+    """Answered once, at its deadline at the latest."""
+
+    command: bytes
+    deadline: float
+    done: Done
+    term: int = 0
+    answered: bool = False
+
+
+@dataclass(slots=True)
+class HandOver:
+    """The leader is giving its place to another replica; no proposal is taken meanwhile."""
+
+    to: str | None
+    until: float
+    asked_at: float = -_NEVER
+
 
 Outcome = tuple[Done, ProposalOutcome]
 
@@ -108,8 +130,8 @@ class RaftGroup:
         self._told_to_stand = -1
         """By the leader of this term, in this step."""
         self._full = False
-        self._still_said_at = -_NEVER
         """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
+        self._still_said_at = -_NEVER
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
         self.due = -_NEVER
@@ -148,7 +170,6 @@ class RaftGroup:
         return self._published
 
     def hears(self, peer: str) -> bool:
-        """See ``api.Group``."""
         return peer in self._peers and self._core.connected(peer)
 
     @property

@@ -99,7 +99,8 @@ class RaftHost:
         self._identity: Identity | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """Why the replica stopped by itself."""
         self._running = False
         self._lock = threading.Lock()
         self._changes: deque[_Change] = deque()
@@ -120,12 +121,7 @@ class RaftHost:
     @property
     def healthy(self) -> bool:
         """False before ``start``, after ``stop``, and once the replica stopped by itself."""
-        return self._running and self._failure is None
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the replica stopped by itself."""
-        return self._failure
+        return self._running and self.failure is None
 
     @property
     def writable(self) -> bool:
@@ -202,9 +198,9 @@ class RaftHost:
         self._thread = threading.Thread(target=self._run, args=(ready,), name=f"raft-{self._name}", daemon=True)
         self._thread.start()
         ready.wait()
-        if self._failure is not None:
+        if self.failure is not None:
             self._thread.join()
-            raise self._failure
+            raise self.failure
 
     def stop(self) -> None:
         """Ends the thread; open proposals are answered Unknown first. Idempotent."""
@@ -214,7 +210,6 @@ class RaftHost:
             self._thread.join()
 
     def receive(self, hello: Hello, messages: Sequence[GroupMessage]) -> Refused | None:
-        """Takes a frame from the network."""
         if self._identity is None:
             return Refused(f"{self._name} is starting", fatal=False)
         refusal = self._identity.check(hello)
@@ -234,11 +229,10 @@ class RaftHost:
         return None
 
     def refused(self, peer: str, refusal: Refused) -> None:
-        """A peer does not take our frames."""
         if not refusal.fatal:
             log.warning("raft.refused", peer=peer, reason=refusal.reason)
             return
-        self._failure = self._failure or RaftStopped(f"replica {self._name}: {refusal.reason}")
+        self.failure = self.failure or RaftStopped(f"replica {self._name}: {refusal.reason}")
         self._wake_up()
 
     # --- the driving thread -----------------------------------------------------------------------------------
@@ -271,8 +265,8 @@ class RaftHost:
 
         Any exception must end the replica.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         now = self._clock.monotonic()
         self._change_groups(now)
         messages = self._take_inbox(now)
@@ -296,13 +290,12 @@ class RaftHost:
         return due
 
     def close(self) -> None:
-        """Lets go of files and network."""
         self._running = False
         outcomes: list[Outcome] = []
         if self._network is not None:
             self._network.stop()
         for group in self._groups.values():
-            outcomes += group.close(healthy=self._failure is None)
+            outcomes += group.close(healthy=self.failure is None)
         _answer(outcomes)
         with self._lock:
             self._ended = True
@@ -321,13 +314,13 @@ class RaftHost:
                 if delay > 0:
                     self._wake.wait(delay)
         except (RaftStopped, DiskFull) as e:  # full at a start: there is nothing in memory to keep still with
-            self._failure = e
+            self.failure = e
             log.error("raft.stopped", replica=self._name, reason=str(e))
         except OSError as e:
-            self._failure = RaftStopped(f"{e.filename or self._directory}: {e.strerror or e}")
-            log.error("raft.stopped", replica=self._name, reason=str(self._failure))
+            self.failure = RaftStopped(f"{e.filename or self._directory}: {e.strerror or e}")
+            log.error("raft.stopped", replica=self._name, reason=str(self.failure))
         except Exception as e:
-            self._failure = e
+            self.failure = e
             log.exception("raft.stopped", replica=self._name, reason=str(e))
         finally:
             self.close()

@@ -65,7 +65,6 @@ def known_groups(disk: Disk, directory: Path) -> KnownGroups:
 
 
 def group_directory(directory: Path, group: int) -> Path:
-    """Where one group's journal and snapshot live."""
     return directory / f"{_GROUP_PREFIX}{group:05d}"
 
 
@@ -122,12 +121,10 @@ class Identity:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Whose journals exist here."""
         return tuple(self._record.groups)
 
     @property
     def removed(self) -> tuple[int, ...]:
-        """That were here and are no more."""
         return tuple(self._record.removed)
 
     def check(self, hello: Hello) -> Refused | None:

@@ -7,14 +7,15 @@ tried again. Until it succeeds nothing of it may leave the replica.
 
 At each start all that is alive is written to a new segment: so what an earlier process wrote but perhaps failed to
 sync is made durable before anything is answered from it (protocol rule 7). After each snapshot too, slice by slice,
-while the log goes on in the old segment (``move.py``): however long the log is, nobody waits for it.
+while the log goes on in the old segment (``Move``): however long the log is, nobody waits for it.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import overload
@@ -22,7 +23,6 @@ from typing import overload
 from photon.config.disk import AppendFile, Disk
 from photon.idregistry.raft.codec import NO_OP, is_command
 from photon.idregistry.raft.entry_log import Entry, EntryLog
-from photon.idregistry.raft.move import Move
 from photon.idregistry.raft.options import LOG_MEMORY_BYTES, DiskFull, RaftStopped, no_space
 from photon.idregistry.raft.segment_file import (
     CUT,
@@ -41,6 +41,70 @@ from photon.idregistry.raft.segment_file import (
     header,
     term_record,
 )
+
+SLICE_BYTES = 1 << 20
+
+
+class Move:
+    """A journal on its way to its next segment: written slice by slice beside the live one, which goes on meanwhile.
+
+    First come the entries that were alive when it began, then whatever was appended to the live segment since, in the
+    same order. When nothing is left, the new one is whole and durable, and takes the old one's place. After an
+    OSError it must be closed, and another one begun.
+    """
+
+    def __init__(
+        self, path: Path, disk: Disk, header: bytes, alive: Iterator[bytes], frame: Callable[[int, int, bytes], bytes]
+    ) -> None:
+        """``path``: the temporary file. ``alive``: payloads. ``frame`` (number, durable bytes, payload): a frame."""
+        self._path = path
+        self._disk = disk
+        self._header = header
+        self._alive = alive
+        self._frame = frame
+        self._later: deque[bytes] = deque()
+        self._file: AppendFile | None = None
+        self.frames = 0
+        """Written so far."""
+
+    def add(self, payload: bytes) -> None:
+        self._later.append(payload)
+
+    def step(self) -> int | None:
+        """Writes and syncs a slice; bytes of the file once it is whole. Raises OSError."""
+        file = self._file
+        parts: list[bytes] = []
+        if file is None:
+            if self._disk.exists(self._path):
+                self._disk.remove(self._path)
+            file = self._file = self._disk.append(self._path)
+            parts.append(self._header)
+        durable, size = file.size, 0
+        ended = False
+        while size < SLICE_BYTES:
+            payload = next(self._alive, None)
+            # What was alive is vouched for by the header's seal, what came later by how much was durable before it.
+            if payload is not None:
+                parts.append(self._frame(self.frames, 0, payload))
+            elif self._later:
+                parts.append(self._frame(self.frames, durable, self._later.popleft()))
+            else:
+                ended = True
+                break
+            self.frames += 1
+            size += len(parts[-1])
+        file.write(*parts)
+        file.sync()
+        if not ended:
+            return None
+        size = file.size
+        self.close()
+        return size
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class Journal:
@@ -160,7 +224,6 @@ class Journal:
 
     @property
     def command_bytes(self) -> int:
-        """Of all commands in the log."""
         return self._log.bytes
 
     @property
@@ -293,7 +356,6 @@ class Journal:
         self._rewrite = False
 
     def _begin_move(self) -> Move:
-        """To the next segment, of what is alive now."""
         segment = self._segment + 1
         first = term_record(self._term, self._vote)
         entries = self._log.copy()
@@ -372,7 +434,6 @@ class Journal:
 
 
 def segments_in(disk: Disk, directory: Path) -> list[int]:
-    """Numbers of the complete segments, ascending."""
     return [
         int(name[8:-4]) for name in disk.names(directory) if name.startswith("journal-") and name.endswith(".log")
     ]

@@ -46,13 +46,11 @@ class Damaged(Exception):
 
 
 def header(segment: int, sealed: int) -> bytes:
-    """Of a new segment."""
     data = HEADER.pack(MAGIC, VERSION, segment, sealed)
     return data + CRC.pack(zlib.crc32(data))
 
 
 def frame(segment: int, number: int, synced: int, payload: bytes) -> bytes:
-    """A whole frame."""
     crc = zlib.crc32(payload, zlib.crc32(_CHECKED.pack(segment, number, synced)))
     return FRAME.pack(MARK, len(payload), crc, number, synced) + payload
 
@@ -115,7 +113,6 @@ def _durable_after(data: bytes, at: int, segment: int) -> int:
 
 
 def term_record(term: int, vote: str | None) -> bytes:
-    """A TERM record."""
     if vote is None:
         return TERM.pack(KIND_TERM, term, NO_VOTE)
     name = vote.encode()

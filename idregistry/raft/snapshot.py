@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +31,11 @@ MAGIC = b"PHOTSNAP"
 VERSION = 1
 _HEADER = struct.Struct("<8sB7xQQ")
 _CRC = struct.Struct("<I")
-FRAME = struct.Struct("<II")
+_FRAME = struct.Struct("<II")
 _COUNT = struct.Struct("<Q")
-FRAMES_END = 0xFFFFFFFF
+_END = 0xFFFFFFFF
 """In place of a length."""
-HEADER_BYTES = _HEADER.size + _CRC.size
+_HEADER_BYTES = _HEADER.size + _CRC.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,6 @@ class SnapshotStore:
         return self._read_chunks(self._path)
 
     def read(self, offset: int) -> bytes:
-        """A piece of the file, for a follower."""
         return self._disk.read(self._path, offset, TRANSFER_BYTES)
 
     def damage(self) -> str:
@@ -125,26 +125,16 @@ class SnapshotStore:
         """Starts a snapshot. The chunks are drawn now, as the state moves on; by ``step`` where Frozen."""
         drawn = chunks if isinstance(chunks, Frozen) else iter(list(chunks))
         header = _HEADER.pack(MAGIC, VERSION, index, term)
-        try:
-            with no_space(self._writing_path):
-                self._writing = _Writing(index, term, drawn, 0, self._create(self._writing_path))
-                self._writing.file.write(header, _CRC.pack(zlib.crc32(header)))
-        except DiskFull:
-            self._give_up_writing()
-            self._remove(self._writing_path)
-            raise
+        with self._kept_or_removed(self._writing_path, self._give_up_writing):
+            self._writing = _Writing(index, term, drawn, 0, self._create(self._writing_path))
+            self._writing.file.write(header, _CRC.pack(zlib.crc32(header)))
 
     def step(self) -> bool:
         """Writes and syncs one slice; True when the snapshot is complete, durable and in place."""
         writing = self._writing
         assert writing is not None
-        try:
-            with no_space(self._writing_path):
-                complete = self._write_slice(writing)
-        except DiskFull:
-            self._give_up_writing()
-            self._remove(self._writing_path)
-            raise
+        with self._kept_or_removed(self._writing_path, self._give_up_writing):
+            complete = self._write_slice(writing)
         if complete:
             self._writing = None
             self._put(writing.file, self._writing_path, writing.index, writing.term)
@@ -159,19 +149,18 @@ class SnapshotStore:
                     f"a snapshot chunk has {len(chunk)} bytes, at most {SNAPSHOT_CHUNK_BYTES_MAX} may be"
                 )
             writing.count += 1
-            parts += (FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)
+            parts += (_FRAME.pack(len(chunk), zlib.crc32(chunk)), chunk)
             size += len(chunk)
             if size >= SNAPSHOT_SLICE_BYTES:
+                complete = False
                 break
         else:
+            complete = True
             count = _COUNT.pack(writing.count)
-            parts += (FRAME.pack(FRAMES_END, zlib.crc32(count)), count)
-            writing.file.write(*parts)
-            writing.file.sync()
-            return True
+            parts += (_FRAME.pack(_END, zlib.crc32(count)), count)
         writing.file.write(*parts)
         writing.file.sync()
-        return False
+        return complete
 
     # --- receiving a leader's ---------------------------------------------------------------------------------
 
@@ -182,29 +171,19 @@ class SnapshotStore:
         """
         incoming = self._incoming
         key = Key(sender, chunk.term, chunk.index, chunk.index_term, chunk.total)
-        try:
-            with no_space(self._incoming_path):
-                if incoming is None or key != incoming.key:
-                    if chunk.offset != 0:
-                        return 0
-                    self.give_up_incoming()
-                    incoming = self._incoming = _Incoming(key, self._create(self._incoming_path))
-                if (
-                    chunk.data
-                    and chunk.offset == incoming.file.size
-                    and chunk.offset + len(chunk.data) <= chunk.total
-                ):
-                    incoming.file.write(chunk.data)
-                    incoming.file.sync()
-                return incoming.file.size
-        except DiskFull:
-            self.give_up_incoming()
-            self._remove(self._incoming_path)
-            raise
+        with self._kept_or_removed(self._incoming_path, self.give_up_incoming):
+            if incoming is None or key != incoming.key:
+                if chunk.offset != 0:
+                    return 0
+                self.give_up_incoming()
+                incoming = self._incoming = _Incoming(key, self._create(self._incoming_path))
+            if chunk.data and chunk.offset == incoming.file.size and chunk.offset + len(chunk.data) <= chunk.total:
+                incoming.file.write(chunk.data)
+                incoming.file.sync()
+            return incoming.file.size
 
     @property
     def incoming(self) -> Key | None:
-        """What is being received."""
         return self._incoming.key if self._incoming is not None else None
 
     def incoming_chunks(self) -> Iterator[bytes]:
@@ -224,7 +203,6 @@ class SnapshotStore:
         return self._put(incoming.file, self._incoming_path, incoming.key.index, incoming.key.index_term)
 
     def give_up_incoming(self) -> None:
-        """Forgets what was received."""
         if self._incoming is not None:
             self._incoming.file.close()
             self._incoming = None
@@ -235,6 +213,17 @@ class SnapshotStore:
         if self._writing is not None:
             self._writing.file.close()
             self._writing = None
+
+    @contextmanager
+    def _kept_or_removed(self, path: Path, give_up: Callable[[], None]) -> Iterator[None]:
+        """A full disk ends the file: what was written in part is of no use."""
+        try:
+            with no_space(path):
+                yield
+        except DiskFull:
+            give_up()
+            self._remove(path)
+            raise
 
     def _create(self, path: Path) -> AppendFile:
         self._remove(path)
@@ -253,8 +242,8 @@ class SnapshotStore:
         return self.info
 
     def _read_header(self, path: Path) -> tuple[int, int]:
-        data = self._disk.read(path, 0, HEADER_BYTES)
-        if len(data) < HEADER_BYTES or zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
+        data = self._disk.read(path, 0, _HEADER_BYTES)
+        if len(data) < _HEADER_BYTES or zlib.crc32(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
             raise _damaged(path, "its header is bad")
         magic, version, index, term = _HEADER.unpack_from(data)
         if magic != MAGIC or version != VERSION:
@@ -262,26 +251,37 @@ class SnapshotStore:
         return index, term
 
     def _read_chunks(self, path: Path) -> Iterator[bytes]:
-        at, count = HEADER_BYTES, 0
-        while True:
-            head = self._disk.read(path, at, FRAME.size)
-            if len(head) < FRAME.size:
-                raise _damaged(path, "it ends early")
-            length, crc = FRAME.unpack(head)
-            at += FRAME.size
-            if length == FRAMES_END:
-                end = self._disk.read(path, at, _COUNT.size)
-                if zlib.crc32(end) != crc or end != _COUNT.pack(count):
-                    raise _damaged(path, "its end is bad")
-                return
-            if length > SNAPSHOT_CHUNK_BYTES_MAX:
-                raise _damaged(path, f"chunk {count} at byte {at} claims {length} bytes")
-            chunk = self._disk.read(path, at, length)
-            if len(chunk) != length or zlib.crc32(chunk) != crc:
-                raise _damaged(path, f"chunk {count} at byte {at} is bad")
-            yield chunk
-            at += length
-            count += 1
+        return (read_chunk(self._disk, path, at, length) for at, length, _ in frames(self._disk, path))
+
+
+def frames(disk: Disk, path: Path, peek: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """(offset of its frame, length, its first ``peek`` bytes) of each chunk in a file. Raises RaftStopped."""
+    at, count = _HEADER_BYTES, 0
+    while True:
+        head = disk.read(path, at, _FRAME.size + peek)
+        if len(head) < _FRAME.size:
+            raise _damaged(path, "it ends early")
+        length, crc = _FRAME.unpack_from(head)
+        if length == _END:
+            end = disk.read(path, at + _FRAME.size, _COUNT.size)
+            if zlib.crc32(end) != crc or end != _COUNT.pack(count):
+                raise _damaged(path, "its end is bad")
+            return
+        if length > SNAPSHOT_CHUNK_BYTES_MAX:
+            raise _damaged(path, f"chunk {count} at byte {at} claims {length} bytes")
+        yield at, length, head[_FRAME.size : _FRAME.size + length]
+        at += _FRAME.size + length
+        count += 1
+
+
+def read_chunk(disk: Disk, path: Path, at: int, length: int) -> bytes:
+    """The chunk whose frame is at this offset, checked. Raises RaftStopped."""
+    data = disk.read(path, at, _FRAME.size + length)
+    found, crc = _FRAME.unpack_from(data) if len(data) >= _FRAME.size else (0, 0)
+    chunk = data[_FRAME.size :]
+    if found != length or len(chunk) != length or zlib.crc32(chunk) != crc:
+        raise _damaged(path, f"the chunk at byte {at} is bad")
+    return chunk
 
 
 def _damaged(path: Path, what: str) -> RaftStopped:

@@ -1,6 +1,5 @@
-"""Between the library and the network: messages held back until they may be sent, and the networks themselves.
-
-Nothing here opens a socket; ``wire.py`` does.
+"""Between the library and the network: what a network carries, and messages held back until they may
+be sent. Nothing here opens a socket; ``wire.py`` does.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ GroupMessage = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who sends a frame."""
-
     name: str
     disk: bytes
     epoch: int
@@ -50,51 +47,6 @@ class Network(Protocol):
         ...
 
     def stop(self) -> None: ...
-
-
-class MemoryHub:
-    """Replicas of one process: frames arrive at once, on the sender's thread. For tests."""
-
-    def __init__(self) -> None:
-        self._receivers: dict[str, Receiver] = {}
-        self.cut: set[tuple[str, str]] = set()
-        """(sender, receiver) pairs whose frames are lost."""
-
-    def network(self) -> Network:
-        return _MemoryNetwork(self)
-
-    def deliver(self, hello: Hello, peer: str, messages: Sequence[GroupMessage]) -> None:
-        receiver = self._receivers.get(peer)
-        if receiver is None or (hello.name, peer) in self.cut:
-            return
-        refusal = receiver.receive(hello, messages)
-        sender = self._receivers.get(hello.name)
-        if refusal is not None and sender is not None:
-            sender.refused(peer, refusal)
-
-    def join(self, name: str, receiver: Receiver) -> None:
-        self._receivers[name] = receiver
-
-    def leave(self, name: str) -> None:
-        self._receivers.pop(name, None)
-
-
-class _MemoryNetwork:
-    def __init__(self, hub: MemoryHub) -> None:
-        self._hub = hub
-        self._hello: Hello | None = None
-
-    def start(self, hello: Hello, receiver: Receiver) -> None:
-        self._hello = hello
-        self._hub.join(hello.name, receiver)
-
-    def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
-        if self._hello is not None:
-            self._hub.deliver(self._hello, peer, messages)
-
-    def stop(self) -> None:
-        if self._hello is not None:
-            self._hub.leave(self._hello.name)
 
 
 class HeldTransport:

@@ -63,7 +63,6 @@ class GrpcNetwork:
         self._servicer = _Servicer(self)
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
-        """Before it starts."""
         _PEER.add(server, self._servicer)
 
     def start(self, hello: Hello, receiver: Receiver) -> None:

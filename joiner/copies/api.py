@@ -20,28 +20,18 @@ EMPTY: Witness = (NOTHING,) * len(KINDS)
 
 
 class Status(IntEnum):
-    """How a keeper answers."""
-
     OK = 0
-    STALE = 1
-    """The caller is not the newest incarnation that the keeper has seen."""
-    SEALED = 2
-    """The slot is being retired: the copy changes no more."""
-    ELSEWHERE = 3
-    """The copy does not end where the caller says; ``CopyAnswer.ends`` says where it does."""
-    REFUSED = 4
-    """Any other reason, for an operator."""
+    STALE = 1  # the caller is not the newest incarnation that the keeper has seen
+    SEALED = 2  # the slot is being retired: the copy changes no more
+    ELSEWHERE = 3  # the copy does not end where the caller says; ``CopyAnswer.ends`` says where it does
+    REFUSED = 4  # any other reason, for an operator
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswer:
-    """Of a keeper."""
-
     status: Status
-    newest: int
-    """The newest incarnation that it has seen; 0: none."""
-    ends: Witness
-    """What it holds durably."""
+    newest: int  # the newest incarnation that it has seen; 0: none
+    ends: Witness  # what it holds durably
     reason: str = ""
 
 
@@ -49,8 +39,7 @@ class CopyAnswer:
 class Part:
     """Bytes behind the copy's end of one log: of the file in which it ends, or the beginning of a later one."""
 
-    log: int
-    """Place in KINDS."""
+    log: int  # place in KINDS
     number: int
     data: bytes
 
@@ -61,25 +50,18 @@ class Extension:
 
     incarnation: int
     ends: Witness
-    parts: tuple[Part, ...]
-    """In order; all of a file comes before its successor."""
-    shown: Witness
-    """What the slot has published: what readers of the copy may see, where the copy has it."""
+    parts: tuple[Part, ...]  # in order; all of a file comes before its successor
+    shown: Witness  # what the slot has published: what readers of the copy may see, where the copy has it
 
 
 @dataclass(frozen=True, slots=True)
 class CopyBytes:
-    """A piece of one file of a copy."""
-
-    size: int
-    """Of the whole file; -1: there is none of this number."""
+    size: int  # of the whole file; -1: there is none of this number
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOf:
-    """Whose copy is meant."""
-
     datacentre: str
     slot: str
 

@@ -27,8 +27,7 @@ class KeeperClient:
         self._to = to
         self._channel: grpc.aio.Channel | None = None
         self._made: Any = None
-        self.error = ""
-        """Why the last question was not answered; "" when it was."""
+        self.error = ""  # why the last question was not answered; "" when it was
 
     @property
     def _stub(self) -> Any:
@@ -38,22 +37,18 @@ class KeeperClient:
         return self._made
 
     async def open(self, of: CopyOf, incarnation: int, *, timeout: float) -> CopyAnswer | None:
-        """See api.Keeper."""
         message = pb.OpenCopy(datacentre=of.datacentre, slot=of.slot, incarnation=incarnation)
         return self._answer(await self._asked(self._stub.Open(message, timeout=timeout)))
 
     async def look(self, of: CopyOf, *, timeout: float) -> CopyAnswer | None:
-        """See api.Keeper."""
         message = pb.LookCopy(datacentre=of.datacentre, slot=of.slot)
         return self._answer(await self._asked(self._stub.Look(message, timeout=timeout)))
 
     async def extend(self, of: CopyOf, extension: Extension, *, timeout: float) -> CopyAnswer | None:
-        """See api.Keeper."""
         message = wire.extension_out(of, extension)
         return self._answer(await self._asked(self._stub.Extend(message, timeout=timeout)))
 
     async def read(self, of: CopyOf, log: int, number: int, offset: int, *, timeout: float) -> CopyBytes | None:
-        """See api.Keeper."""
         message = pb.ReadCopy(datacentre=of.datacentre, slot=of.slot, log=log, number=number, offset=offset)
         piece = await self._asked(self._stub.Read(message, timeout=timeout))
         return None if piece is None else wire.piece_in(piece)
@@ -77,6 +72,5 @@ class KeeperClient:
             return None
 
     async def close(self) -> None:
-        """Closes the channel."""
         if self._channel is not None:
             await self._channel.close(None)

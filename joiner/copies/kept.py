@@ -7,10 +7,15 @@ retired, nothing changes any more; ``retired.json`` then says what is to be read
 
 What lies behind the ends that ``copy.json`` names was never acknowledged: a start cuts it off. Any OSError in a write
 or sync means that the process must end (rule 7).
+
+Readers may read what its slot has published, as far as the copy has it: in the form of every slot
+(``photon.outputs.published``): ``durable.json`` for files that grow or are not published whole yet,
+``manifest.jsonl`` for the others, so that neither grows with each extension. The files stay plain.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,11 +24,92 @@ from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.idregistry.witness import Witness
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
-from photon.joiner.copies.published import KeptPublished
 from photon.joiner.slot.place import DIRECTORY_OF, KINDS
-from photon.joiner.slot.witness import PrefixHash, hash_file
+from photon.joiner.slot.witness import PrefixHash, hash_file, shown
 from photon.outputs.output_places import COPY_NAME, OUTPUT_NAME, SEALED_NAME
-from photon.outputs.published import PLAIN_SUFFIX, RETIRED_NAME, name_of
+from photon.outputs.published import (
+    DURABLE_NAME,
+    FINAL_SUFFIX,
+    MANIFEST_NAME,
+    MANIFEST_VERSION,
+    PLAIN_SUFFIX,
+    RETIRED_NAME,
+    durable_bytes,
+    name_of,
+)
+
+_LOG_OF = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    version: int
+    file: str
+    uncompressed_bytes: int
+
+
+class KeptPublished:
+    """Of one copy. Raises OSError."""
+
+    def __init__(self, disk: Disk, directory: Path, slot: str) -> None:
+        self._disk = disk
+        self._durable = directory / DURABLE_NAME
+        self._manifest = directory / MANIFEST_NAME
+        self._slot = slot
+        self._listed: set[str] = set()
+        self._last = b""
+
+    def load(self) -> None:
+        """Which files are listed already. A last line that is torn was never relied on, and is cut."""
+        if not self._disk.exists(self._manifest):
+            return
+        data = self._disk.read(self._manifest)
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            self._disk.truncate(self._manifest, whole)
+        self._disk.rewrite(self._manifest, 0)  # what was read may stand in the cache only
+        self._disk.sync_dir(self._manifest.parent)
+        entries = [msgspec.json.decode(line, type=_Entry) for line in data[:whole].split(b"\n")[:-1]]
+        self._listed = {each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX for each in entries}
+
+    def show(self, lengths: Mapping[str, int], ends: Witness, witness: Witness) -> None:
+        """``lengths``: plain name -> bytes that are kept; ``witness``: what the slot has published."""
+        growing: dict[str, int] = {}
+        whole: dict[str, int] = {}
+        for name, length in lengths.items():
+            if name in self._listed:
+                continue
+            log, number = _log_of(name)
+            growing[name] = shown(witness, log, number, length)
+            if number < ends[log].number and number < witness[log].number:
+                whole[name] = length
+        self._list(whole)
+        durable = durable_bytes(self._slot, {name: at for name, at in growing.items() if name not in whole}, ())
+        if durable != self._last:
+            self._disk.replace(self._durable, durable)
+            self._last = durable
+
+    def _list(self, whole: Mapping[str, int]) -> None:
+        if not whole:
+            return
+        lines = [
+            msgspec.json.encode(_Entry(MANIFEST_VERSION, name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX, length))
+            for name, length in whole.items()
+        ]
+        file = self._disk.append(self._manifest)
+        try:
+            file.write(*(line + b"\n" for line in lines))
+            file.sync()
+        finally:
+            file.close()
+        self._disk.sync_dir(self._manifest.parent)
+        self._listed.update(whole)
+
+
+def _log_of(name: str) -> tuple[int, int]:
+    """Place in KINDS and file number."""
+    directory, _, file = name.partition("/")
+    return _LOG_OF[directory], int(file.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
+
 
 COPY_VERSION = 1
 READ_BYTES = 1 << 20
@@ -31,13 +117,10 @@ READ_BYTES = 1 << 20
 
 
 class CopyState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``copy.json``."""
-
     version: int
     slot: str
     datacentre: str
-    incarnation: int
-    """The newest seen."""
+    incarnation: int  # the newest seen
     ends: Witness = EMPTY
 
 
@@ -55,8 +138,7 @@ class KeptCopy:
         self._of = of
         self._state = CopyState(COPY_VERSION, of.slot, of.datacentre, 0)
         self._hashes = [PrefixHash() for _ in KINDS]
-        self._lengths: dict[str, int] = {}
-        """Of each file of the copy: 100 bytes of memory a file."""
+        self._lengths: dict[str, int] = {}  # of each file of the copy: 100 bytes of memory a file
         self._published = KeptPublished(disk, directory, of.slot)
 
     # -- start -----------------------------------------------------------------------------------------------
@@ -81,7 +163,6 @@ class KeptCopy:
                     )
 
     def _cut(self, at: int, number: int, length: int) -> None:
-        """Takes away what was never acknowledged."""
         directory = DIRECTORY_OF[KINDS[at]]
         prefix, changed = f"{self._of.slot}-", False
         for file in self._disk.names(self._output / directory):
@@ -103,7 +184,6 @@ class KeptCopy:
     # -- what the slot asks ----------------------------------------------------------------------------------
     @property
     def sealed(self) -> bool:
-        """The slot is being retired, or was."""
         return any(self._disk.exists(self._directory / name) for name in (SEALED_NAME, RETIRED_NAME))
 
     @property
@@ -122,7 +202,6 @@ class KeptCopy:
         return self._answer(Status.OK)
 
     def look(self) -> CopyAnswer:
-        """Changes nothing."""
         return self._answer(Status.SEALED if self.sealed else Status.OK)
 
     def extend(self, extension: Extension) -> CopyAnswer:
@@ -189,7 +268,6 @@ class KeptCopy:
         return CopyAnswer(status, self._state.incarnation, self._state.ends)
 
     def _prepare(self) -> None:
-        """The directories, and their names."""
         for kind in KINDS:
             self._disk.make_dir(self._output / DIRECTORY_OF[kind])
         # They may have been made by a predecessor that was killed before their names were durable.

@@ -40,8 +40,6 @@ log = get_logger(__name__)
 
 
 class Copies:
-    """All copies that a datacentre keeps."""
-
     def __init__(self, disk: Disk, state: Path, keeps: Sequence[str], die: Die) -> None:
         """``keeps``: of which datacentres. ``die``: after a failed write or sync nothing is believed (rule 7)."""
         self._disk = disk
@@ -53,7 +51,6 @@ class Copies:
         self._turns: dict[CopyOf, asyncio.Lock] = {}
 
     def reads(self, into: Readings) -> None:
-        """Its metrics."""
         values = {"slots": len(self._copies), "received_bytes_total": self._received, "refused_total": self._refused}
         into.put_all("photon_copies", values)
 
@@ -105,31 +102,25 @@ class Copies:
 
 
 class CopiesService:
-    """Handlers: wire to copies and back."""
-
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
 
     async def Open(self, request: pb.OpenCopy, context: Context) -> pb.CopyState:  # noqa: N802
-        """See copies.proto."""
         of = wire.copy_of(request.datacentre, request.slot)
         incarnation = wire.incarnation_in(request.incarnation)
         return wire.answer_out(await self._copies.asked(of, lambda copy: copy.open(incarnation)))
 
     async def Look(self, request: pb.LookCopy, context: Context) -> pb.CopyState:  # noqa: N802
-        """See copies.proto."""
         of = wire.copy_of(request.datacentre, request.slot)
         return wire.answer_out(await self._copies.asked(of, KeptCopy.look))
 
     async def Extend(self, request: pb.ExtendCopy, context: Context) -> pb.CopyState:  # noqa: N802
-        """See copies.proto."""
         of = wire.copy_of(request.datacentre, request.slot)
         extension = wire.extension_in(request)
         size = sum(len(part.data) for part in extension.parts)
         return wire.answer_out(await self._copies.asked(of, lambda copy: copy.extend(extension), size=size))
 
     async def Read(self, request: pb.ReadCopy, context: Context) -> pb.CopyPiece:  # noqa: N802
-        """See copies.proto."""
         of = wire.copy_of(request.datacentre, request.slot)
         if request.log >= len(EMPTY) or request.number > wire.NUMBER_MAX or request.offset > wire.LENGTH_MAX:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "no such place")

@@ -25,8 +25,7 @@ class ShipperLimits:
     """Shipped at once, and so all that is ever under way; one line longer than that goes alone."""
     retry_first_s: float = 0.2
     retry_max_s: float = 5.0
-    trouble_s: float = 30.0
-    """After a refusal that only an operator can mend."""
+    trouble_s: float = 30.0  # after a refusal that only an operator can mend
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +81,9 @@ class Shipper:
         self._pause_s = 0.0
         self._waiting_since: float | None = now
         self._shown_there: Witness = ()
-        self.fallback = False
-        """What is durable here alone is shown."""
-        self.trouble = ""
-        """Why nothing can be shipped until somebody mends it."""
-        self.ended = ""
-        """Why the process must end: another one works in this slot, or it is retired."""
+        self.fallback = False  # what is durable here alone is shown
+        self.trouble = ""  # why nothing can be shipped until somebody mends it
+        self.ended = ""  # why the process must end: another one works in this slot, or it is retired
 
     def next(self, now: float, local: LocalFiles, shown: Witness) -> Step | None:
         """What to do now, once; None: nothing, or something is under way. ``shown``: published so far."""
@@ -139,7 +135,6 @@ class Shipper:
             self._refused("the copy holds other bytes than this slot's output; set its directory aside there", now)
 
     def failed(self, why: str, now: float) -> None:
-        """The last step could not be done here."""
         self._asked = None
         self._refused(why, now)
 
@@ -204,5 +199,4 @@ class Shipper:
 
 
 def _first(files: tuple[tuple[int, int], ...], number: int) -> int:
-    """The first file that is not earlier than ``number``."""
     return bisect_left(files, (number, 0))

@@ -105,7 +105,6 @@ def _temporary(path: Path) -> Path:
 
 
 def _extends(disk: Disk, path: Path) -> bool:
-    """Whether what was fetched begins with all that stands here."""
     size = disk.size(path) if disk.exists(path) else 0
     if disk.size(_temporary(path)) < size:
         return False

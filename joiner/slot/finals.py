@@ -18,34 +18,24 @@ from photon.config.errors import DECODE_ERRORS
 from photon.idregistry.api import Kind
 from photon.joiner.slot.output import FINAL_SUFFIX, SUFFIX, OutputDamaged, OutputFiles
 from photon.joiner.slot.place import DIRECTORY_OF
+from photon.outputs.cleared import Clearing
 
 COPY_CHUNK_BYTES = 4 << 20
 COMPRESSION_LEVEL = 2
 """Of igzip's four: an eighth larger than what zlib makes at its level 6, in a thirteenth of the time, which was a
 third of what a joiner did."""
 MANIFEST_VERSION = 1
-CLEARED_VERSION = 1
 _GZIP = 31
 """zlib's window bits for a gzip stream."""
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the manifest."""
-
     version: int
     file: str  # relative to the output root
     bytes: int
     uncompressed_bytes: int
     records: int
     crc32: int  # of the uncompressed bytes
-
-
-class Cleared(msgspec.Struct, frozen=True):
-    """``cleared.json``, written by the verifier: how far the ids of each file are cleared."""
-
-    version: int
-    files: dict[str, int]
-    trouble: dict[str, int] = {}
 
 
 class Finals:
@@ -164,16 +154,7 @@ class Finals:
         self._listed[entry.file] = entry
 
 
-def read_cleared(disk: Disk, path: Path) -> dict[str, int]:
-    """How far the verifier has cleared each file; files with trouble in them are left out, and so never final."""
-    if not disk.exists(path):
-        return {}
-    cleared = msgspec.json.decode(disk.read(path), type=Cleared)
-    if cleared.version != CLEARED_VERSION:
-        raise OutputDamaged(str(path), f"version {cleared.version}, this joiner reads version {CLEARED_VERSION}")
-    return {name: length for name, length in cleared.files.items() if name not in cleared.trouble}
-
-
-def ready(files: OutputFiles, cleared: dict[str, int]) -> Iterable[str]:
-    """Files that are rolled, durable to their end, and cleared to their end."""
+def ready(files: OutputFiles, clearing: Clearing) -> Iterable[str]:
+    """Files that are rolled, durable to their end, and cleared to their end, without trouble in them."""
+    cleared = {name: length for name, length in clearing.files.items() if name not in clearing.trouble}
     return [name for name in sorted(files.rolled) if cleared.get(name, -1) >= files.lengths.get(name, 1 << 62)]

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.idregistry.api import Opened, Registry, Slot
+
+_T = TypeVar("_T")
 
 STATE_VERSION = 1
 NONCE_BYTES = 16
@@ -23,15 +26,11 @@ ASK_AGAIN_MAX_S = 2.0
 
 
 class SlotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``slot.json``."""
-
     version: int
     slot: str
     datacentre: str
-    last: int
-    """The newest incarnation that this directory knows of."""
-    nonce: str = ""
-    """Hex; set while an opening is under way."""
+    last: int  # the newest incarnation that this directory knows of
+    nonce: str = ""  # hex; set while an opening is under way
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +81,15 @@ def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
     return state
 
 
+async def until_told(ask: Callable[[], Awaitable[_T | None]], pause: Callable[[float], Awaitable[None]]) -> _T:
+    """Asks until there is an answer, more and more seldom."""
+    wait = ASK_AGAIN_FIRST_S
+    while (told := await ask()) is None:
+        await pause(wait)
+        wait = min(ASK_AGAIN_MAX_S, wait * 2)
+    return told
+
+
 async def open_incarnation(
     disk: Disk,
     path: Path,
@@ -111,13 +119,7 @@ async def open_incarnation(
 async def _ask(
     slot: Slot, last: int, nonce: bytes, registry: Registry, pause: Callable[[float], Awaitable[None]], path: Path
 ) -> Opened:
-    wait = ASK_AGAIN_FIRST_S
-    while True:
-        opened = await registry.open_slot(slot, last, nonce)
-        if opened is not None:
-            return _granted(opened, slot, last, path)
-        await pause(wait)
-        wait = min(ASK_AGAIN_MAX_S, wait * 2)
+    return _granted(await until_told(lambda: registry.open_slot(slot, last, nonce), pause), slot, last, path)
 
 
 def _granted(opened: Opened, slot: Slot, last: int, path: Path) -> Opened:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from photon.adapters.logs.mounts import read_type
 from photon.joiner.slot.identity import SlotRefused
 
 LOCK_NAME = "lock"
@@ -32,7 +33,7 @@ class SlotLock:
     def take(self, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> None:
         """Blocks up to ``wait_s``. Raises SlotRefused when another process lives on in this slot."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        kind = file_system_of(self._path.parent)
+        kind = read_type(self._path.parent)
         if kind in NETWORK_FILE_SYSTEMS:
             raise SlotRefused(
                 f"{self._path.parent}: is on {kind}, where locks do not hold; put slots on a local disk"
@@ -79,20 +80,3 @@ def is_held(directory: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def file_system_of(directory: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The file system's type by the longest mount point above ``directory``; empty where that is not to be known."""
-    try:
-        lines = mounts.read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return ""
-    target = str(directory.resolve())
-    best, kind = "", ""
-    for line in lines:
-        fields = line.split(" ")
-        point = fields[1].replace("\\040", " ")
-        inside = target == point or target.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, fields[2]
-    return kind

@@ -43,8 +43,7 @@ class Durable(msgspec.Struct, forbid_unknown_fields=True):
     slot: str
     files: dict[str, int]
     """File relative to the output root -> its length in bytes that is durable and witnessed."""
-    rolled: list[str] = []
-    """Those of them that will not grow any more."""
+    rolled: list[str] = []  # those of them that will not grow any more
     durable: dict[str, int] | None = None
     """Durable lengths, for the slot itself, where they differ from ``files``; so is ``closed`` beside ``rolled``."""
     closed: list[str] | None = None
@@ -76,10 +75,8 @@ class OutputFiles:
         self._durable_path = durable_path
         self.lengths: dict[str, int] = {}
         self.rolled: set[str] = set()
-        self.witness: Witness | None = None
-        """None: there is none, all that is durable is shown."""
-        self.held: Witness | None = None
-        """What the copy has; None: there is to be no copy."""
+        self.witness: Witness | None = None  # None: there is none, all that is durable is shown
+        self.held: Witness | None = None  # what the copy has; None: there is to be no copy
         self._clearable: dict[str, int] | None = None
         self.published: dict[str, int] = {}
         """What readers were shown, as of the last publishing that was read here; so is ``log``."""
@@ -120,7 +117,6 @@ class OutputFiles:
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def publish(self) -> None:
-        """Replaces the published lengths, durably."""
         durable = Durable(DURABLE_VERSION, self.slot, self.lengths, sorted(self.rolled))
         if self.witness is not None:
             files = self._all_shown()
@@ -150,7 +146,6 @@ class OutputFiles:
         return {name: length for name, length in has.items() if length < shown_[name]} or None
 
     def newest_log(self, kind: Kind) -> WitnessLog | None:
-        """Of the newest plain file with anything durable."""
         for number in reversed(self.numbers(kind)):
             name = self.name(kind, number)
             if length := self.lengths.get(name, 0):
@@ -170,7 +165,6 @@ class OutputFiles:
         return f"{DIRECTORY_OF[kind]}/{self.slot}-{number:06d}{suffix}"
 
     def numbers(self, kind: Kind, suffix: str = SUFFIX) -> list[int]:
-        """Numbers of this slot's files of a kind that end so, in order."""
         prefix = f"{self.slot}-"
         numbers = []
         for name in self.disk.names(self.root / DIRECTORY_OF[kind]):

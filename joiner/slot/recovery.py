@@ -16,7 +16,7 @@ from photon.joiner.slot.place import DIRECTORY_OF, KINDS, Place
 from photon.joiner.slot.witness import READ_BYTES, shown
 
 KEEP_OUTPUT = (
-    "Put its newest state back; if that is lost, `photon joiner serve --accept-damaged-log`, once, keeps what stands "
+    "Put its newest state back; if that is lost, `photon serve joiner --accept-damaged-log`, once, keeps what stands "
     "there, and what was registered and stands nowhere is joined again"
 )
 

@@ -21,10 +21,10 @@ from photon.config.disk import Disk
 from photon.idregistry.api import Kind, incarnation_of
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.copies.api import CopyOf, Keeper
-from photon.joiner.copies.local import LocalOutput
+from photon.joiner.copies.shipping import LocalOutput
 from photon.joiner.copies.taking import Lacking, lacking, take
 from photon.joiner.rows import Rows, concat
-from photon.joiner.slot.finals import Finals, read_cleared, ready
+from photon.joiner.slot.finals import Finals, ready
 from photon.joiner.slot.identity import OutOfStep, SlotState
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
@@ -36,9 +36,9 @@ from photon.joiner.slot.recovery import (
     next_numbers,
     repair_output,
 )
-from photon.joiner.slot.redo_log import SEGMENT_BYTES, RedoFrame, RedoLog, segments_in
-from photon.joiner.slot.redo_salvage import Lost, salvage, set_aside
+from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog, salvage, segments_in, set_aside
 from photon.joiner.slot.witness import check_output
+from photon.outputs.cleared import read_clearing
 
 REDONE_NAME = "redone.json"
 REDONE_VERSION = 1
@@ -55,8 +55,7 @@ class Redone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: int
     slot: str
-    upto: int
-    """The newest of these incarnations."""
+    upto: int  # the newest of these incarnations
     files: dict[str, int]
     """Output file that was not final yet, relative to the output root -> its durable length in bytes."""
 
@@ -71,7 +70,6 @@ DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
 STATE_NAME = "slot.json"
 REDO_NAME = "redo"
-CLEARED_NAME = "verifier/cleared.json"
 REDONE_ROWS_MAX = 4096
 REDONE_BYTES_MAX = 8 << 20
 """Rows of the log's frames, and bytes of their lines, that a start puts together into one."""
@@ -79,7 +77,7 @@ REDONE_BYTES_MAX = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class SlotPaths:
-    """Where a slot lives; both on one local disk."""
+    """Both on one local disk."""
 
     state: Path
     output: Path
@@ -102,11 +100,9 @@ class _Log(NamedTuple):
 
     frames: list[RedoFrame]
     rows: list[Rows]  # of each frame
-    lines: set[bytes]
-    """All of them, without their newline."""
+    lines: set[bytes]  # all of them, without their newline
     lost: list[Lost]
-    whole: bool
-    """It could be read to its last byte, and nobody says that it is damaged."""
+    whole: bool  # it could be read to its last byte, and nobody says that it is damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +147,7 @@ class SlotStore:
         """The output is copied: ``local_files`` is kept up to date, and what the copy lacks is not made final."""
         self.local_files: tuple[tuple[tuple[int, int], ...], ...] = ()
         """For each of KINDS: (file number, durable length) in order, final files too; may be read from any thread."""
-        self.taken: list[str] = []
-        """Files that the start took from the copy."""
+        self.taken: list[str] = []  # files that the start took from the copy
         self._final_files: list[dict[int, int]] = [{} for _ in KINDS]
 
     @property
@@ -166,7 +161,6 @@ class SlotStore:
 
     @property
     def outputs(self) -> Outputs:
-        """The open output logs; there are none before ``recover``."""
         assert self._outputs is not None, "recover comes first"
         return self._outputs
 
@@ -243,7 +237,6 @@ class SlotStore:
         return taken
 
     def copied_output(self) -> LocalOutput:
-        """For whoever ships it."""
         return LocalOutput(self._disk, self._paths.output, lambda at, number: self._files.name(KINDS[at], number))
 
     @property
@@ -253,7 +246,6 @@ class SlotStore:
 
     @property
     def held(self) -> Witness:
-        """What the copy is known to hold."""
         return self._files.held or ()
 
     def hold(self, held: Witness) -> None:
@@ -324,7 +316,6 @@ class SlotStore:
         self._redo.sync()
 
     def release(self, frames: Sequence[int]) -> None:
-        """These frames leave the log."""
         self._redo.release(frames)
 
     # -- output ----------------------------------------------------------------------------------------------
@@ -359,7 +350,7 @@ class SlotStore:
     # -- final files -----------------------------------------------------------------------------------------
     def cleared(self) -> list[str]:
         """Rolled files whose ids are all cleared, and of which the copy has all: they may leave the redo's sight."""
-        found = ready(self._files, read_cleared(self._disk, self._paths.state / CLEARED_NAME))
+        found = ready(self._files, read_clearing(self._disk, self._paths.state))
         return [name for name in found if not self.ships or self._is_held(name)]
 
     def _is_held(self, name: str) -> bool:

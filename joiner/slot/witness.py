@@ -17,14 +17,12 @@ import xxhash
 from photon.config.disk import Disk
 from photon.idregistry.api import Registry
 from photon.idregistry.witness import Witness, Witnessed, WitnessLog
-from photon.joiner.slot.identity import ASK_AGAIN_FIRST_S, ASK_AGAIN_MAX_S, OutOfStep
+from photon.joiner.slot.identity import OutOfStep, until_told
 
 READ_BYTES = 4 << 20
 
 
 class PrefixHash:
-    """Of all bytes of a file, as they come."""
-
     def __init__(self) -> None:
         self._hash: xxhash.xxh3_128 = xxhash.xxh3_128()
 
@@ -32,7 +30,6 @@ class PrefixHash:
         self._hash.update(data)
 
     def copy(self) -> PrefixHash:
-        """One that goes on by itself."""
         found = PrefixHash()
         found._hash = self._hash.copy()  # type: ignore[assignment]
         return found
@@ -90,13 +87,7 @@ def shown(witness: Witness, at: int, number: int, length: int) -> int:
 async def ask_witness(registry: Registry, slot: str, pause: Callable[[float], Awaitable[None]]) -> Witnessed:
     """The witness before the slot is opened, and its newest incarnation. Asks until it knows: a start in an old copy
     must open nothing, or the directory that is to be put back would be refused for not being the newest."""
-    wait = ASK_AGAIN_FIRST_S
-    while True:
-        known = await registry.read_witness(slot)
-        if known is not None:
-            return known
-        await pause(wait)
-        wait = min(ASK_AGAIN_MAX_S, wait * 2)
+    return await until_told(lambda: registry.read_witness(slot), pause)
 
 
 class WitnessKeeper:
@@ -105,12 +96,10 @@ class WitnessKeeper:
     def __init__(self, slot: str, incarnation: int, end: Witness) -> None:
         self.slot = slot
         self.incarnation = incarnation
-        self.end = end
-        """Where the witness ends, as far as is known."""
+        self.end = end  # where the witness ends, as far as is known
         self._asked: Witness | None = None
 
     def due(self, durable: Witness) -> Witness | None:
-        """What to extend it to; None: it has everything."""
         if self._asked is None and durable != self.end:
             self._asked = durable
         return self._asked

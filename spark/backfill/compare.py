@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 KINDS = ("joined", "filtered", "unmatched", "rejected")
 """Records of an event; a late line says that none exists."""

@@ -20,7 +20,7 @@ from photon.config.clock import NEVER_NS, Clock, SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Slot
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from photon.joiner.api import WAIT_NS, Outcome
 from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Judge, envelope_lines, rows_of, settle_mismatched

@@ -12,7 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.idregistry.api import I64, U8, U32, U64, Answer
+from photon.idregistry.api import I64, Answer
 from photon.spark.classes import Class
 from photon.spark.recover.journal import RegistrySilent, RepairProgress, read_journal, write_journal
 from photon.spark.recover.planning import ASKED, EarlierRepairs, RepairWay, ReportedProblem, ways, young
@@ -28,6 +28,9 @@ from photon.spark.recover.repairs import ASKED as JUST_ASKED
 from photon.spark.recover.repairs import CHANGED, NOTED, REOPENED, UNANSWERED, RepairBatchName, Repairs
 from photon.spark.recover.replays import ReplayHours
 from photon.spark.recover.report import BATCH_ROWS, VerifyReport, damages, findings
+
+if TYPE_CHECKING:
+    from photon.idregistry.client.recovery import Recovery
 
 LOSSES, UNMATCHED, DAMAGE = "losses", "unmatched", "damage"
 """The passes: a later run with the operator's word on unmatched events goes on with the second one."""
@@ -44,22 +47,6 @@ MARGIN_NS = 3_600_000_000_000
 """An event whose entry may be collected within an hour counts as old."""
 SLOTS_MAX = 1_000
 """Slots that are counted by name."""
-
-
-class GivesBack(Protocol):
-    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
-
-    async def reopen(
-        self,
-        digests: bytes,
-        times: I64,
-        tokens: U64,
-        generations: U32,
-        *,
-        operator: bool = False,
-        retired: bool = False,
-        timeout: float,
-    ) -> U8: ...
 
 
 class RepairLookUps(Protocol):
@@ -97,7 +84,7 @@ class Repairing:
         self,
         report: VerifyReport,
         registry: RepairLookUps,
-        gives: GivesBack,
+        gives: Recovery,
         disk: Disk,
         repairs: Repairs,
         clock: Clock,

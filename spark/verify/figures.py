@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from photon.spark.classes import Class
 from photon.spark.verify.advice import GOOD
 
-if TYPE_CHECKING:
-    from photon.spark.ledger_check import LedgerDifference
-
 HOURS_A_DAY = 24
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDifference:
+    """The difference of one count of the ledger. ``explained``: possible explanations, each with its largest
+    share."""
+
+    hour: int | None
+    datacentre: str
+    name: str
+    ledger: int
+    counted: int
+    explained: Mapping[str, int]
+    unexplained: int
 
 
 @dataclass(frozen=True, slots=True)

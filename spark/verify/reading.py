@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,9 @@ from photon.config.errors import UsageError
 from photon.spark import exports, logs, outputs
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import read_job, read_manifest
-from photon.spark.sources import LogSource, PipelineSources, TimeRange
+from photon.spark.sources import LogSource, PipelineSources, RegistrySource, TimeRange
 from photon.spark.tasks import partition_bytes
-from photon.spark.verify.figures import HOURS_A_DAY
+from photon.spark.verify.figures import HOURS_A_DAY, LedgerLine
 from photon.spark.verify.job import VerifyInputs
 from photon.spark.verify.narrow_rows import ENTRY, LINE, RECORD
 from photon.spark.verify.verdict import InputFile
@@ -27,12 +28,39 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from photon.spark.verify.run import VerifyTask
-
 HOUR_NS = 3_600_000_000_000
 PLACES = "datacentre string, output_file string, output_offset bigint"
 ALL_HOURS = (-(1 << 40), 1 << 40)
 Name = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class VerifyTask:
+    """What is to be verified, and all that was gathered for it before outputs are read (rule 15)."""
+
+    sources: PipelineSources
+    deployment: str
+    """Its fingerprint."""
+    from_hour: int
+    to_hour: int
+    made_at: str
+    registry: RegistrySource | None = None
+    exported_ns: int = 0
+    exported_at: str | None = None
+    boundary_ns: int | None = None
+    places: Sequence[tuple[str, str, int]] = ()
+    """(datacentre, identity of a log, read up to) of each log of the dispatchers whose state is known."""
+    places_of: tuple[str, ...] = ()
+    waiting: Path | None = None
+    """Directory of Parquet files with the digests (``digest``) that wait in retry stores."""
+    others: tuple[str, ...] = ()
+    """Datacentres of other joins of the deployment: their ids stand in the same registry."""
+    backfills: Sequence[Path] = ()
+    """Output directories of backfills of the range."""
+    given_up: pa.Table | None = None
+    noted: pa.Table | None = None
+    ledger: list[LedgerLine] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def inputs(spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], hours: tuple[int, int]) -> VerifyInputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from photon.spark.classes import Class
 from photon.spark.ledger_check import compare, counted
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
-from photon.spark.sources import PipelineSources, RegistrySource
 from photon.spark.tasks import task_directory
 from photon.spark.verify import verdict as report
 from photon.spark.verify.days import EVENT_SIDES, Days, Piece, as_counts, counts_by_piece, pieces_of, span_of
@@ -26,12 +25,12 @@ from photon.spark.verify.figures import (
     ExampleFinding,
     Figures,
     InputTotal,
-    LedgerLine,
     hour_text,
 )
 from photon.spark.verify.job import Verification, VerifyQuestion, verify
 from photon.spark.verify.page import page
 from photon.spark.verify.reading import (
+    VerifyTask,
     absent_hours,
     backfilled,
     hours_of_files,
@@ -43,41 +42,11 @@ from photon.spark.verify.reading import (
 from photon.spark.verify.verdict import InputFile, Verdict
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 EXAMPLES_MAX = 5
 """Of each class."""
 EVIDENCE_CHARS_MAX = 600
-
-
-@dataclass(slots=True)
-class VerifyTask:
-    """What is to be verified, and all that was gathered for it before outputs are read (rule 15)."""
-
-    sources: PipelineSources
-    deployment: str
-    """Its fingerprint."""
-    from_hour: int
-    to_hour: int
-    made_at: str
-    registry: RegistrySource | None = None
-    exported_ns: int = 0
-    exported_at: str | None = None
-    boundary_ns: int | None = None
-    places: Sequence[tuple[str, str, int]] = ()
-    """(datacentre, identity of a log, read up to) of each log of the dispatchers whose state is known."""
-    places_of: tuple[str, ...] = ()
-    waiting: Path | None = None
-    """Directory of Parquet files with the digests (``digest``) that wait in retry stores."""
-    others: tuple[str, ...] = ()
-    """Datacentres of other joins of the deployment: their ids stand in the same registry."""
-    backfills: Sequence[Path] = ()
-    """Output directories of backfills of the range."""
-    given_up: pa.Table | None = None
-    noted: pa.Table | None = None
-    ledger: list[LedgerLine] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

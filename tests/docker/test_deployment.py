@@ -70,7 +70,7 @@ def test_no_byte_goes_between_regions_but_through_the_gateway(stack: Stack) -> N
     said = subprocess.run([*asked, "registry-r4", west["IPAddress"]], capture_output=True, text=True, check=True)
     assert json.loads(said.stdout) == [True, False]
     config = " ".join(CONFIG)
-    told = f"photon wan set east west --round-trip 300ms {config} >&2; exec photon wan list {config} -o json"
+    told = f"photon wan set east west --round-trip 300ms {config} >&2; exec photon status wan {config} -o json"
     listed = json.loads(stack.operator("east", "sh", "-euc", told).strip().splitlines()[-1])
     delays = {(each["source"], each["destination"]): each["delay_ms"] for each in listed}
     assert delays["east", "west"] == delays["west", "east"] == 150.0
@@ -144,7 +144,7 @@ def test_a_datacentre_is_deleted_for_ever_and_no_reader_misses_or_doubles_a_reco
     lost = ("logs-east", "state-east", "output-east", "hbase-east", "registry-r1", "registry-r2")
     stack.docker("volume", "rm", *(f"{stack.project}_{each}" for each in lost))
 
-    listed = json.loads(stack.operator("west", "photon", "slot", "list", *CONFIG, "-o", "json"))["slots"]
+    listed = json.loads(stack.operator("west", "photon", "status", "slots", *CONFIG, "-o", "json"))["slots"]
     slots = [each["slot"] for each in listed if each["datacentre"] == "east"]
     assert slots
     for slot in slots:

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from photon.adapters.contract import Filtered, Joined, LogFile, Skipped
+from photon.adapters.join_adapters import adapter_of
 from photon.adapters.loader import load_adapter
+from photon.adapters.testkit.trial import matches, try_file
 from photon.config.loader import convert
-from photon.embedded.adapter import adapter_of
-from photon.embedded.adapter_trial import matches, try_file
 
 TEXT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text()
 FILE = LogFile("a.log")

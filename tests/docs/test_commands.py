@@ -45,6 +45,9 @@ def _check(words: list[str], exported: frozenset[str] = frozenset()) -> str | No
         absent = value in (None, ()) or type(value).__name__ == "Sentinel"
         if parameter.required and absent and parameter.envvar not in exported:
             return f"{parameter.human_readable_name} is missing"
+        known = parameter.type.choices if isinstance(parameter.type, click.Choice) else ()
+        if known and isinstance(value, str) and value not in (*known, "1"):
+            return f"{value} is none of {', '.join(known)}"
     return None
 
 
@@ -61,7 +64,8 @@ def test_photon_takes_each_command(document: Path) -> None:
 
 def test_a_wrong_one_is_seen() -> None:
     text = "```sh\nphoton ledger out | photon frobnicate x\nphoton read --no-such out && echo x\nphoton up\n```\n"
+    text += "```sh\nphoton status nothing\n```\n"
     found = [_check(words) for _, words in commands_of(text)]
     assert found[0] is None
-    assert [bool(each) for each in found[1:]] == [True, True, True]
+    assert [bool(each) for each in found[1:]] == [True, True, True, True]
     assert sum(1 for document in DOCUMENTS for _ in commands_of(document.read_text())) > 150

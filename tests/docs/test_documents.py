@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from photon.cli.lazy import walk
-from photon.cli.main import main
+from photon.cli.main import main, walk
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -14,9 +14,9 @@ import pytest
 from deploy.hbase import standalone
 from deploy.hbase.standalone import Ports, Standalone
 from photon.config.clock import SystemClock
-from photon.embedded.ports import free_ports
 from photon.eventstore.hbase.admin import make_table
 from photon.eventstore.hbase.connection import ThriftHBase
+from photon.supervision.ports import free_ports
 from tests.hbase.maps import TABLE, Maps
 
 

@@ -14,8 +14,7 @@ from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.file_map import MapKind
-from photon.eventstore.file_map_backends import HBaseTable
+from photon.eventstore.file_map import HBaseTable, MapKind
 from photon.eventstore.hbase import connection
 from tests.hbase.maps import DEADLINE_S, TABLE, lossy_connector
 from tests.unit.eventstore.helpers import LineAdapter

@@ -13,8 +13,7 @@ from photon.cli.main import main
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.admin import make_table
 from photon.eventstore.hbase.api import Put
-from photon.eventstore.hbase.region_check import read_instances
-from photon.eventstore.hbase.schema import split_keys
+from photon.eventstore.hbase.schema import read_instances, split_keys
 from tests.hbase.maps import Maps
 
 CONFIG = """

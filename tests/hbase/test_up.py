@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from deploy.hbase.standalone import Standalone
-from photon.demo.check import check, ledger_problems, records
-from photon.demo.deployment import DemoDeployment, Shape
-from photon.demo.feed import Feed, Logs
-from photon.demo.generator import Disorder, Generator
-from photon.demo.observe import Observer
+from photon.lab.demo.check import check, ledger_problems, records
+from photon.lab.demo.deployment import DemoDeployment, Shape
+from photon.lab.demo.feed import Feed, Logs
+from photon.lab.demo.generator import Disorder, Generator
+from photon.lab.demo.observe import Observer
 from tests.integration.commands import photon
 
 SECONDS = 6.0

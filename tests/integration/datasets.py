@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 
 NAMES = ("ads_olist_funnel", "net_zeek_apt29", "ob_lobster_aapl")
 CONFIGS = {"ads_olist_funnel": "olist", "net_zeek_apt29": "zeek", "ob_lobster_aapl": "lobster"}

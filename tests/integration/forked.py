@@ -29,7 +29,7 @@ from typing import IO, Any
 
 import setproctitle
 
-from photon.embedded import zygote, zygote_main
+from photon.supervision import zygote, zygote_main
 
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 5
@@ -38,9 +38,9 @@ FOURTH = 3
 BEGIN_S = 60.0
 MODULES = (
     *(f"photon.cli.{path.stem}" for path in sorted((Path(__file__).parents[2] / "src/photon/cli").glob("[a-z]*.py"))),
-    "photon.embedded.join",
-    "photon.embedded.join_parts",
-    "photon.embedded.up",
+    "photon.local_join.join",
+    "photon.local_join.parts",
+    "photon.supervision.up",
 )
 """On top of what services import."""
 FRESH = ("LD_", "PYTHON")

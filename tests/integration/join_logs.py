@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.demo.check import check, records
-from photon.demo.generator import Disorder, Generator, Line
-from photon.embedded.status import balances
+from photon.fleet.ledger import balances
+from photon.lab.demo.check import check, records
+from photon.lab.demo.generator import Disorder, Generator, Line
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from photon.embedded.ports import free_ports
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.supervision.ports import free_ports
 from tests.integration import commands
 from tests.integration.forked import Process, begin
 
@@ -58,7 +58,7 @@ class Deployment:
 
     def start(self, name: str) -> None:
         with open(self.directory / f"{name}.log", "ab") as log:
-            command = ("registry", "serve", "--config", self.file, "--replica", name)
+            command = ("serve", "registry", name, "--config", self.file)
             self.running[name] = begin(*command, stdout=log, stderr=subprocess.STDOUT)
 
     def kill(self, name: str) -> None:
@@ -87,8 +87,10 @@ class Deployment:
         return RegistryClient(addresses or self.addresses)
 
     async def command(self, *arguments: str) -> Outcome:
-        """``photon registry ARGUMENTS --config FILE``."""
-        return await photon("registry", *arguments, "--config", str(self.file))
+        """``photon registry``; what only looks is a part of ``photon status`` or ``photon doctor``."""
+        looks = {"status": ("status", "registry"), "members": ("status", "members"), "doctor": ("doctor", "registry")}
+        first = looks.get(arguments[0], ("registry", arguments[0]))
+        return await photon(*first, *arguments[1:], "--config", str(self.file))
 
     async def good(self, *arguments: str) -> Outcome:
         """As command; must succeed."""

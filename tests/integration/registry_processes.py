@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from photon.batch.ids import Ids
-from photon.embedded.ports import free_ports
 from photon.idregistry.api import Answer
-from photon.idregistry.client import RegistryClient
-from photon.wan.api import Route
-from photon.wan.client import WanClient, WanError
-from photon.wan.routes import write_routes
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.lab.wan.client import WanClient, WanError
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS = 2

@@ -12,7 +12,8 @@ from photon.config.clock import SystemClock
 from photon.config.interval_clock import KernelTime
 from photon.config.kernel_time import kernel_time
 from photon.config.stopping import stop_event
-from photon.idregistry.process import ReplicaSettings, ServeError, serve_registry
+from photon.idregistry.replica.process import ServeError, serve_registry
+from photon.idregistry.replica.server import ReplicaSettings
 
 
 class _Shifted(SystemClock):

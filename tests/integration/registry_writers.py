@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from tests.integration.registry_processes import Processes, rows
 
 BATCH = 200

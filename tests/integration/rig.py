@@ -12,14 +12,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from photon.config.tls import WAN, towards
-from photon.demo.alarms import alarms_in
-from photon.demo.check import check, ledger_problems
-from photon.demo.deployment import REPLICAS, DemoDeployment, Shape
-from photon.demo.feed import Feed, Logs
-from photon.demo.generator import Disorder, Generator
-from photon.demo.observe import Observer
-from photon.wan.api import Fault
-from photon.wan.client import WanClient, WanError
+from photon.lab.demo.check import check, ledger_problems
+from photon.lab.demo.deployment import REPLICAS, DemoDeployment, Shape
+from photon.lab.demo.feed import Feed, Logs
+from photon.lab.demo.generator import Disorder, Generator
+from photon.lab.demo.observe import Observer
+from photon.lab.onlooker import alarms_in
+from photon.lab.wan.client import WanClient, WanError
+from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
 CLICKS_A_SECOND = 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 
-from photon.embedded.deployment import Deployment
-from photon.embedded.supervisor import Supervisor, Watching
-from photon.embedded.zygote import ALL, zygote
+from photon.supervision.deployment import Deployment
+from photon.supervision.supervisor import Supervisor, Watching
+from photon.supervision.zygote import ALL, zygote
 from tests.integration.forked import zygotes
 
 

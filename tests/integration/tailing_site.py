@@ -14,8 +14,8 @@ from pathlib import Path
 
 import orjson
 
-from photon.demo.check import records
-from photon.embedded.ports import free_ports
+from photon.lab.demo.check import records
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 
@@ -83,9 +83,9 @@ class Site:
 
     # -- processes -------------------------------------------------------------------------------------------------
     def start(self, noun: str, *more: str) -> None:
-        where = ("--replica", "r1") if noun == "registry" else ("--datacentre", "east")
+        where = ("r1",) if noun == "registry" else ("--datacentre", "east")
         with open(self.base / f"{noun}.err", "ab") as err:
-            command = (noun, "serve", "--config", self.config, *where, *more, "--stop-with-parent")
+            command = ("serve", noun, "--config", self.config, *where, *more, "--stop-with-parent")
             self.processes[noun] = begin(*command, stdin=subprocess.PIPE, stdout=err, stderr=err)
 
     def kill(self, noun: str) -> None:
@@ -225,4 +225,4 @@ class Site:
             path.unlink()
 
     def lag(self) -> Result:
-        return photon("dispatcher", "lag", "--config", self.config, "-o", "json")
+        return photon("status", "lag", "--config", self.config, "-o", "json")

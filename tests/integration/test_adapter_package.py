@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import photon
 
 ATTENTION, WRONG = 3, 2

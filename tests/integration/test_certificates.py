@@ -16,7 +16,7 @@ from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.rights import SERVERS
 from photon.config.roles import Role
 from photon.config.tls import OPERATOR, Tls, dns_name
-from photon.embedded.health import Health, ask_health
+from photon.supervision.health import Health, ask_health
 from tests.integration.tls_services import SERVICES, identity
 
 ASK_S = 20.0

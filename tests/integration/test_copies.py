@@ -12,10 +12,10 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.config.loader import load
-from photon.demo.deployment import Shape
-from photon.embedded.deployment import Deployment
-from photon.embedded.ports import free_ports
+from photon.lab.demo.deployment import Shape
 from photon.outputs import Cursor, OutputPlace, Reader, read_slot
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon
 from tests.integration.rig import SETTLE_S, Rig, drawn_seed
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.deployment import DATACENTRES, Shape
-from photon.wan.api import Fault
+from photon.lab.demo.deployment import DATACENTRES, Shape
+from photon.lab.wan.links import Fault
 from tests.integration.rig import REGIONS, Rig, drawn_seed
 
 FULL = bool(os.environ.get("PHOTON_FULL"))

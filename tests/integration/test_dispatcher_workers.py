@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from photon.config.loader import load
-from photon.demo.check import records
-from photon.demo.deployment import Shape
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Watching
+from photon.fleet.ledger import read_ledger
+from photon.lab.demo.check import records
+from photon.lab.demo.deployment import Shape
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Watching
 from tests.integration.commands import photon
 from tests.integration.rig import READY_S, Rig, drawn_seed
 from tests.integration.supervised import supervised

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from photon.demo.check import records
-from photon.embedded.ledger import read_ledger
-from photon.embedded.ports import free_ports
-from photon.embedded.status import balances
+from photon.fleet.ledger import balances, read_ledger
+from photon.lab.demo.check import records
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon, until
 from tests.integration.verified_site import Site, site_in
 

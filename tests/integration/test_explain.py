@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon, until
 from tests.integration.verified_site import SLOT, T_S, Site
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import Result
 from tests.integration.join_logs import Logs
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import Result, photon
 from tests.integration.join_logs import CONFIG, Logs
 

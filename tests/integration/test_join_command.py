@@ -11,8 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from photon.demo.check import records
-from photon.demo.generator import Disorder
+from photon.lab.demo.check import records
+from photon.lab.demo.generator import Disorder
 from tests.integration.commands import alive, children, photon, until
 from tests.integration.join_logs import Logs
 
@@ -63,7 +63,7 @@ def test_without_a_configuration_the_logs_say_it_themselves(logs: Logs) -> None:
     again = logs.once("--max-rejected", "1000", config=False)
     assert (again.code, again.json, again.err) == (0, first.json, "")
     # What was kept is a configuration like any other.
-    checked = photon("config", "check", kept)
+    checked = photon("doctor", "config", "--config", kept)
     assert checked.code == 0, checked.err
     assert logs.once("--max-rejected", "1000", "--config", kept, config=False).json == first.json
 
@@ -155,12 +155,12 @@ def test_a_kill_of_the_event_store_is_survived(logs: Logs) -> None:
     with logs.following("--max-rejected", "1000") as following:
         logs.write(0.4)
         caught_up(logs)
-        pid = child(following.process.pid, "eventstore", "serve")
+        pid = child(following.process.pid, "serve", "eventstore")
         assert pid is not None
         os.kill(pid, 9)
         logs.write(0.8)
         caught_up(logs)
-        assert child(following.process.pid, "eventstore", "serve") not in (None, pid)
+        assert child(following.process.pid, "serve", "eventstore") not in (None, pid)
         assert following.interrupt().code == 0
     logs.finish()
 
@@ -184,14 +184,14 @@ def test_three_replicas_survive_the_kill_of_one_and_end_with_their_parent(logs: 
     with logs.following("--replicas", "3", "--max-rejected", "1000") as following:
         logs.write(0.4)
         caught_up(logs)
-        replicas = {name: child(following.process.pid, f"--replica {name} ") for name in ("r1", "r2", "r3")}
+        replicas = {name: child(following.process.pid, f"registry {name} ") for name in ("r1", "r2", "r3")}
         victim = replicas["r1"]
         assert victim is not None
         assert len(set(replicas.values()) - {None}) == 3
         os.kill(victim, 9)
         logs.write(0.7)
         caught_up(logs)
-        restarted = lambda: child(following.process.pid, "--replica r1 ") not in (None, victim)  # noqa: E731
+        restarted = lambda: child(following.process.pid, "registry r1 ") not in (None, victim)  # noqa: E731
         until(restarted, WAIT_S, "the replica is started again")
         below = children(following.process.pid)
         assert len(below) >= 4

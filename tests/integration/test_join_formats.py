@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import photon
 from tests.integration.join_logs import Logs
 from tests.unit.adapters.messages import delimited, descriptor_set, event_class

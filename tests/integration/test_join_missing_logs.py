@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import interrupt, photon, running, until
 
 CONFIG = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import photon
 
 CONFIG = """

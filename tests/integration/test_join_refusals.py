@@ -59,7 +59,7 @@ def test_without_any_primary_record_nothing_is_called_unmatched(logs: Logs) -> N
 
 
 def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
-    from photon.demo.deployment import DemoDeployment, Shape
+    from photon.lab.demo.deployment import DemoDeployment, Shape
     from tests.integration.commands import running, until
 
     deployment = DemoDeployment(tmp_path, Shape(datacentres=("east",), joiners=1, round_trip_s=None)).deployment
@@ -69,6 +69,6 @@ def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
         until(lambda: "registry.ready" in (tmp_path / "0.log").read_text(), 30, "the registry is ready")
         (tmp_path / "key").write_bytes(bytes(32))
         for noun in ("joiner", "dispatcher"):
-            refused = photon(noun, "serve", "--config", deployment.file, timeout=60)
+            refused = photon("serve", noun, "--config", deployment.file, timeout=60)
             assert refused.code == 2, refused.err
             assert "not those that the registry was filled under" in refused.err

@@ -20,8 +20,9 @@ import uvloop
 from hypothesis import Phase, assume, event, given, settings
 
 from photon.config import log
-from photon.demo.check import records
-from photon.embedded.join import JoinOptions, run
+from photon.lab.demo.check import records
+from photon.local_join.children import JoinOptions
+from photon.local_join.join import run
 from tests.integration.join_sets import RECORD_MAX, Event, Expected, Record, SetSpec, Writer, reference, sets
 
 EXAMPLES = 100 if os.environ.get("PHOTON_FULL") else 8

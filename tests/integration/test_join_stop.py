@@ -13,10 +13,10 @@ import pytest
 
 from photon.cli.errors import DONE, FAILED
 from photon.cli.join import _verdict
-from photon.embedded.join import JoinOptions, run
-from photon.embedded.sockets import socket_address
-from photon.embedded.supervisor import Supervisor
 from photon.joiner.engine import JoinerEngine
+from photon.local_join.children import JoinOptions, socket_address
+from photon.local_join.join import run
+from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import alive, children, until
 from tests.integration.join_logs import Logs
 from tests.integration.test_join_command import caught_up
@@ -91,7 +91,7 @@ def test_a_file_system_without_sockets(tmp_path: Path, monkeypatch: pytest.Monke
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(address.removeprefix("unix:"))
         assert sorted(path.name for path in tmp_path.iterdir()) == ["other", f"store-{os.getpid()}.socket"]
-    monkeypatch.setattr("photon.embedded.sockets._works", lambda _: False)
+    monkeypatch.setattr("photon.local_join.children._works", lambda _: False)
     with socket_address(tmp_path, "store") as address:
         directory = Path(address.removeprefix("unix:")).parent
         assert directory.is_dir()

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from photon.config.errors import PhotonError, UsageError
-from photon.embedded.ports import free_ports
-from photon.embedded.run_directory import RunBusy
 from photon.library import Deployment, DeploymentFailed
+from photon.supervision.ports import free_ports
+from photon.supervision.run_directory import RunBusy
 from tests.integration.commands import alive, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedding.md"

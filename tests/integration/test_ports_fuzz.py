@@ -16,14 +16,14 @@ import grpc
 import pytest
 
 from photon.config.tls import OPERATOR, Towards, open_blocking_channel
-from photon.demo.deployment import CERTIFICATES, Shape
-from photon.embedded.health import Health, ask_health
-from photon.embedded.supervisor import Service
 from photon.eventstore import eventstore_pb2
 from photon.idregistry import registry_pb2
 from photon.idregistry.raft import peer_pb2
 from photon.joiner import joiner_pb2
-from photon.wan import wan_pb2
+from photon.lab.demo.deployment import CERTIFICATES, Shape
+from photon.lab.wan import wan_pb2
+from photon.supervision.health import Health, ask_health
+from photon.supervision.supervisor import Service
 from tests.integration.port_attacks import ATTACKS, Connect, HeldConnections, plain
 from tests.integration.rig import Rig, drawn_seed
 

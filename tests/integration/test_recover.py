@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from photon.config.loader import load
-from photon.demo.check import records
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.status import balances
-from photon.embedded.supervisor import Supervisor
+from photon.fleet.ledger import balances, read_ledger
 from photon.idregistry.api import Digester
+from photon.lab.demo.check import records
 from photon.spark.classes import Class
 from photon.spark.recover.planning import ReportedProblem
 from photon.spark.verify.verdict import fingerprint
+from photon.supervision.deployment import Deployment
+from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import Result, photon
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, joined, until

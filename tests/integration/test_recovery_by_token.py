@@ -17,10 +17,10 @@ import numpy as np
 
 from photon.config.disk import RealDisk
 from photon.config.loader import load
-from photon.embedded.deployment import Deployment
-from photon.embedded.supervisor import Supervisor
 from photon.joiner.rows import Rows
 from photon.joiner.slot.redo_log import FRAME_MARK, SEGMENT_HEAD_BYTES, decode_frame, segments_in
+from photon.supervision.deployment import Deployment
+from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import Result, photon, running
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import configuration, joined, until, write
@@ -152,7 +152,7 @@ async def _lose_a_batch(supervisor: Supervisor, slot: Slot) -> tuple[Path, set[s
 async def test_a_rotten_batch_is_given_up_and_joined_again(tmp_path: Path) -> None:
     file = configuration(tmp_path)
     slot = Slot(tmp_path)
-    serve = ("joiner", "serve", "--config", str(file), "--datacentre", "east")
+    serve = ("serve", "joiner", "--config", str(file), "--datacentre", "east")
     deployment, feed = Deployment(file, load(file, environment={}), tmp_path / "run"), Feed(tmp_path)
     write(tmp_path, 0, BATCH)
     feed.written = BATCH

@@ -11,7 +11,7 @@ import numpy as np
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 from tests.integration.registry_processes import Processes, client_of, insert_known, leader_of, processes
 
 SHARD = 1

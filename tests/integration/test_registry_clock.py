@@ -13,12 +13,12 @@ import pytest
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.clocks.offsets import Agreement
-from photon.idregistry.clocks.watch import ClockFacts
-from photon.idregistry.operations.client import OperatorClient
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.resharding.api import NO_TIME, Action, Ask, Resharding
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.clock_offsets import Agreement, ClockFacts
+from photon.idregistry.core.commands import NO_TIME
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.resharding import Action, Ask, Resharding
+from photon.idregistry.operate.operator_client import OperatorClient
 from tests.integration.registry_processes import Processes, client_of, digests_of
 
 RETENTION_S = 3600

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import GroupFacts
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import GroupFacts
 from tests.integration.registry_processes import Processes, client_of, insert_known, leader_of, processes, rows
 
 SHARD = 1

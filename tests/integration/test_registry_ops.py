@@ -17,11 +17,11 @@ import pytest
 
 from photon.batch.ids import Ids
 from photon.config.disk import RealDisk
-from photon.embedded.services import tls_in
+from photon.fleet.access import tls_in
 from photon.idregistry.api import Answer, Digester, Slot, token_of
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.operations.client import Mark, OperatorClient, RegistryUnreachable
-from photon.idregistry.operations.columns import read_columns
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.operate.id_columns import read_columns
+from photon.idregistry.operate.operator_client import Mark, OperatorClient, RegistryUnreachable
 from tests.integration.registry_ops import Deployment, deployment, photon
 from tests.integration.registry_processes import insert_known, rows
 from tests.integration.test_registry_kill9 import Writer, batches, verify

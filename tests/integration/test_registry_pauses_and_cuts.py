@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.wan.api import Fault
-from photon.wan.client import WanClient
+from photon.lab.wan.client import WanClient
+from photon.lab.wan.links import Fault
 from tests.integration.registry_processes import SHARDS, RegionProcesses, client_of, leader_of, regions
 from tests.integration.registry_writers import IDS, Writer, batches, check_writers, progress, verify
 

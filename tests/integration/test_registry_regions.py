@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.leading import PERIOD_S
-from photon.idregistry.sharding import shards_of, single_range
-from photon.wan.client import WanClient
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.sharding import shards_of, single_range
+from photon.idregistry.replica.lead_placement import PERIOD_S
+from photon.lab.wan.client import WanClient
 from tests.integration.registry_processes import SHARDS, RegionProcesses, client_of, leader_of, regions, rows
 
 SHARD = 1

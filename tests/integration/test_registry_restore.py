@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.check import check
-from photon.demo.deployment import Shape
+from photon.lab.demo.check import check
+from photon.lab.demo.deployment import Shape
 from tests.integration.registry_ops import Outcome, photon
 from tests.integration.rig import READY_S, Rig, drawn_seed
 

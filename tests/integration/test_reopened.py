@@ -11,15 +11,14 @@ import numpy as np
 
 from photon.config.clock import SystemClock
 from photon.config.loader import load
-from photon.demo.check import records
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.status import balances
+from photon.fleet.ledger import balances, read_ledger
 from photon.fleet.numbers import Numbers
-from photon.fleet.onlooker import Onlooker
 from photon.idregistry.api import Answer, Digester
-from photon.idregistry.client import GrpcBackend
-from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.client.grpc_client import GrpcBackend
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.lab.demo.check import records
+from photon.lab.onlooker import Onlooker
+from photon.supervision.deployment import Deployment
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, joined, until, write
 

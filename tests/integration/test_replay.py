@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.status import balances
+from photon.fleet.ledger import balances, read_ledger
+from photon.supervision.deployment import Deployment
 from tests.integration.commands import Result, photon
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import FAILED, USAGE, T, configuration, joined, until, write

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from photon.demo.deployment import Shape
+from photon.lab.demo.deployment import Shape
 from tests.integration.forked import Process, begin
 from tests.integration.rig import Rig, drawn_seed
 
@@ -29,10 +29,13 @@ FEED_S = 40.0
 """Long enough for all changes on a busy machine: one after the last event would show nothing."""
 
 
-def started(rig: Rig, verb: str, *arguments: str) -> Process:
-    """``photon registry reshard VERB`` as a process."""
-    command = ("registry", "reshard", verb, "--config", rig.demo.deployment.file, "-o", "json")
-    return begin(*command, *arguments, stdout=PIPE, stderr=PIPE, text=True)
+LOOKS = {"status": ("status", "shards"), "verify": ("registry", "verify", "--shards")}
+
+
+def started(rig: Rig, *arguments: str) -> Process:
+    """``photon registry reshard``, or what looks at the shards, as a process."""
+    words = LOOKS.get(arguments[0], ("registry", "reshard", *arguments))
+    return begin(*words, "--config", rig.demo.deployment.file, "-o", "json", stdout=PIPE, stderr=PIPE, text=True)
 
 
 async def said(process: Process, *, codes: tuple[int, ...] = (0,)) -> Any:
@@ -47,15 +50,15 @@ async def said(process: Process, *, codes: tuple[int, ...] = (0,)) -> Any:
     return json.loads(out) if out else None
 
 
-async def reshard(rig: Rig, verb: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
-    return await said(started(rig, verb, *arguments), codes=codes)
+async def reshard(rig: Rig, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
+    return await said(started(rig, *arguments), codes=codes)
 
 
 async def planned(rig: Rig, count: int) -> Any:
     """A plan; replicas that have just started refuse until they have compared their clocks."""
     deadline = time.monotonic() + COMMAND_S
     while True:
-        process = started(rig, "plan", "--shards", str(count), "--lead", f"{LEAD_S}s")
+        process = started(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", "--dry-run")
         found = await said(process, codes=(0, 1))
         if process.returncode == 0:
             return found
@@ -65,7 +68,7 @@ async def planned(rig: Rig, count: int) -> Any:
 
 async def change_to(rig: Rig, count: int, *, lead_s: float = LEAD_S) -> Any:
     """Applies a change, and waits until events go by it."""
-    done = await reshard(rig, "apply", "--shards", str(count), "--lead", f"{lead_s}s")
+    done = await reshard(rig, "--shards", str(count), "--lead", f"{lead_s}s")
     change = done["change"]
     assert (change["stage"], change["settled"], len(change["shards"])) == ("activated", True, count)
     print(f"change {change['number']} to shards {change['shards']} from {change['starts']} on")
@@ -93,7 +96,7 @@ async def grow_and_shrink(rig: Rig) -> None:
     assert (first["number"], first["shards"]) == (plan["change"]["number"], [1, 2, 3])
     assert second["added"] == [4, 5]
     assert third["leaving"] == [3, 4, 5]
-    await reshard(rig, "plan", "--shards", "2", codes=(1,))
+    await reshard(rig, "--shards", "2", "--dry-run", codes=(1,))
     used = {shard for change in changes if change["reached"] for shard in change["shards"]}
     assert used > {1, 2}, "the first change came after the last event"  # on a very slow machine the last ones do
     assert used <= await all_is_well(rig)
@@ -122,7 +125,7 @@ async def kill_the_leader_within(rig: Rig) -> None:
     """The leader of the config group is gone while shards prepare; whoever follows it brings the change to an end."""
     await rig.pause(0.5, 1.5)
     leader = (await planned(rig, 3))["replica"]
-    apply = started(rig, "apply", "--shards", "3", "--lead", "6s", "--tries", "6")
+    apply = started(rig, "--shards", "3", "--lead", "6s", "--tries", "6")
     assert apply.stderr is not None
     line = await asyncio.to_thread(apply.stderr.readline)
     assert "change 2 would be" in line
@@ -131,7 +134,7 @@ async def kill_the_leader_within(rig: Rig) -> None:
     change = (await said(apply))["change"]
     assert (change["stage"], change["shards"]) == ("activated", [1, 2, 3])
     assert await reached(rig, change["starts_ns"]), "the change came after the last event"
-    await reshard(rig, "abort", codes=(1,))
+    await reshard(rig, "--abort", codes=(1,))
     await rig.supervisor.ready(COMMAND_S)
     await planned(rig, 2)
     await change_to(rig, 2)
@@ -153,7 +156,7 @@ async def whoever_is_killed(rig: Rig) -> None:
 async def until_there_are(rig: Rig, count: int) -> None:
     deadline = time.monotonic() + COMMAND_S
     while True:
-        await reshard(rig, "apply", "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
+        await reshard(rig, "--shards", str(count), "--lead", f"{LEAD_S}s", codes=(0, 1, 3))
         process = started(rig, "status")
         status = await said(process, codes=(0, 1, 3))
         if process.returncode == 0 and status["ranges"] and len(status["ranges"][-1]["shards"]) == count:

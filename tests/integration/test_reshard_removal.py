@@ -14,11 +14,11 @@ from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.resharding import Action, Ask, Resharding, Stage
+from photon.idregistry.operate.resharding import apply, verified
 from photon.idregistry.raft.identity import KnownGroups, group_directory, known_groups
-from photon.idregistry.resharding.api import Action, Ask, Resharding, Stage
-from photon.idregistry.resharding.applying import apply, verified
 from tests.integration.registry_processes import Processes, client_of, digests_of
 
 N = 200

@@ -16,12 +16,12 @@ import pytest
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.demo.check import records
-from photon.demo.deployment import Shape
-from photon.embedded.slots.retiring import ALL_INCARNATIONS
-from photon.embedded.status import balances
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.fleet.ledger import balances
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.lab.demo.check import records
+from photon.lab.demo.deployment import Shape
+from photon.operations.slots.retiring import ALL_INCARNATIONS
 from photon.outputs import OutputPlace, Reader
 from tests.integration.forked import begin
 from tests.integration.rig import SETTLE_S, Rig, drawn_seed

@@ -19,8 +19,8 @@ from photon.config.roles import PLACED, Role
 from photon.config.tls import OPERATOR, Tls, open_channel
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Slot
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.client.grpc_client import RegistryClient
 from tests.integration.tls_services import SERVICES, identity, registry
 
 CALL_S = 30.0

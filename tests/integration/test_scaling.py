@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 
 from photon.config.loader import load
-from photon.demo.check import records
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Supervisor
+from photon.fleet.ledger import read_ledger
+from photon.lab.demo.check import records
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Supervisor
 from tests.integration.commands import photon, running
 from tests.integration.rig import READY_S, drawn_seed
 
@@ -97,13 +97,13 @@ class Site:
         self.supervisor = Supervisor()
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, noun: str, option: str) -> subprocess.Popen[bytes]:
+    def start(self, noun: str) -> subprocess.Popen[bytes]:
         """A joiner or a dispatcher that finds its place itself."""
         (port,) = free_ports(1)
         number = len(self.processes)
         process = self.stack.enter_context(
             running(
-                noun, "serve", "--config", self.file, "--datacentre", "east", option, "auto",
+                "serve", noun, "auto", "--config", self.file, "--datacentre", "east",
                 "--listen", f"0.0.0.0:{port}", "--address", f"127.0.0.1:{port}",
                 log=self.base / f"{number}-{noun}.log",
             )
@@ -112,10 +112,10 @@ class Site:
         return process
 
     def joiner(self) -> subprocess.Popen[bytes]:
-        return self.start("joiner", "--slot")
+        return self.start("joiner")
 
     def dispatcher(self) -> subprocess.Popen[bytes]:
-        return self.start("dispatcher", "--worker")
+        return self.start("dispatcher")
 
     async def feed(self, stop: asyncio.Event) -> None:
         """Clicks in many logs until ``stop``."""
@@ -150,7 +150,7 @@ class Site:
 
     def workers(self) -> int:
         """That answer, as the command finds them: the file has no address of a dispatcher."""
-        shown = photon("dispatcher", "lag", "--config", self.file, "-o", "json")
+        shown = photon("status", "lag", "--config", self.file, "-o", "json")
         return len(orjson.loads(shown.out)["workers"]) if shown.code in (0, 3) else 0
 
     def joiners_shown(self) -> set[str]:
@@ -210,7 +210,7 @@ async def scaled(site: Site) -> None:
     await feeding
     await site.until("settled", site.settled)
     assert all(each.poll() is None for each in (first, again, joiners[2])), site.said()
-    shown = photon("slot", "list", "--config", site.file, "-o", "json")
+    shown = photon("status", "slots", "--config", site.file, "-o", "json")
     listed = {each["slot"]: each for each in orjson.loads(shown.out)["slots"]}
     assert set(listed) == names, listed  # nobody needed a new name
     for process in site.processes:
@@ -234,9 +234,9 @@ async def test_joiners_and_dispatchers_come_and_go(tmp_path: Path) -> None:
 def test_a_free_slot_needs_an_address(tmp_path: Path) -> None:
     with ExitStack() as stack:
         site = Site(tmp_path, 1, stack)
-    done = photon("joiner", "serve", "--config", site.file, "--slot", "auto")
+    done = photon("serve", "joiner", "auto", "--config", site.file)
     assert done.code == 2
-    assert done.err.startswith("photon: --slot auto needs --address HOST:PORT"), done.err
-    done = photon("joiner", "serve", "--config", site.file, "--slot", "auto", "--listen", "0.0.0.0:7101")
+    assert done.err.startswith("photon: joiner auto needs --address HOST:PORT"), done.err
+    done = photon("serve", "joiner", "auto", "--config", site.file, "--listen", "0.0.0.0:7101")
     assert done.code == 2
     assert "name the one to call: --address" in done.err

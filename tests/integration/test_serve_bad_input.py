@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon
 from tests.integration.join_logs import CONFIG
 from tests.integration.test_join_bad_input import FAILED, USAGE, one_line
@@ -22,7 +22,7 @@ class Deployment:
     ports: dict[str, int]
 
     def serve(self, noun: str, *more: str | Path) -> Result:
-        return photon(noun, "serve", "--config", self.file, *more, timeout=60.0)
+        return photon("serve", noun, "--config", self.file, *more, timeout=60.0)
 
 
 @pytest.fixture
@@ -63,19 +63,22 @@ def taken(deployment: Deployment) -> Iterator[Deployment]:
 
 @pytest.mark.parametrize("noun", ["registry", "eventstore", "joiner"])
 def test_a_port_in_use(taken: Deployment, noun: str) -> None:
-    more = ["--replica", "r1"] if noun == "registry" else []
+    more = ["r1"] if noun == "registry" else []
     one_line(taken.serve(noun, *more), FAILED, f"127.0.0.1:{taken.ports[noun]}", "is the port in use?")
 
 
 @pytest.mark.parametrize(
     ("noun", "options", "said"),
     [
-        ("registry", ["--replica", "r9"], "--replica r9: not in [registry.replicas]; there are: r1"),
-        ("registry", ["--replica", "r1", "--id-rule", "zz"], "--id-rule zz: must be JOIN= and pairs of hex digits"),
+        ("registry", ["r9"], "registry r9: not in [registry.replicas]; there are: r1"),
+        ("registry", ["r1", "--id-rule", "zz"], "--id-rule zz: must be JOIN= and pairs of hex digits"),
         ("eventstore", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("joiner", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("dispatcher", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
-        ("joiner", ["--slot", "zz"], "--slot zz: not a joiner of datacentre east; there are: east-1"),
+        ("joiner", ["zz"], "joiner zz: not one of datacentre east; there are: east-1"),
+        ("registry", [], "name the replica: photon serve registry NAME"),
+        ("cache", ["--address", "127.0.0.1:1"], "--address does not go with serve cache"),
+        ("verifier", ["v1"], "v1 does not go with serve verifier"),
         ("eventstore", ["--address", "127.0.0.1:1"], "--primary, --state and --address go together"),
         ("dispatcher", ["--set", "limits.recrod=1"], "limits.recrod: unknown key"),
     ],
@@ -99,7 +102,7 @@ def test_key_file(deployment: Deployment, noun: str, key: bytes | None, said: st
 @pytest.mark.parametrize("noun", ["eventstore", "joiner", "dispatcher"])
 def test_without_a_deployment_file(noun: str) -> None:
     one_line(
-        photon(noun, "serve"), USAGE, "the configuration has no datacentre; name a deployment file with --config"
+        photon("serve", noun), USAGE, "the configuration has no datacentre; name a deployment file with --config"
     )
 
 

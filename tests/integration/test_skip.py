@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from photon.config.loader import load
-from photon.demo.check import records
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.ports import free_ports
-from photon.embedded.status import balances
+from photon.fleet.ledger import balances, read_ledger
+from photon.lab.demo.check import records
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon
 from tests.integration.join_logs import CONFIG
 from tests.integration.supervised import supervised

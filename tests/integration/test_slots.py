@@ -9,8 +9,8 @@ import shutil
 import time
 from pathlib import Path
 
-from photon.demo.deployment import Shape
-from photon.embedded.ports import free_ports
+from photon.lab.demo.deployment import Shape
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon
 from tests.integration.rig import Rig, drawn_seed
 
@@ -77,7 +77,7 @@ class Slots:
         sets = [f'datacentre.east.state="{where}/state"', f'datacentre.east.output="{where}/output"']
         sets.append(f'datacentre.east.joiners.{SLOT}.address="127.0.0.1:{port}"')
         flags = [each for value in sets for each in ("--set", value)]
-        ended = photon("joiner", "serve", "--config", self.file, "--datacentre", "east", "--slot", SLOT, *flags)
+        ended = photon("serve", "joiner", SLOT, "--config", self.file, "--datacentre", "east", *flags)
         assert ended.code == 1, ended.err
         return ended.err
 
@@ -113,7 +113,7 @@ async def test_a_slot_that_nobody_is_at_is_redone_by_another_joiner(tmp_path: Pa
         assert listed[SLOT]["state"] == "down"
         assert listed["east-2"]["state"] == "at work"
         assert listed[SLOT]["disk"]["cleared_bytes"] == listed[SLOT]["disk"]["published_bytes"] > 0
-        shown = photon("slot", "show", SLOT, "--config", slots.file, "-o", "json")
+        shown = photon("status", "slots", SLOT, "--config", slots.file, "-o", "json")
         assert (shown.code, sum(each["ids"] for each in json.loads(shown.out)["owned"])) == (0, 0), shown.err
         refused = photon("slot", "retire", SLOT, "--config", slots.file, "--yes")
         assert refused.code == 1
@@ -124,7 +124,7 @@ async def test_a_slot_that_nobody_is_at_is_redone_by_another_joiner(tmp_path: Pa
 
 
 def _list(file: Path) -> list[dict[str, object]]:
-    done = photon("slot", "list", "--config", file, "-o", "json")
+    done = photon("status", "slots", "--config", file, "-o", "json")
     assert done.code == 0, done.err
     found: list[dict[str, object]] = json.loads(done.out)["slots"]
     return found

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from photon.config.metrics.table import PROCESS, SERVICES
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon, until
 from tests.integration.verified_site import SLOT, Site
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from photon.cli.errors import FAILED, USAGE
 from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.tls import OPERATOR, Towards
-from photon.demo.deployment import CERTIFICATES, Shape
-from photon.embedded.health import Health, ask_health
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service
 from photon.fleet.processes import identities
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.clocks.offsets import Agreement
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.clock_offsets import Agreement
+from photon.lab.demo.deployment import CERTIFICATES, Shape
+from photon.supervision.health import Health, ask_health
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Service
 from tests.integration.commands import Result, photon, running
 from tests.integration.rig import Rig, drawn_seed
 
@@ -118,13 +118,13 @@ def _commands_say_why(rig: Rig, directory: Path) -> None:
     plain = _deployment_file(file, "plain.toml", table, "")
     missing = _deployment_file(file, "missing.toml", table, table.replace(CERTIFICATES, "nowhere"))
     nowhere = str(directory / "nowhere" / "ca.crt")
-    assert photon("wan", "list", "--config", file).code == 0
-    _one_line(photon("wan", "list", "--config", other), FAILED, OTHER_AUTHORITY)
-    _one_line(photon("wan", "list", "--config", plain), FAILED, NO_TLS)
-    _one_line(photon("wan", "list", "--config", missing), USAGE, nowhere, "photon certs")
+    assert photon("status", "wan", "--config", file).code == 0
+    _one_line(photon("status", "wan", "--config", other), FAILED, OTHER_AUTHORITY)
+    _one_line(photon("status", "wan", "--config", plain), FAILED, NO_TLS)
+    _one_line(photon("status", "wan", "--config", missing), USAGE, nowhere, "photon certs")
     for config, why in ((other, OTHER_AUTHORITY), (plain, NO_TLS)):
         _joiner_says(config, directory / f"{config.stem}.log", why)
-    _one_line(photon("joiner", "serve", "--config", missing), USAGE, nowhere)
+    _one_line(photon("serve", "joiner", "--config", missing), USAGE, nowhere)
 
 
 def _deployment_file(file: Path, name: str, old: str, new: str) -> Path:
@@ -140,7 +140,7 @@ def _deployment_file(file: Path, name: str, old: str, new: str) -> Path:
 
 
 def _joiner_says(config: Path, log: Path, why: str) -> None:
-    with running("joiner", "serve", "--config", config, log=log) as process:
+    with running("serve", "joiner", "--config", config, log=log) as process:
         deadline = time.monotonic() + PATIENCE_S
         while why not in log.read_text():
             assert process.poll() is None, log.read_text()

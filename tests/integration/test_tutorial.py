@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.operations.runbook import Run, steps
 from tests.integration.operations.shell import Shell
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from random import Random
 
 from photon.config.loader import load
-from photon.demo.check import records
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.status import balances
+from photon.fleet.ledger import balances, read_ledger
+from photon.lab.demo.check import records
+from photon.supervision.deployment import Deployment
 from tests.integration.rig import drawn_seed
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, until

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from photon.config.loader import load
-from photon.embedded.control import Request, ask
+from photon.supervision.control import Request, ask
 from tests.integration.commands import Result, alive, children, interrupt, photon, running, until
-from tests.unit.embedded.deployments import write_deployment
+from tests.unit.supervision.deployments import write_deployment
 
 ALL_UP_S = 150.0
 NOTHING_RUNS, ATTENTION = 1, 3
@@ -36,7 +36,7 @@ class Site:
         return self._seen(result)
 
     def ps(self) -> dict[str, dict[str, Any]]:
-        result = photon("ps", self.file, "-o", "json")
+        result = photon("status", "processes", "--config", self.file, "-o", "json")
         assert result.code in (0, ATTENTION), result.err
         rows = self._seen(result)
         assert result.code == (0 if {row["state"] for row in rows.values()} == {"up"} else ATTENTION)
@@ -90,7 +90,7 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
     assert len(lost) == 6
     ask(site.run, Request(do="kill", datacentre="west", hold=True))
     until(lambda: {n for n, row in site.ps().items() if row["state"] == "held"} == lost, ALL_UP_S, "west is held")
-    shown = photon("ps", site.file)
+    shown = photon("status", "processes", "--config", site.file)
     assert shown.code == ATTENTION
     assert shown.out.count(" held ") == 6
     ask(site.run, Request(do="release", datacentre="west"))
@@ -103,7 +103,7 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
     assert len(site.pids) >= PROCESSES + 8  # photon up itself, one killed, six lost
     again = photon("down", site.file)
     assert (again.code, again.out) == (0, f"nothing runs in {site.run}\n")
-    nothing = photon("ps", site.file)
+    nothing = photon("status", "processes", "--config", site.file)
     assert nothing.code == NOTHING_RUNS
     assert f"nothing runs in {site.run}" in nothing.err
     assert (site.run / "routes.json").read_bytes() == routes
@@ -116,7 +116,7 @@ def test_kill_9_of_up_ends_its_children_and_the_next_up_or_down_what_hangs(site:
     os.kill(hung, signal.SIGSTOP)  # it cannot end by itself
     os.kill(site.own_pid(), signal.SIGKILL)
     until(lambda: site.left() == [hung], 60.0, "all children have ended, but the one that hangs")
-    assert photon("ps", site.file).code == NOTHING_RUNS
+    assert photon("status", "processes", "--config", site.file).code == NOTHING_RUNS
     second = site.up()
     assert not alive(hung)
     assert not {row["pid"] for row in first.values()} & {row["pid"] for row in second.values()}
@@ -154,7 +154,7 @@ def test_in_the_foreground_until_ctrl_c(site: Site, tmp_path: Path) -> None:
 
 
 def _state(site: Site, name: str) -> str | None:
-    result = photon("ps", site.file, "-o", "json")
+    result = photon("status", "processes", "--config", site.file, "-o", "json")
     if not result.out:
         return None
     return next(row["state"] for row in json.loads(result.out)["processes"] if row["name"] == name)

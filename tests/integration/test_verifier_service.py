@@ -100,7 +100,7 @@ def test_what_is_planted_is_told_once_and_nothing_else(tmp_path: Path) -> None:
         assert site.alarms() == []
         assert site.slot()["checked_lines"] == FIRST
 
-        second = photon("verifier", "serve", "--config", site.file)
+        second = photon("serve", "verifier", "--config", site.file)
         assert (second.code, len(second.err.strip().splitlines())) == (FAILED, 1)
         assert "another verifier (pid " in second.err
 
@@ -118,7 +118,7 @@ def test_what_is_planted_is_told_once_and_nothing_else(tmp_path: Path) -> None:
         told = [json.loads(line) for line in (site.state / "verifier/alarms.jsonl").read_text().splitlines()[1:]]
         assert Counter((each["finding"], each["event_id"]) for each in told) == defects.expected
         assert all(each["todo"] and each["what"] and each["file"] for each in told)
-        shown = photon("verifier", "status", "--config", site.file)
+        shown = photon("status", "verifier", "--config", site.file)
         assert shown.out.count(": differs at joined/") == 3
         acknowledged = photon("verifier", "acknowledge", "--yes", "--config", site.file)
         assert acknowledged.out == f"{defects.expected.total()} alarms acknowledged\n"

@@ -22,10 +22,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from photon.config.serving import HealthyServer, listen
-from photon.embedded.ports import free_ports
-from photon.wan.api import Fault, Route
-from photon.wan.client import WanClient
-from photon.wan.routes import write_routes
+from photon.lab.wan.client import WanClient
+from photon.lab.wan.links import Fault
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
 from tests.integration.commands import Result, photon, until
 
 ECHO = """
@@ -60,8 +60,11 @@ class Site:
     def wan(self, *arguments: str) -> Result:
         return photon("wan", *arguments, "--control", self.control)
 
+    def listed(self, *arguments: str) -> Result:
+        return photon("status", "wan", *arguments, "--control", self.control)
+
     def directions(self) -> dict[str, dict[str, str | float]]:
-        listed = self.wan("list", "-o", "json")
+        listed = self.listed("-o", "json")
         assert listed.code == 0, listed.err
         return {f"{each['source']}-{each['destination']}": each for each in json.loads(listed.out)}
 
@@ -202,7 +205,7 @@ def test_delays_and_faults_from_the_command_line(tmp_path: Path) -> None:
             assert site.wan("cut", "west", "east", "--fault", "refuse").code == 0
             refused(site.from_west)
             ask(west)
-        table = site.wan("list").out
+        table = site.listed().out
         assert [line.split() for line in table.splitlines()][1][:5] == ["east", "west", "5", "ms", "refuse"]
 
 
@@ -331,7 +334,8 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
             (("serve", "--routes", str(good), *nobody, "--round-trip", "3m"), 2, "at most 120 s"),
             (("serve", "--routes", str(good), *nobody), 1, f"127.0.0.1:{port}: the proxy cannot listen there"),
         ):
-            result = photon("wan", *arguments)
+            words = ("status", "wan", *arguments[1:]) if arguments[0] == "list" else ("wan", *arguments)
+            result = photon(*words)
             assert (result.code, result.out) == (code, ""), (arguments, result)
             assert said in result.err
             assert result.err.startswith("photon: ")

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.test_adapter_package import installed
 
 ROOT = Path(__file__).parents[2]

@@ -10,29 +10,30 @@ from typing import NoReturn
 
 import grpc
 
+from photon.assembly.verifier import SERVICE_NAME as VERIFIER
 from photon.config.disk import RealDisk
 from photon.config.roles import Role
 from photon.config.serving import HealthyServer, listen
 from photon.config.tls import Tls
-from photon.embedded.explaining.evidence import Evidence
-from photon.embedded.explaining.question import Question
-from photon.embedded.explaining.service import EXPLAIN, ExplainService, Scope
-from photon.embedded.ports import free_ports
-from photon.embedded.verifier_service import SERVICE_NAME as VERIFIER
-from photon.eventstore import service as eventstore
+from photon.eventstore import process as eventstore
 from photon.eventstore.cache_nodes import service as cache
-from photon.eventstore.cache_nodes.node import CacheNode
+from photon.eventstore.cache_nodes.service import CacheNode
 from photon.eventstore.cache_nodes.wire import CACHE
 from photon.eventstore.columns import EVENT_STORE
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.process import ReplicaSettings, serve_registry
-from photon.joiner import service as joiner
+from photon.fleet.explain.evidence import Evidence
+from photon.fleet.explain.question import Question
+from photon.fleet.explain.service import EXPLAIN, ExplainService, Scope
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.replica.process import serve_registry
+from photon.idregistry.replica.server import ReplicaSettings
+from photon.joiner import process as joiner
 from photon.joiner.copies import service as copies
 from photon.joiner.copies.wire import COPIES
 from photon.joiner.wire import JOINER
-from photon.wan import service as wan
-from photon.wan.proxy import Proxy
-from photon.wan.wire import CONTROL
+from photon.lab.wan import service as wan
+from photon.lab.wan.proxy import Proxy
+from photon.lab.wan.wire import CONTROL
+from photon.supervision.ports import free_ports
 
 READY_S = 60.0
 ANY_PORT = "127.0.0.1:0"

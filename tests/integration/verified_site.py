@@ -14,9 +14,9 @@ import orjson
 from click.testing import CliRunner
 
 from photon.cli.main import main
-from photon.embedded.control import Request, ask
-from photon.embedded.ports import free_ports
-from photon.embedded.states import ServiceState
+from photon.supervision.control import Request, ask
+from photon.supervision.ports import free_ports
+from photon.supervision.states import ServiceState
 from tests.integration.commands import alive, photon, until
 
 CONFIG = """
@@ -125,7 +125,7 @@ class Site:
     # -- what is verified ------------------------------------------------------------------------------------------
     def status(self) -> dict[str, Any]:
         """As the command shows it; called here in this process, as it is asked again and again."""
-        result = CliRunner().invoke(main, ["verifier", "status", "--config", str(self.file), "-o", "json"])
+        result = CliRunner().invoke(main, ["status", "verifier", "--config", str(self.file), "-o", "json"])
         found: dict[str, Any] = json.loads(result.output)
         wanting = found["verifier"] is None or any(each["alarms"] or each["problem"] for each in found["slots"])
         assert result.exit_code == (3 if wanting else 0), result.output

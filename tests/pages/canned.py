@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from photon.status.assets import read_assets
 from photon.status.http import Answer, HttpServer, plain
+from photon.status.process import read_assets
 
 JSON = "application/json"
 

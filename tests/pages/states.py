@@ -182,7 +182,7 @@ def _silence(said: dict[str, Any], service: str, name: str) -> None:
         if (each["service"], each["process"]) == (service, name):
             said["processes"][n] = process(service, name, up=False, n=n)
     said["alarms"].append({"where": f"{service} {name}", "what": "does not answer: nobody listens there",
-                           "todo": "see photon ps and the process's log"})  # fmt: skip
+                           "todo": "see photon status processes and the process's log"})  # fmt: skip
 
 
 def resharding() -> dict[str, Any]:
@@ -208,7 +208,7 @@ def many_logs() -> dict[str, Any]:
     said["registry"]["shards"] = [{**shard, "shard": n} for n in range(1, 65)]
     said["processes"] += [process("joiner", f"east-auto-{n}", n=n) for n in range(200)]
     said["alarms"] = [
-        {"where": f"joiner {n}", "what": "does not answer", "todo": "see photon ps"} for n in range(100)
+        {"where": f"joiner {n}", "what": "does not answer", "todo": "see photon status processes"} for n in range(100)
     ]
     return said
 

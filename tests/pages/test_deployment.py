@@ -1,4 +1,4 @@
-"""The page of real processes: `photon status --web` and `photon status serve` as `photon up` runs it."""
+"""The page of real processes: `photon status --web` and `photon serve status` as `photon up` runs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon, until
 from tests.integration.verified_site import Site
 from tests.pages.chromium import Chromium

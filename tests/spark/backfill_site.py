@@ -17,12 +17,12 @@ import msgspec
 
 from photon.config.clock import SystemClock
 from photon.config.loader import load
-from photon.embedded.deployment import Deployment
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Service, Supervisor
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
 from photon.spark.backfill.manifest import Manifest
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Service, Supervisor
 
 T = 1_760_000_400  # a whole hour
 HOURS = 3

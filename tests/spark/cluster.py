@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 START_S = 600.0
 HOME = Path(pyspark.__file__).parent

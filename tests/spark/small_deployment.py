@@ -18,11 +18,11 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import BadRecord, Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.config.settings import Join
-from photon.demo.generator import Disorder, Generator
 from photon.eventstore.api import PrimaryRecord
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
 from photon.joiner.verdicts import ABSENT_REASON
+from photon.lab.demo.generator import Disorder, Generator
 from photon.spark.classes import Class
 from photon.spark.shipped_adapter import adapter_spec
 from photon.spark.sources import JoinSource, LogSource, OutputSource

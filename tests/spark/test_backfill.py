@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from photon.cli.heads import Deployed
 from photon.cli.spark.verify import _export
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.embedded.backfill import Wish, backfill
-from photon.embedded.nightly import Wish as Nightly
-from photon.embedded.nightly import nightly
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.operations.spark_backfill import Wish, backfill
+from photon.operations.spark_verify import Wish as Nightly
+from photon.operations.spark_verify import nightly
 from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome
@@ -105,7 +106,7 @@ async def verified(site: Site, report: Path, *backfills: Path) -> dict[str, int]
     """Events by class, where there are some; but for the one line that no dispatcher has rejected."""
     settings = load(site.file, environment={})
     wish = Nightly(from_ns=T * NS, to_ns=(T + HOURS * 3600) * NS, report=report, backfills=backfills)
-    export = partial(_export, settings, site.directory)
+    export = partial(_export, Deployed(site.file, (), None, "table"))
     outcome = await in_thread(lambda: nightly(settings, site.directory, wish, export, print))
     assert outcome.verdict.counts["lost-unreadable"] == 1
     return {name: count for name, count in outcome.verdict.counts.items() if count and name != "lost-unreadable"}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.ledger import read_ledger
+from photon.fleet.ledger import read_ledger
 from tests.docs.fences import DOCUMENTS, commands_of
 from tests.integration.commands import interrupt, running, until
 from tests.spark.backfill_site import Site, make_site, manifest_of

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from photon.cli.heads import Deployed
 from photon.cli.spark.verify import _export
-from photon.embedded.deployment import Deployment
-from photon.embedded.ledger import read_ledger
-from photon.embedded.nightly import Wish, nightly
-from photon.embedded.supervisor import Supervisor
+from photon.fleet.ledger import read_ledger
+from photon.operations.spark_verify import Wish, nightly
 from photon.spark import schemas
 from photon.spark.classes import Class
 from photon.spark.verify.job import VerifyInputs, _torn
 from photon.spark.verify.run import VerifyOutcome
+from photon.supervision.deployment import Deployment
+from photon.supervision.supervisor import Supervisor
 from tests.integration.test_recover import JOINED, UNMATCHED, Site, write
 from tests.integration.test_skip import T, joined, until
 
@@ -109,5 +110,5 @@ def held(here: Site) -> Counter[str]:
 
 async def verified(here: Site) -> VerifyOutcome:
     wish = Wish(**WISH, report=here.directory / "report")
-    export = partial(_export, here.settings, here.directory)
+    export = partial(_export, Deployed(here.file, (), None, "table"))
     return await asyncio.to_thread(nightly, here.settings, here.directory, wish, export, print)

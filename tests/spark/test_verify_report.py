@@ -17,8 +17,8 @@ from photon.spark import exports
 from photon.spark.schemas import PROBLEM, REGISTRY
 from photon.spark.sources import PipelineSources, RegistrySource, TimeRange, pipeline_sources
 from photon.spark.verify.figures import HOURS_A_DAY
-from photon.spark.verify.reading import registry_of_join
-from photon.spark.verify.run import VerifyTask, run
+from photon.spark.verify.reading import VerifyTask, registry_of_join
+from photon.spark.verify.run import run
 from photon.spark.verify.verdict import ReportRefused
 from tests.spark.small_deployment import HOUR_NS, Deployment, Entry, event_of, make
 

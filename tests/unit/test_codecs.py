@@ -26,7 +26,7 @@ from photon.batch.records import PrimaryRecord
 from photon.config.errors import UsageError
 from photon.config.interval_clock import Interval
 from photon.config.rpc import WireError
-from photon.eventstore import columns, eventstore_pb2, operating
+from photon.eventstore import columns, eventstore_pb2
 from photon.eventstore.api import (
     Details,
     EventLookUps,
@@ -42,12 +42,11 @@ from photon.eventstore.cache_nodes import wire as cache_wire
 from photon.eventstore.cache_nodes.wire import NodeCounts
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.segments import CacheCounts
-from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2
 from photon.idregistry.api import Kind
-from photon.idregistry.clocks import wire as clocks_wire
-from photon.idregistry.clocks.offsets import ANYWHERE, Agreement, Range
-from photon.idregistry.clocks.watch import ClockFacts
+from photon.idregistry.client.messages import clock_facts, clock_status
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.clock_offsets import ANYWHERE, Agreement, ClockFacts, Offset
 from photon.idregistry.raft import codec as raft
 from photon.idregistry.witness import WitnessLog
 from photon.joiner import joiner_pb2
@@ -58,12 +57,11 @@ from photon.joiner.copies import wire as copies_wire
 from photon.joiner.copies.api import EMPTY, CopyAnswer, CopyBytes, CopyOf, Extension, Part, Status
 from photon.joiner.slot import redo_log
 from photon.joiner.slot.redo_log import RedoFrame
+from photon.lab.wan import wan_pb2
+from photon.lab.wan import wire as wan_wire
+from photon.lab.wan.links import Change, DirectionNow, Fault
 from photon.outputs import Cursor, OutputLog
 from photon.outputs.cursor import Position
-from photon.wan import wan_pb2
-from photon.wan import wire as wan_wire
-from photon.wan.api import Fault
-from photon.wan.links import Change, DirectionNow
 from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen
 from tests.unit.joiner.told import TakenBy, answers_of, by_row
 
@@ -185,14 +183,14 @@ def frame_of(data: bytes) -> RedoFrame:
 
 def clock_of(reply: registry_pb2.DescribeReply) -> ClockFacts:
     """An older release says nothing of its clock."""
-    facts = clocks_wire.facts_of(reply)
+    facts = clock_facts(reply)
     if facts is None:
         raise WireError
     return facts
 
 
 CLOCKS = [
-    ClockFacts(Interval(5, 3, synchronised=True), each, Range(-1, 1), {"r2": Range(-7, 9), "r3": ANYWHERE}, "why")
+    ClockFacts(Interval(5, 3, synchronised=True), each, Offset(-1, 1), {"r2": Offset(-7, 9), "r3": ANYWHERE}, "why")
     for each in Agreement
 ]
 CODECS: Mapping[str, Codec] = {
@@ -221,10 +219,10 @@ CODECS: Mapping[str, Codec] = {
         eventstore_pb2.SeekReply, [[0, 2], []], columns.seek_reply, lambda message: columns.sought_of(message, 3)
     ),
     "progress": protobuf(
-        eventstore_pb2.ProgressReply, [DETAILS, Details(Progress(1))], operating.details_reply, operating.details_of
+        eventstore_pb2.ProgressReply, [DETAILS, Details(Progress(1))], columns.details_reply, columns.details_of
     ),
     "logs given up": protobuf(
-        eventstore_pb2.ForgetReply, [Forgotten(LOGS, ("x: no",))], operating.forget_reply, operating.forgotten_of
+        eventstore_pb2.ForgetReply, [Forgotten(LOGS, ("x: no",))], columns.forget_reply, columns.forgotten_of
     ),
     "cache questions": protobuf(
         eventstore_pb2.CacheFind, [FED[0]], lambda x: cache_wire.find(SOURCE, x), cache_wire.asked
@@ -271,7 +269,7 @@ CODECS: Mapping[str, Codec] = {
     "clocks": protobuf(
         registry_pb2.DescribeReply,
         CLOCKS,
-        lambda facts: registry_pb2.DescribeReply(clock=clocks_wire.status_of(facts)),
+        lambda facts: registry_pb2.DescribeReply(clock=clock_status(facts)),
         clock_of,
     ),
     "cursors": Codec(
@@ -401,4 +399,4 @@ def test_a_group_does_not_take_the_other_kind_s_commands() -> None:
 
 
 def test_an_older_replica_says_nothing_of_its_clock() -> None:
-    assert clocks_wire.facts_of(registry_pb2.DescribeReply()) is None
+    assert clock_facts(registry_pb2.DescribeReply()) is None

@@ -21,10 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.components.registry.etcd import Cluster, EtcdMissing, Program, build
-from photon.demo.latency import percentiles
-from photon.embedded.ports import free_ports
-from photon.wan.api import Route
-from photon.wan.routes import write_routes
+from photon.lab.latency import percentiles
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import Route, write_routes
 
 SHARDS = 1
 ETCD_SINGLE = {"clients": 1000, "batch": 1}

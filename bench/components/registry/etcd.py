@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 SOURCES = Path(__file__).parents[1] / "etcd"
 START_S = 30.0

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.components.registry.processes import end, spawn, usage, wait_ready
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 REPLICAS = 3
 

@@ -18,7 +18,7 @@ import uvloop
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Kind, Slot, token_of
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 
 TIMEOUT_S = 10.0
 

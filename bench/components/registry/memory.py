@@ -23,7 +23,7 @@ from bench.components.registry.load import inserts
 from bench.components.registry.processes import Replica, usage
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.client import RegistryClient
+from photon.idregistry.client.grpc_client import RegistryClient
 
 TIMEOUT_S = 120.0
 _PROBE_S = 0.005

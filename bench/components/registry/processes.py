@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 
 @dataclass(frozen=True, slots=True)

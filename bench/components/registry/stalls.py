@@ -21,13 +21,14 @@ import numpy as np
 
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.idregistry import commands as c
 from photon.idregistry.api import token_of
-from photon.idregistry.id_table import CLEARED, IdTable
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.id_bucket import CLEARED
+from photon.idregistry.core.id_table import IdTable
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import RaftOptions
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import ShardMachine
 
 GROUP = 1
 BATCH = 2_000

@@ -1,1 +1,1 @@
-"""The command line, as NOUN VERB."""
+"""The command line: five commands that look, ``serve``, and NOUN VERB."""

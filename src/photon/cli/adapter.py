@@ -1,4 +1,4 @@
-"""``photon adapter test``, ``list``, ``show`` and ``init``."""
+"""How logs are read: a configuration tried on files, formats and adapters shown, a package of one begun."""
 
 from __future__ import annotations
 
@@ -12,39 +12,28 @@ import click
 import orjson
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import PATH, Printed, formatted
 
 if TYPE_CHECKING:
     from photon.adapters.card import Card
     from photon.adapters.testkit import Report
-    from photon.embedded.adapter_trial import Trial, Tried
+    from photon.adapters.testkit.trial import Trial, Tried
 
 FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
 LINES_MAX = 10
 VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
 """What differs from line to line in reasons that are one and the same."""
-FILE = click.Path(path_type=Path)
-OUTPUT = click.Choice(["table", "json"])
 
 
-@click.group()
-def adapter() -> None:
-    """Look at how logs are read, and write what reads them: try a configuration on files, begin an adapter.
-
-    \b
-    Example:
-      photon adapter test config/examples/zeek.toml --primary conn.log --foreign dns.log
-    """
-
-
-@adapter.command()
-@click.argument("config", type=FILE)
-@click.option("--primary", type=FILE, help="A file of the primary logs; plain, .gz or .zst.")
-@click.option("--foreign", type=FILE, help="A file of the foreign logs.")
+@click.command()
+@click.argument("config", type=PATH)
+@click.option("--primary", type=PATH, help="A file of the primary logs; plain, .gz or .zst.")
+@click.option("--foreign", type=PATH, help="A file of the foreign logs.")
 @click.option("--join", "join", metavar="NAME", help="Which join of the configuration; not needed when there is one.")
 @click.option("-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Read so many.")
 @click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
+@formatted
 def test(
     config: Path,
     primary: Path | None,
@@ -52,7 +41,7 @@ def test(
     join: str | None,
     records: int,
     checks: bool,
-    output_format: str,
+    out: Printed,
 ) -> int:
     """Show what is read from the first records of files, why records are rejected, and whether the contract is kept.
 
@@ -64,9 +53,9 @@ def test(
     Exit codes: 0 every record was read, 3 some were rejected, 1 not one record of a file could be read, or the
     adapter breaks the contract.
     """
+    from photon.adapters.join_adapters import adapter_of, join_named
+    from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file
     from photon.config.loader import load
-    from photon.embedded.adapter import adapter_of, join_named
-    from photon.embedded.adapter_trial import ambiguous, as_json, examined, matches, report_json, try_file
     from photon.eventstore.shared_keys import DOES
 
     if primary is None and foreign is None:
@@ -78,11 +67,10 @@ def test(
     found = matches(trials["primary"], trials["foreign"]) if len(trials) == 2 else None
     report = examined(loaded, trials) if checks else None
     shared = ambiguous(trials["primary"]) if "primary" in trials else []
-    if output_format == "json":
-        out: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
-        places = [{"key": _shown(one.key), "offsets": [one.offset, two.offset]} for one, two in shared]
-        click.echo(orjson.dumps({**out, "matched": found, "ambiguous": places, **report_json(report)}))
-    else:
+    said: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
+    places = [{"key": _shown(one.key), "offsets": [one.offset, two.offset]} for one, two in shared]
+
+    def people() -> None:
         for side, trial in trials.items():
             _print(side, trial)
         if found is not None:
@@ -99,6 +87,8 @@ def test(
             click.echo(f"{many} several different primary records: {_shown(one.key)!r} stands in {where}")
             click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
+
+    out.show({**said, "matched": found, "ambiguous": places, **report_json(report)}, people)
     if report is not None and not report.kept:
         return FAILED
     if any(not trial.read for trial in trials.values()):
@@ -106,73 +96,62 @@ def test(
     return ATTENTION if any(trial.rejected or trial.fault for trial in trials.values()) else DONE
 
 
-@adapter.command("list")
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
-def list_(output_format: str) -> int:
-    """List the formats that need no code, and the adapters that installed packages bring.
+@click.command()
+@click.argument("name", required=False)
+@formatted
+def show(out: Printed, name: str | None) -> int:
+    """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
+
+    NAME is a format, the name of an installed adapter, or path.py:Class. Without NAME: the formats that need no code,
+    and the adapters that installed packages bring.
 
     \b
-    Example:
-      photon adapter list -o json
-    Exit codes: 0 done, 3 an installed adapter cannot be used.
+    Examples:
+      photon adapter show jsonl
+      photon adapter show -o json
+    Exit codes: 0 done, 3 a sample cannot be read, or an installed adapter cannot be used.
     """
+    from photon.adapters.card import card_of
+
+    if name is None:
+        return _show_all(out)
+    card = card_of(name, Path())
+    out.show(_card_json(card), lambda: _print_card(card))
+    return ATTENTION if any(each.fault for each in card.samples) else DONE
+
+
+def _show_all(out: Printed) -> int:
     from photon.adapters.entry_points import installed
     from photon.adapters.side import FORMATS
 
     found = installed()
-    if output_format == "json":
-        rows = [
-            {
-                "name": each.name,
-                "class": each.target,
-                "package": each.package,
-                "version": each.version,
-                "summary": each.summary,
-                "fault": each.fault or None,
-            }
-            for each in found
-        ]
-        click.echo(orjson.dumps({"formats": FORMATS, "adapters": rows}))
-    else:
-        click.echo("formats (format = …): " + ", ".join(FORMATS))
-        for each in found:
-            says = each.fault or each.summary
-            click.echo(
-                f"adapter {each.name}: {each.target}, {each.package} {each.version}{': ' + says if says else ''}"
-            )
-        if not found:
-            click.echo("no installed package brings an adapter (entry points of the group photon.adapters)")
+    rows = [
+        {
+            "name": each.name,
+            "class": each.target,
+            "package": each.package,
+            "version": each.version,
+            "summary": each.summary,
+            "fault": each.fault or None,
+        }
+        for each in found
+    ]
+    people = ["formats (format = …): " + ", ".join(FORMATS)]
+    for each in found:
+        says = each.fault or each.summary
+        says = f": {says}" if says else ""
+        people.append(f"adapter {each.name}: {each.target}, {each.package} {each.version}{says}")
+    if not found:
+        people.append("no installed package brings an adapter (entry points of the group photon.adapters)")
+    out.show({"formats": FORMATS, "adapters": rows}, "\n".join(people))
     return ATTENTION if any(each.fault for each in found) else DONE
 
 
-@adapter.command()
+@click.command()
 @click.argument("name")
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
-def show(name: str, output_format: str) -> int:
-    """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
-
-    NAME is a format, the name of an installed adapter, or path.py:Class.
-
-    \b
-    Example:
-      photon adapter show jsonl
-    Exit codes: 0 done, 3 a sample cannot be read.
-    """
-    from photon.adapters.card import card_of
-
-    card = card_of(name, Path())
-    if output_format == "json":
-        click.echo(orjson.dumps(_card_json(card)))
-    else:
-        _print_card(card)
-    return ATTENTION if any(each.fault for each in card.samples) else DONE
-
-
-@adapter.command()
-@click.argument("name")
-@click.option("--directory", type=FILE, default=Path(), help="Where the package's folder is made.", show_default=True)
-@click.option("-o", "output_format", type=OUTPUT, default="table", show_default=True)
-def init(name: str, directory: Path, output_format: str) -> int:
+@click.option("--directory", type=PATH, default=Path(), help="Where the package's folder is made.", show_default=True)
+@formatted
+def init(out: Printed, name: str, directory: Path) -> int:
     """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.
 
     NAME is a Python identifier; the package's folder is called so, and must not exist.
@@ -185,11 +164,8 @@ def init(name: str, directory: Path, output_format: str) -> int:
 
     folder = make_package(name, directory)
     made = sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
-    if output_format == "json":
-        click.echo(orjson.dumps({"name": name, "directory": str(folder), "files": made}))
-    else:
-        click.echo(f"{folder}: {', '.join(made)}")
-        click.echo(f"next: cd {folder} && pip install -e '.[dev]' && pytest")
+    people = f"{folder}: {', '.join(made)}\nnext: cd {folder} && pip install -e '.[dev]' && pytest"
+    out.show({"name": name, "directory": str(folder), "files": made}, people)
     return DONE
 
 

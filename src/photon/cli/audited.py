@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import click
 
+from photon.cli.heads import Deployed
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PHOTON_AUDIT"
 NAME = ".photon-audit.jsonl"
@@ -59,11 +61,13 @@ def place(deployment: Path) -> Path:
 
 
 def _deployment(given: Mapping[str, Any]) -> Path | None:
-    found = given.get("config") or given.get("file")
-    if found is None and "words" in given:
-        from photon.cli.deployment_file import file_and_names
+    if isinstance(at := given.get("at"), Deployed):
+        return at.given
+    found: Path | None = given.get("config")
+    if "words" in given:
+        from photon.cli.heads import file_and_names
 
-        found = file_and_names(given["words"], click.get_current_context().info_name or "")[0]
+        return file_and_names(given["words"], click.get_current_context().info_name or "")[0]
     return found
 
 
@@ -207,3 +211,25 @@ def entries(path: Path) -> list[dict[str, Any]]:
                 ended = {"outcome": outcome, "ended_at": line.get("at"), "exit_code": line.get("exit_code")}
                 found[number] |= {**ended, "error": line.get("error", "")}
     return list(found.values())
+
+
+def show_audit(at: Deployed, limit: int = 50) -> int:
+    """``photon status audit``."""
+    from photon.cli.tables import print_table
+
+    path = place(at.config)
+    found = entries(path)[-limit:]
+
+    def table() -> None:
+        if not found:
+            click.echo(f"{path}: nothing was done yet")
+            return
+        rows = []
+        for each in found:
+            said = each["outcome"] + (f": {each['error']}" if each["error"] else "")
+            who = f"{each.get('user')}@{each.get('host')} ({each.get('pid')})"
+            rows.append([str(each["at"])[:19] + "Z", who, " ".join(each.get("arguments") or [each["command"]]), said])
+        print_table("at, who, command, outcome", rows)
+
+    at.show({"file": str(path), "commands": found}, table)
+    return 0

@@ -1,41 +1,29 @@
-"""``photon certs``: a small authority, and the certificates of a deployment's processes."""
+"""A small authority, and the certificates of a deployment's processes."""
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 
 if TYPE_CHECKING:
     from photon.config.certificates import Facts
 
 DAYS = click.IntRange(min=1, max=36_500)
-OUTPUT = click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 
 
-@click.group()
-def certs() -> None:
-    """Make and show the certificates for mutual TLS between the processes of a deployment.
-
-    \b
-    Example:
-      photon certs for photon.toml
-    """
-
-
-@certs.command("init")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.command("init")
+@click.argument("directory", type=PATH)
 @click.option("--name", default="photon", show_default=True, help="What the authority calls itself.")
 @click.option("--days", type=DAYS, default=3650, show_default=True, help="How long it is valid.")
 @click.option("--force", is_flag=True, help="Replace the one that is there: all its certificates become useless.")
-@OUTPUT
-def certs_init(directory: Path, name: str, days: int, force: bool, output_format: str) -> None:
+@formatted
+def certs_init(out: Printed, directory: Path, name: str, days: int, force: bool) -> None:
     """Make an authority: ca.crt, which every process needs, and ca.key, which only photon certs needs.
 
     \b
@@ -46,23 +34,19 @@ def certs_init(directory: Path, name: str, days: int, force: bool, output_format
 
     path = begin(directory, name, datetime.now(UTC), days=days, force=force)
     key = path.with_suffix(".key")
-    if output_format == "json":
-        import orjson
-
-        click.echo(orjson.dumps({"certificate": str(path), "key": str(key)}).decode())
-        return
-    click.echo(f"{path}: made; keep {key} where no service can read it")
+    people = f"{path}: made; keep {key} where no service can read it"
+    out.show({"certificate": str(path), "key": str(key)}, people)
 
 
-@certs.command("issue")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.command("issue")
+@click.argument("directory", type=PATH)
 @click.option("--name", "identity", required=True, metavar="IDENTITY",
               help="registry-REPLICA, eventstore-DATACENTRE, cache-…, joiner-…, dispatcher-…, wan, …")  # fmt: skip
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address to put into it.")
-@click.option("--ca", "authority", type=click.Path(path_type=Path), help="The authority's directory, if another one.")
+@click.option("--ca", "authority", type=PATH, help="The authority's directory, if another one.")
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long it is valid.")
 @click.option("--force", is_flag=True, help="Replace the one that is there.")
-@OUTPUT
+@formatted
 def certs_issue(
     directory: Path,
     identity: str,
@@ -70,7 +54,7 @@ def certs_issue(
     authority: Path | None,
     days: int,
     force: bool,
-    output_format: str,
+    out: Printed,
 ) -> None:
     """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
 
@@ -84,34 +68,27 @@ def certs_issue(
     path = issue_into(
         authority or directory, directory, identity, datetime.now(UTC), days=days, hosts=hosts, force=force
     )
-    if output_format == "json":
-        import orjson
-
-        click.echo(orjson.dumps({"certificate": str(path), "key": str(path.with_suffix(".key"))}).decode())
-        return
-    click.echo(f"{path}: issued")
+    out.show({"certificate": str(path), "key": str(path.with_suffix(".key"))}, f"{path}: issued")
 
 
-@certs.command("for")
-@deployment_file.file
-@click.option("--ca", "authority", type=click.Path(path_type=Path),
+@click.command("for")
+@deployed(file=True)
+@click.option("--ca", "authority", type=PATH,
               help="The authority's directory; default: that of [tls]. Made if it has none.")  # fmt: skip
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long the certificates are valid.")
 @click.option("--renew", is_flag=True, help="Also issue anew what expires within 30 days.")
 @click.option("--force", is_flag=True, help="Issue all anew; the authority stays.")
-@click.option("--each-in", "parent", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--each-in", "parent", type=PATH, metavar="DIR",
               help="Each identity in a directory DIR/IDENTITY of its own, for volumes; needs --ca.")  # fmt: skip
 @click.option("--directories-only", is_flag=True, help="With --each-in: only make those directories.")
-@OUTPUT
 def certs_for(
-    file: Path,
+    at: Deployed,
     authority: Path | None,
     days: int,
     renew: bool,
     force: bool,
     parent: Path | None,
     directories_only: bool,
-    output_format: str,
 ) -> None:
     """Issue whatever certificate a deployment file's processes and its operator lack, into the directory of [tls].
 
@@ -126,13 +103,12 @@ def certs_for(
     from photon.config.certificate_files import AUTHORITY, begin, issue_missing
     from photon.config.certificates import AUTHORITY_DAYS
     from photon.config.errors import UsageError
-    from photon.config.loader import load
     from photon.fleet.processes import identities
 
-    settings = load(file, environment=os.environ)
+    settings = at.settings
     if settings.tls is None:
-        raise UsageError(f'{file}: has no [tls]; add the table with directory = "certs"')
-    directory, now = file.parent / settings.tls.directory, datetime.now(UTC)
+        raise UsageError(f'{at.config}: has no [tls]; add the table with directory = "certs"')
+    directory, now = at.base / settings.tls.directory, datetime.now(UTC)
     places = {identity: directory if parent is None else parent / identity for identity in identities(settings)}
     if directories_only and parent is not None:
         for place in places.values():
@@ -146,36 +122,24 @@ def certs_for(
     done: dict[str, str] = {}
     for identity, place in places.items():
         done |= issue_missing(authority, place, [identity], now, days=days, renew=renew, force=force)
-    if output_format == "json":
-        import orjson
-
-        click.echo(orjson.dumps({"directory": str(parent or directory), "certificates": done}).decode())
-        return
-    for identity, what in done.items():
-        click.echo(f"{places[identity] / identity}.crt: {what}")
+    people = "\n".join(f"{places[identity] / identity}.crt: {what}" for identity, what in done.items())
+    at.show({"directory": str(parent or directory), "certificates": done}, people)
 
 
-@certs.command("show")
-@click.argument("path", type=click.Path(path_type=Path))
-@OUTPUT
-def certs_show(path: Path, output_format: str) -> int:
-    """Show what a certificate says, or each one of a directory.
-
-    \b
-    Example:
-      photon certs show certs/ -o json
-    Exit codes: 0 good, 3 one has expired or expires within 30 days, 2 it cannot be read.
-    """
+def certificates(at: Deployed, name: str | None = None) -> int:
+    """``photon status certificates [NAME]``: what a certificate says, or each one of a directory; not named: the one
+    of [tls]. Raises UsageError. Exit code 3: one has expired or expires within 30 days."""
     from photon.config.certificate_files import show
+    from photon.config.errors import UsageError
 
-    now = datetime.now(UTC)
-    found = show(path)
-    if output_format == "json":
-        import orjson
-
-        click.echo(orjson.dumps([_as_json(file, facts, now) for file, facts in found]).decode())
+    if name is not None:
+        path = Path(name)
+    elif at.settings.tls is not None:
+        path = at.base / at.settings.tls.directory
     else:
-        _print_table(found, now)
+        raise UsageError(f"{at.config}: has no [tls]; name a file or directory of certificates")
+    now, found = datetime.now(UTC), show(path)
+    at.show([_as_json(file, facts, now) for file, facts in found], lambda: _print_table(found, now))
     return ATTENTION if any(facts.expires_soon(now) for _, facts in found) else DONE
 
 

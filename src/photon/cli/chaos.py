@@ -2,69 +2,69 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.processes import run_option
-from photon.cli.registry.common import print_table
+from photon.cli.heads import PATH, Deployed, Printed, added, deployed, formatted, run_option
+from photon.cli.tables import print_table
 from photon.cli.units import DURATION
+
+if TYPE_CHECKING:
+    from photon.lab.chaos.command import Where
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
 """That can be done by hand."""
 
 config_option = click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE",
+    "--config", type=PATH, metavar="FILE",
     help="The deployment file that photon up, or docker-compose, runs.",
 )  # fmt: skip
 project_option = click.option(
     "--project", metavar="NAME", help="Containers: the project of docker-compose in which the deployment file runs."
 )
 compose_option = click.option(
-    "--compose", type=click.Path(path_type=Path), metavar="FILE", default=Path("docker-compose.yml"),
+    "--compose", type=PATH, metavar="FILE", default=Path("docker-compose.yml"),
     show_default=True, help="Of --project.",
 )  # fmt: skip
-format_option = click.option(
-    "-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
 
 
-@click.group()
-def chaos() -> None:
-    """Do faults to a running deployment, heal it, and verify every event.
+def _running(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--config, --run, --project, --compose, -o: the command gets ``at``, and ``where`` the deployment runs."""
 
-    \b
-    Example:
-      photon chaos run short --directory /tmp/chaos
-    """
+    @functools.wraps(command)
+    def headed(at: Deployed, run: Path | None, project: str | None, compose: Path, **given: Any) -> Any:
+        from photon.lab.chaos.command import Where
+
+        return command(at=at, where=Where(at.config, run, project, compose), **given)
+
+    head = deployed(sets=False, help="The deployment file that photon up runs.")(headed)
+    return added(head, [run_option, project_option, compose_option])
 
 
-@chaos.command("list")
-@format_option
-def list_(output_format: str) -> None:
+@click.command("list")
+@formatted
+def list_(out: Printed) -> None:
     """Show the scenarios that come with Photon.
 
     \b
     Example:
       photon chaos list
     """
-    from photon.chaos.scenario import load, names
+    from photon.lab.chaos.scenario import load, names
 
     found = [load(name) for name in names()]
-    if output_format == "json":
-        import orjson
-
-        rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
-        click.echo(orjson.dumps(rows).decode())
-        return
-    columns = [("scenario", False), ("seconds", True), ("events/s", True), ("what happens", False)]
-    print_table(columns, [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found])
+    rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
+    cells = [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found]
+    out.show(rows, lambda: print_table("scenario, >seconds, >events/s, what happens", cells))
 
 
-@chaos.command("run")
+@click.command("run")
 @click.argument("scenario", required=False)
 @click.option("--random", "drawn", is_flag=True, help="Random faults in place of a scenario: a new one every 15 s.")
 @click.option("--seed", type=int, help="Of the faults and of the traffic; drawn and shown where it is not given.")
@@ -76,14 +76,14 @@ def list_(output_format: str) -> None:
 @compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
               help="With --config: write lines of our own, or use what comes.  [default: existing]")  # fmt: skip
-@click.option("--directory", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--directory", type=PATH, metavar="DIR",
               help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
               help="Without --config: in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
               help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would happen when.")
-@format_option
+@formatted
 @audited
 def run(
     scenario: str | None,
@@ -100,7 +100,7 @@ def run(
     joiners: int,
     how: str,
     dry_run: bool,
-    output_format: str,
+    out: Printed,
 ) -> int:
     """Run a scenario: traffic, faults, heal, wait until all is settled, verify.
 
@@ -116,8 +116,8 @@ def run(
       photon chaos run --random --minutes 5 --project photon --config deploy/compose/photon.toml
     Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
     """
-    from photon.chaos.command import Wishes, carry_out, planned
     from photon.config.errors import UsageError
+    from photon.lab.chaos.command import Wishes, carry_out, planned
 
     if (scenario is None) != drawn:
         raise UsageError("name a SCENARIO or say --random, one of them; photon chaos list shows the scenarios")
@@ -133,44 +133,39 @@ def run(
 
     if dry_run:
         found, steps, drawn_seed = planned(wishes)
-        chaos_view.show_plan(found, steps, drawn_seed, output_format)
+        chaos_view.show_plan(out, found, steps, drawn_seed)
         return DONE
     report, kept = carry_out(wishes, lambda line: click.echo(f"photon: {line}", err=True))
-    chaos_view.show_report(report, kept, output_format)
+    chaos_view.show_report(out, report, kept)
     return DONE if report.good else ATTENTION
 
 
-@chaos.command("fault")
+@click.command("fault")
 @click.argument("do", type=click.Choice(FAULTS))
 @click.argument("targets", nargs=-1)
-@deployment_file.config(help="The deployment file that photon up runs.")
-@run_option
-@project_option
-@compose_option
+@_running
 @click.option("--for", "lasts", type=DURATION, help="How long; without it until photon chaos heal.")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="Of a cut.  [default: drop]")
 @click.option("--one-way", is_flag=True, help="Of a cut or a delay.")
 @click.option("--delay", type=DURATION, help="Of a delay: how much more, one way.")
 @click.option("--skew", type=float, help="Of a clock: seconds, also below 0.")
 @click.option("--shards", type=click.IntRange(1), help="Of a reshard.")
-@format_option
 @audited
 def fault(
+    at: Deployed,
+    where: Where,
     do: str,
     targets: tuple[str, ...],
-    config: Path,
-    run: Path | None,
-    project: str | None,
-    compose: Path,
     lasts: float | None,
     fault: str | None,
     one_way: bool,
     delay: float | None,
     skew: float | None,
     shards: int | None,
-    output_format: str,
 ) -> None:
-    """Do one fault by hand. TARGETS are processes as photon ps shows them, leader, regions, or a datacentre.
+    """Do one fault by hand. TARGETS are processes, regions, a datacentre, or leader.
+
+    Processes are named as photon status processes shows them.
 
     \b
     Examples:
@@ -179,7 +174,7 @@ def fault(
       photon chaos fault cut east west --one-way --config photon.toml
       photon chaos fault away west --for 5m --config photon.toml
     """
-    from photon.chaos.command import Where, one_fault
+    from photon.lab.chaos.command import one_fault
 
     options = {
         "fault": fault,
@@ -188,34 +183,21 @@ def fault(
         "skew": skew,
         "shards": shards,
     }
-    said = one_fault(Where(config, run, project, compose), do, targets, lasts, options)
-    _show([said], output_format)
+    done = [one_fault(where, do, targets, lasts, options)]
+    at.show({"done": done}, "\n".join(done))
 
 
-@chaos.command("heal")
-@deployment_file.config(help="The deployment file that photon up runs.")
-@run_option
-@project_option
-@compose_option
-@format_option
+@click.command("heal")
+@_running
 @audited
-def heal(config: Path, run: Path | None, project: str | None, compose: Path, output_format: str) -> None:
+def heal(at: Deployed, where: Where) -> None:
     """Take back all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
 
     \b
     Example:
       photon chaos heal --config photon.toml
     """
-    from photon.chaos.command import Where, heal_all
+    from photon.lab.chaos.command import heal_all
 
-    _show(heal_all(Where(config, run, project, compose)), output_format)
-
-
-def _show(done: list[str], output_format: str) -> None:
-    if output_format == "json":
-        import orjson
-
-        click.echo(orjson.dumps({"done": done}).decode())
-        return
-    for line in done:
-        click.echo(line)
+    done = heal_all(where)
+    at.show({"done": done}, "\n".join(done))

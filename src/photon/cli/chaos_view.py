@@ -8,38 +8,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 from rich.table import Table
 
 from photon.cli import tables
-from photon.cli.registry.common import print_table
+from photon.cli.tables import print_json, print_table
 
 if TYPE_CHECKING:
-    from photon.chaos.api import Step
-    from photon.chaos.figures import Spread
-    from photon.chaos.report import Report
-    from photon.chaos.scenario import Scenario
+    from photon.cli.heads import Printed
+    from photon.lab.chaos.api import Step
+    from photon.lab.chaos.report import Report, Spread
+    from photon.lab.chaos.scenario import Scenario
 
 MIB = 1 << 20
 
 
-def show_plan(scenario: Scenario, steps: Sequence[Step], seed: int, output_format: str) -> None:
+def show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: int) -> None:
     """What would happen when."""
-    if output_format == "json":
+    if out.json:
         whole = {"scenario": scenario.name, "seed": seed, "seconds": scenario.seconds, "rate": scenario.rate}
-        click.echo(orjson.dumps({**whole, "plan": [asdict(step) for step in steps]}).decode())
+        print_json({**whole, "plan": [asdict(step) for step in steps]})
         return
     click.echo(f"{scenario.name}: {scenario.about}; {scenario.seconds:g} s, {scenario.rate} events/s, seed {seed}")
     rows = [[f"{each.at_s:.1f} s", f"{each.end_s:.1f} s" if each.for_s else "-", each.words()] for each in steps]
-    print_table([("from", True), ("to", True), ("fault", False)], rows)
+    print_table(">from, >to, fault", rows)
 
 
-def show_report(report: Report, kept: Path, output_format: str) -> None:
+def show_report(out: Printed, report: Report, kept: Path) -> None:
     """The verdict and its figures."""
-    if output_format == "json":
-        from photon.chaos.command import as_json
+    if out.json:
+        from photon.lab.chaos.command import as_json
 
-        click.echo(orjson.dumps(as_json(report)).decode())
+        print_json(as_json(report))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")

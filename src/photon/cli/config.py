@@ -1,4 +1,4 @@
-"""``photon config check``."""
+"""Whether a deployment file can be used, and what must still be made."""
 
 from __future__ import annotations
 
@@ -6,49 +6,22 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-import orjson
-
-from photon.cli import deployment_file
+from photon.cli.errors import DONE
 from photon.config.loader import load
 
 if TYPE_CHECKING:
+    from photon.cli.heads import Deployed
     from photon.config.settings import Settings
 
 
-@click.group()
-def config() -> None:
-    """Look at configuration files.
-
-    \b
-    Example:
-      photon config check config/examples/zeek.toml
-    """
-
-
-@config.command()
-@deployment_file.file
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, as for the services.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def check(file: Path, overrides: tuple[str, ...], output_format: str) -> None:
-    """Validate a deployment file and each adapter that it names.
-
-    \b
-    Example:
-      photon config check config/examples/zeek.toml
-    """
-    found = checked(file, overrides)
+def check(at: Deployed) -> int:
+    """``photon doctor config``. Raises PhotonError."""
+    found = checked(at.config, at.overrides)
     notes = [*found.hints, *found.missing]
-    if output_format == "json":
-        click.echo(
-            orjson.dumps(
-                {"file": str(file), "joins": sorted(found.settings.join), "survives": found.survives, "notes": notes}
-            ).decode()
-        )
-        return
-    click.echo(f"{file}: good; joins: {', '.join(sorted(found.settings.join)) or 'none'}")
-    for line in (*found.survives, *notes):
-        click.echo(line)
+    joins = sorted(found.settings.join)
+    said = [f"{at.config}: good; joins: {', '.join(joins) or 'none'}", *found.survives, *notes]
+    at.show({"file": str(at.config), "joins": joins, "survives": found.survives, "notes": notes}, "\n".join(said))
+    return DONE
 
 
 class Checked(NamedTuple):
@@ -65,9 +38,9 @@ class Checked(NamedTuple):
 
 def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     """Loads and checks a deployment file and its adapters. Raises PhotonError."""
-    from photon.embedded import hbase
-    from photon.embedded.adapter import adapter_of
-    from photon.embedded.placement import survives
+    from photon.adapters.join_adapters import adapter_of
+    from photon.fleet import hbase
+    from photon.fleet.processes import survives
 
     settings = load(file, environment=os.environ, flags=overrides)
     for name in settings.join:
@@ -78,7 +51,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
 def _missing(settings: Settings, base: Path) -> list[str]:
     """What must still be made before the services start. Raises UsageError for a key or certificate that cannot be
     used."""
-    from photon.embedded.services import key_path, read_key
+    from photon.idregistry.client.deployment_key import key_path, read_key
 
     if not settings.datacentre:
         return []
@@ -99,7 +72,7 @@ def _missing(settings: Settings, base: Path) -> list[str]:
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
     """Which are still to be made. Raises UsageError for one that cannot be used."""
-    from photon.embedded.services import tls_of
+    from photon.fleet.access import tls_of
     from photon.fleet.processes import identities
 
     if settings.tls is None:

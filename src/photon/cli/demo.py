@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import click
-import orjson
 from rich.console import Console
 
 from photon.cli.errors import DONE, FAILED
+from photon.cli.heads import PATH, Printed, formatted
 
 
 @click.command()
@@ -21,10 +21,10 @@ from photon.cli.errors import DONE, FAILED
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True,
               help="Of the stream and of whom is killed; an odd one prefers the registry's leader.")  # fmt: skip
-@click.option("--keep", type=click.Path(path_type=Path), metavar="DIR", help="Keep all files in this new directory.")
+@click.option("--keep", type=PATH, metavar="DIR", help="Keep all files in this new directory.")
 @click.option("--no-kill", is_flag=True, help="Kill nothing.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, output_format: str) -> int:
+@formatted
+def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, out: Printed) -> int:
     """Join a live stream in two datacentres, lose one of them, verify every click.
 
     Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in
@@ -38,15 +38,15 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
       photon demo --seconds 30 --rate 1000 --seed 2 --keep /tmp/demo
     """
     from photon.config.errors import UsageError
-    from photon.embedded.zygote import ALL, zygote
+    from photon.supervision.zygote import ALL, zygote
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep}: is not empty; name a new directory for --keep")
     made = click.get_current_context().with_resource(zygote(ALL))
 
     from photon.cli.demo_view import DemoView, result
-    from photon.demo.run import DemoOptions, run
-    from photon.embedded import runtime
+    from photon.config import runtime
+    from photon.lab.demo.run import DemoOptions, run
 
     directory = (keep or Path(os.environ.get("TMPDIR", "/tmp")) / f"photon-demo-{os.getpid()}").absolute()
     view = DemoView()
@@ -57,9 +57,6 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
         view.close()
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
-    if output_format == "json":
-        whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
-        click.echo(orjson.dumps(whole).decode())
-    else:
-        Console().print(result(report, directory, kept=keep is not None))
+    whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
+    out.show(whole, lambda: Console().print(result(report, directory, kept=keep is not None)))
     return DONE if report.good else FAILED

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from photon.config.words import size
-from photon.demo.observe import Observation
-from photon.demo.run import Report
+from photon.lab.demo.observe import Observation
+from photon.lab.demo.run import Report
 
 LINE_EVERY_S = 2.0
 """Between two plain lines where there is no terminal."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -10,82 +9,90 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import Deployed, deployed
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.embedded.doctor.checks import Finding
-    from photon.embedded.doctor.facts import Facts
+    from photon.fleet.doctor.checks import Finding
+    from photon.fleet.doctor.facts import Facts
 
 UNCERTAINTY_S = 5.0
 """clock.uncertainty where no file says so."""
 
 
 @click.command()
-@deployment_file.config(required=False, help="The deployment file; without it only this machine.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.argument("part", required=False, type=click.Choice(["config", "registry"]), metavar="[PART]")
 @click.option("--datacentre", "here", multiple=True, metavar="NAME",
               help="Is on this machine; else it is told from addresses and directories.")  # fmt: skip
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def doctor(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...], output_format: str) -> int:
+@deployed(required=False, help="The deployment file; without it only this machine.")
+def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
     """Look for what is wrong, or soon will be, before a deployment is started or while it runs, and say what to do.
 
     \b
     Looks at: configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
     directories, open files, ports, certificates and key files, the registry.
+    Parts:
+      config    only whether the deployment file and each adapter that it names are good, and what it survives
+      registry  only the registry: silent replicas, groups without a leader, replicas far behind, memberships that
+                differ, clocks, disk space, alarms, closed shards, certificates that expire
     Examples:
       photon doctor --config photon.toml
       photon doctor --config photon.toml --datacentre east -o json
-    Exit codes: 0 nothing found, 3 a warning or a problem was found, 2 wrong usage.
+      photon doctor config --config config/examples/zeek.toml
+      photon doctor registry --config photon.toml
+    Exit codes: 0 nothing found, 3 a warning or a problem was found (registry: 1), 2 wrong usage or configuration.
     """
     from datetime import UTC, datetime
 
     from photon.config.errors import UsageError
-    from photon.embedded.doctor.checks import Level, findings
+    from photon.fleet.doctor.checks import Level, findings
 
-    if config is None and (overrides or here):
-        raise UsageError("--set and --datacentre go with --config")
-    if config is not None and not config.exists():
-        raise UsageError(f"{config}: no such file; name the deployment file")
-    facts = _facts(config, overrides, here)
+    if here and (part or at.given is None):
+        raise UsageError("--datacentre goes with --config, and with no PART")
+    if at.given is None and at.overrides:
+        raise UsageError("--set goes with --config")
+    if part == "config":
+        from photon.cli.config import check
+
+        return check(at)
+    if part == "registry":
+        from photon.cli.registry.status import findings_of
+
+        return findings_of(at)
+    if at.given is not None and not at.given.exists():
+        raise UsageError(f"{at.given}: no such file; name the deployment file")
+    facts = _facts(at, here)
     said = findings(facts, datetime.now(UTC))
-    if output_format == "json":
-        from photon.cli.registry.common import print_json
-
-        print_json(_as_json(facts, said))
-    else:
-        _show(facts, said)
+    at.show(_as_json(facts, said), lambda: _show(facts, said))
     return DONE if all(each.level is Level.OK for each in said) else ATTENTION
 
 
-def _facts(config: Path | None, overrides: tuple[str, ...], here: tuple[str, ...]) -> Facts:
+def _facts(at: Deployed, here: tuple[str, ...]) -> Facts:
     """Everything that can be gathered: a mistake in the file leaves only this machine."""
     from photon.config.errors import PhotonError, UsageError
-    from photon.config.loader import load
-    from photon.embedded.doctor.facts import Facts
-    from photon.embedded.doctor.gathering import machine
+    from photon.fleet.doctor.facts import Facts
+    from photon.fleet.doctor.gathering import machine
 
     _tell("this machine")
     own = machine()
-    if config is None:
+    if at.given is None:
         return Facts("-", own, UNCERTAINTY_S, (), loaded=False)
     try:
-        settings = load(config, environment=os.environ, flags=overrides)
+        settings = at.settings
     except PhotonError as error:
-        return Facts(str(config), own, UNCERTAINTY_S, (), mistakes=[str(error)], loaded=False)
+        return Facts(str(at.given), own, UNCERTAINTY_S, (), mistakes=[str(error)], loaded=False)
     unknown = [name for name in here if name not in settings.datacentre]
     if unknown:
         known = ", ".join(sorted(settings.datacentre)) or "none"
         raise UsageError(f"--datacentre {unknown[0]}: not in the configuration; there are: {known}")
-    return _of_deployment(config, settings, own, here)
+    return _of_deployment(at.config, settings, own, here)
 
 
 def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str, ...]) -> Facts:
-    from photon.embedded.doctor import gathering
-    from photon.embedded.doctor.facts import Facts, Registry
-    from photon.embedded.placement import survives
-    from photon.fleet.processes import listening
+    from photon.fleet.doctor import gathering
+    from photon.fleet.doctor.facts import Facts, Registry
+    from photon.fleet.processes import listening, survives
 
     base, now = config.parent, gathering.now_utc()
     here = list(named) or gathering.datacentres_here(settings, base)
@@ -115,13 +122,15 @@ def _tell(what: str) -> None:
 
 
 def _show(facts: Facts, said: list[Finding]) -> None:
-    from photon.cli.registry.common import print_table
-    from photon.embedded.doctor.checks import Level
+    from photon.cli.tables import print_table
+    from photon.fleet.doctor.checks import Level
 
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    columns = [("area", False), ("level", False), ("where", False), ("what", False), ("what to do", False)]
-    print_table(columns, [[each.area, each.level, each.where, each.what, each.do] for each in said])
+    print_table(
+        "area, level, where, what, what to do",
+        [[each.area, each.level, each.where, each.what, each.do] for each in said],
+    )
     counts = {level: sum(each.level is level for each in said) for level in (Level.PROBLEM, Level.WARNING)}
     click.echo(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings")
     if facts.here:
@@ -129,7 +138,7 @@ def _show(facts: Facts, said: list[Finding]) -> None:
 
 
 def _as_json(facts: Facts, said: list[Finding]) -> dict[str, Any]:
-    from photon.embedded.doctor.checks import worst
+    from photon.fleet.doctor.checks import worst
 
     found = [
         {"area": each.area, "level": each.level.value, "where": each.where, "what": each.what, "do": each.do}

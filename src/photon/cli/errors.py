@@ -34,7 +34,8 @@ class OneLineErrors(click.Group):
         """Notes the words of the command line, for the audit."""
         words = tuple(args)  # parsing empties it
         context = super().make_context(info_name, args, parent, **extra)
-        context.meta[ARGUMENTS] = words
+        if parent is None:
+            context.meta[ARGUMENTS] = words
         return context
 
     def main(self, *args: Any, **kwargs: Any) -> Any:

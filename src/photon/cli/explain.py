@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.registry.common import print_table
+from photon.cli.heads import Deployed, deployed
+from photon.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from photon.embedded.explaining.question import Question
-    from photon.embedded.explaining.story import Step, Story
+    from photon.fleet.explain.question import Question
+    from photon.fleet.explain.story import Step, Story
 
 SHOW_AFTER_S = 2.0
 """A search that takes longer says how far it is."""
@@ -30,21 +30,11 @@ Progress = Callable[[str, int], None]
 @click.command()
 @click.argument("event_id")
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@deployed(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
 @click.option("--base64", "raw", is_flag=True, help="EVENT_ID is what event_id_raw_base64 of a record says.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=30.0, show_default=True, metavar="SECONDS",
               help="For everything; large outputs may need more.")  # fmt: skip
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def explain(
-    event_id: str,
-    output: Path | None,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    raw: bool,
-    timeout: float,
-    output_format: str,
-) -> int:
+def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout: float) -> int:
     """Tell what became of one event: read, tried, matched or why not, registered, written, over all datacentres.
 
     EVENT_ID is the event's id as records have it, or LOG:OFFSET, the place of its line. OUTPUT is an output of photon
@@ -59,44 +49,32 @@ def explain(
     asked or searched, and is named.
     """
     from photon.config.errors import UsageError
-    from photon.embedded.explaining.question import question_of
+    from photon.fleet.explain.question import question_of
 
     question = question_of(event_id, raw=raw)
-    if (output is None) == (config is None):
+    if (output is None) == (at.given is None):
         raise UsageError("name an output of photon join, or the deployment file with --config")
     with _progress() as progress:
-        if config is not None:
-            story = _of_deployment(config, overrides, question, timeout, progress)
+        if output is None:
+            story = _of_deployment(at, question, timeout, progress)
         else:
-            assert output is not None
             story = _of_join(output, question, timeout, progress)
-    if output_format == "json":
-        from photon.cli.registry.common import print_json
-
-        print_json(story.as_json())
-    else:
-        _show(story)
+    at.show(story.as_json(), lambda: _show(story))
     return DONE if story.complete else ATTENTION
 
 
-def _of_deployment(
-    config: Path, overrides: tuple[str, ...], question: Question, seconds: float, progress: Progress
-) -> Story:
-    from photon.cli.registry.common import loaded
-    from photon.config.tls import OPERATOR
-    from photon.embedded.explaining.inquiry import Asking
-    from photon.embedded.explaining.inquiry import explain as ask
-    from photon.embedded.services import tls_of
+def _of_deployment(at: Deployed, question: Question, seconds: float, progress: Progress) -> Story:
+    from photon.fleet.explain.inquiry import Asking
+    from photon.fleet.explain.inquiry import explain as ask
 
-    settings = loaded(config, overrides)
-    tls = tls_of(settings, config.parent, OPERATOR)
-    return asyncio.run(ask(Asking(settings, config.parent, tls, seconds, progress, operator=True), question))
+    asking = Asking(at.with_registry, at.base, at.tls, seconds, progress, operator=True)
+    return asyncio.run(ask(asking, question))
 
 
 def _of_join(output: Path, question: Question, seconds: float, progress: Progress) -> Story:
-    from photon.embedded.explaining.budget import Budget
-    from photon.embedded.explaining.explainers import look
-    from photon.embedded.explaining.story import Heard, tell
+    from photon.fleet.explain.question import Budget
+    from photon.fleet.explain.service import look
+    from photon.fleet.explain.story import Heard, tell
     from photon.outputs import OutputPlace
 
     place = OutputPlace.of_join(output)
@@ -129,7 +107,7 @@ def _progress() -> Iterator[Progress]:
 
 def _show(story: Story) -> None:
     from photon.adapters.times import rfc3339_us
-    from photon.embedded.explaining.question import shown
+    from photon.fleet.explain.question import shown
 
     click.echo(f"event    {shown(story.event_id)}")
     if story.event_time_ns is not None:
@@ -141,8 +119,7 @@ def _show(story: Story) -> None:
         click.echo(f"WRONG    {each}")
     if story.steps:
         click.echo()
-        names = ("step", "when", "datacentre", "who", "what", "where")
-        print_table([(name, False) for name in names], [_cells(step) for step in story.steps])
+        print_table("step, when, datacentre, who, what, where", [_cells(step) for step in story.steps])
     if not story.steps or not story.complete:
         click.echo()
         for one in story.searched:

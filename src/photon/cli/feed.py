@@ -1,34 +1,20 @@
-"""``photon feed serve | check``: a generated stream into log directories, and whether all of it came out once."""
+"""A generated stream into log directories, and whether all of it came out once."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from photon.cli.errors import DONE, FAILED
+from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.units import DURATION, SIZE
-
-if TYPE_CHECKING:
-    from photon.demo.check import Findings
 
 POLL_S = 2.0
 
 
-@click.group()
-def feed() -> None:
-    """Write a generated stream of queries and clicks, and check what became of it.
-
-    \b
-    Examples:
-      photon feed serve --into east/logs --into west/logs --rate 50
-      photon feed check --of east/logs --output east/output --output west/output
-    """
-
-
-@feed.command("serve")
-@click.option("--into", "directories", multiple=True, required=True, type=click.Path(path_type=Path),
+@click.command("serve")
+@click.option("--into", "directories", multiple=True, required=True, type=PATH,
               help="Gets queries/ and clicks/; given several times, each gets the same files.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1, 100_000), default=50, show_default=True,
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
@@ -44,9 +30,9 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
     Example:
       photon feed serve --into east/logs --into west/logs --rate 50 --keep 512MiB
     """
+    from photon.config import runtime
     from photon.config.stopping import stop_event
-    from photon.demo.endless import FeedOptions, feed
-    from photon.embedded import runtime
+    from photon.lab.demo.endless import FeedOptions, feed
 
     options = FeedOptions(directories, rate, seed, keep, stop_at)
 
@@ -56,15 +42,13 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
     runtime.run(main())
 
 
-@feed.command("check")
-@click.option(
-    "--of", "directory", required=True, type=click.Path(path_type=Path), help="Where the stream was written."
-)
-@click.option("--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
+@click.command("check")
+@click.option("--of", "directory", required=True, type=PATH, help="Where the stream was written.")
+@click.option("--output", "outputs", multiple=True, required=True, type=PATH,
               help="Of one datacentre; name all of them.")  # fmt: skip
 @click.option("--wait", type=DURATION, default="0s", show_default=True, help="How long events may still come out.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def check(directory: Path, outputs: tuple[Path, ...], wait: float, output_format: str) -> int:
+@formatted
+def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
     """Compare outputs with the truth of a stream that was stopped in order: every click once, rightly joined.
 
     \b
@@ -74,8 +58,8 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, output_format
     """
     import time
 
-    from photon.demo.check import check as compare
-    from photon.demo.endless import truth_of
+    from photon.lab.demo.check import check as compare
+    from photon.lab.demo.endless import truth_of
 
     truth = truth_of(directory)
     deadline = time.monotonic() + wait
@@ -83,19 +67,10 @@ def check(directory: Path, outputs: tuple[Path, ...], wait: float, output_format
     while findings.problems and time.monotonic() < deadline:
         time.sleep(POLL_S)
         findings = compare(outputs, truth)
-    _show(findings, len(truth.joined) + len(truth.unmatched), output_format)
-    return FAILED if findings.problems else DONE
-
-
-def _show(findings: Findings, clicks: int, output_format: str) -> None:
-    if output_format == "json":
-        import orjson
-
-        said: dict[str, object] = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched}
-        said |= {"rejected": findings.rejected, "problems": findings.problems}
-        click.echo(orjson.dumps(said).decode())
-        return
-    for problem in findings.problems:
-        click.echo(problem)
+    clicks = len(truth.joined) + len(truth.unmatched)
     verdict = "not as it should be" if findings.problems else "each exactly once"
-    click.echo(f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}")
+    people = f"{clicks:,} clicks: {findings.joined:,} joined, {findings.unmatched:,} unmatched: {verdict}"
+    said = {"clicks": clicks, "joined": findings.joined, "unmatched": findings.unmatched,
+            "rejected": findings.rejected, "problems": findings.problems}  # fmt: skip
+    out.show(said, "\n".join([*findings.problems, people]))
+    return FAILED if findings.problems else DONE

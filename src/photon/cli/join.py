@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import PATH, Printed, formatted
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
-    from photon.embedded.join import JoinOptions, JoinResult
-    from photon.embedded.zygote import Zygote
+    from photon.local_join.children import JoinOptions
+    from photon.local_join.join import JoinResult
+    from photon.supervision.zygote import Zygote
 
 NAMED = 3
 """So many of the logs that were not read are named."""
 
 
 @click.command()
-@click.option("--primary", type=click.Path(path_type=Path), required=True, help="Directory of the primary logs.")
-@click.option("--foreign", type=click.Path(path_type=Path), required=True, help="Directory of the foreign logs.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Directory of the output.")
-@click.option("--config", type=click.Path(path_type=Path), help="How the logs are read; inferred where it is easy.")
-@click.option("--join", "join_name", metavar="NAME", help="Which join of the configuration, if it has several.")
+@click.option("--primary", type=PATH, required=True, help="Directory of the primary logs.")
+@click.option("--foreign", type=PATH, required=True, help="Directory of the foreign logs.")
+@click.option("--output", type=PATH, required=True, help="Directory of the output.")
+@click.option("--config", type=PATH, help="How the logs are read; inferred where it is easy.")
+@click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
 @click.option("--once", is_flag=True, help="Stop when all that is there has a verdict.")
 @click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
 @click.option("--replicas", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
@@ -35,31 +35,14 @@ NAMED = 3
 @click.option("--max-rejected", type=click.IntRange(min=0), default=0, show_default=True,
               help="More rejected records than this end in exit code 3.")  # fmt: skip
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True,
-              help="json: the final ledger alone on standard output.")  # fmt: skip
+@formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
-@click.option(
-    "--stages",
-    type=click.Path(path_type=Path),
-    help="Write where the time goes to this file.",
-)
+@click.option("--stages", type=PATH, help="Write where the time goes to this file.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input does.")
 def join(
-    primary: Path,
-    foreign: Path,
-    output: Path,
-    config: Path | None,
-    join_name: str | None,
-    once: bool,
-    keep_pending: bool,
-    replicas: str,
-    max_rejected: int,
-    overrides: tuple[str, ...],
-    output_format: str,
-    quiet: bool,
-    stages: Path | None,
-    stop_with_parent: bool,
-) -> int:
+    once: bool, keep_pending: bool, replicas: str, max_rejected: int, quiet: bool, out: Printed,
+    stop_with_parent: bool, **named: Any,
+) -> int:  # fmt: skip
     """Join the events of two log directories exactly once.
 
     Without --once the logs are followed until Ctrl-C. Running it again on the same output continues.
@@ -72,7 +55,7 @@ def join(
     read to its end, 1 failed, 2 wrong usage.
     """
     from photon.config.errors import UsageError
-    from photon.embedded.zygote import REGISTRY, STORE, zygote
+    from photon.supervision.zygote import REGISTRY, STORE, zygote
 
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
@@ -82,28 +65,18 @@ def join(
 
     from photon.cli.view import ProgressView, ledger_table
     from photon.config import log
-    from photon.embedded.join import JoinOptions
+    from photon.local_join.children import JoinOptions
 
     log.configure(json=False, level=logging.WARNING)
-    options = JoinOptions(
-        primary=primary,
-        foreign=foreign,
-        output=output,
-        config=config,
-        overrides=overrides,
-        join=join_name,
-        once=once,
-        keep_pending=keep_pending,
-        replicas=int(replicas),
-        stages=stages,
-    )
-    view = ProgressView(quiet=quiet or output_format == "json")
+    options = JoinOptions(once=once, keep_pending=keep_pending, replicas=int(replicas), **named)
+    view = ProgressView(quiet=quiet or out.json)
     result = _run(options, view, made, with_parent=stop_with_parent)
-    if output_format == "json":
-        click.echo(orjson.dumps(result.ledger).decode())
-    else:
-        click.echo(f"{output}")
+
+    def people() -> None:
+        click.echo(str(options.output))
         tables.show(ledger_table(result.ledger))
+
+    out.show(result.ledger, people)
     code, said = _verdict(result, options, max_rejected)
     if said:
         click.echo(f"photon: {said}", err=True)
@@ -111,10 +84,10 @@ def join(
 
 
 def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_parent: bool) -> JoinResult:
+    from photon.config import runtime
+    from photon.config.runtime import sampled
     from photon.config.stopping import stop_event
-    from photon.embedded import runtime
-    from photon.embedded.join import run
-    from photon.embedded.stages import sampled
+    from photon.local_join.join import run
 
     def say(line: str) -> None:
         click.echo(f"photon: {line}", err=True)
@@ -133,7 +106,7 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
 def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
     """Exit code, and what a person should be told beside the ledger."""
-    from photon.embedded.status import balances
+    from photon.fleet.ledger import balances
 
     ledger = result.ledger
     if not balances(ledger):

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import Deployed, deployed
 from photon.cli.looking import again
+from photon.cli.tables import print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
+
+    from photon.dispatcher.ledger import Ledger, LedgerLine
+    from photon.fleet.ledger import Account
 
 
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
-@click.option("--datacentre", metavar="NAME", help="With --config: only this one's ledger.")
+@deployed(required=False, unless=["output"], sets=False, datacentre="With --config: only this one's ledger.",
+          help="In place of OUTPUT: the deployment file.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
               help="With --watch: from one time to the next.")  # fmt: skip
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def ledger(
-    output: Path | None, config: Path | None, datacentre: str | None, watch: bool, every: float, output_format: str
-) -> int:
+def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
     """Show the ledger per event-time hour, of an output of photon join or of a pipeline's state directory.
 
     \b
@@ -47,20 +47,13 @@ def ledger(
     """
     from photon.config.errors import UsageError
 
-    if output is not None and (config is not None or datacentre is not None):
+    if output is not None and (at.given is not None or at.datacentre is not None):
         raise UsageError("OUTPUT and --config with --datacentre say the same; name one of them")
-    look = _looking(output, config, datacentre)
+    look = _looking(at, output)
     if watch:
-        return _watch(look, every, output_format)
+        return _watch(look, every, as_json=at.json)
     seen = look()
-    if output_format == "json":
-        click.echo(orjson.dumps(seen.json).decode())
-    else:
-        from photon.cli import tables
-
-        tables.show(seen.table)
-        for note in seen.notes:
-            click.echo(note)
+    at.show(seen.json, lambda: _print(seen))
     return _tell(seen)
 
 
@@ -85,35 +78,30 @@ def _tell(seen: _Seen) -> int:
     return DONE
 
 
-def _looking(output: Path | None, config: Path | None, datacentre: str | None) -> Callable[[], _Seen]:
+def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
     """Reads what is asked for, each time it is called. Raises UsageError."""
-    from photon.config.loader import load
-    from photon.dispatcher.ledger_reader import read_ledger
-    from photon.embedded.ledger import as_json, hour_name
+    from photon.dispatcher.database import read_ledger
+    from photon.fleet.ledger import as_json, hour_name
 
-    if config is not None:
-        settings = load(config, environment=os.environ)
-        if datacentre is None and len(settings.datacentre) > 1:
-            return lambda: _all(settings, config.parent)
-        path = _of_deployment(config, datacentre)
+    if at.given is not None:
+        if at.datacentre is None and len(at.settings.datacentre) > 1:
+            return lambda: _all(at)
+        path = _of_deployment(at)
     else:
         path = _of_directory(output)
 
     def one() -> _Seen:
-        from photon.cli.ledger_tables import table_of
-
         read = read_ledger(path)
-        return _Seen(as_json(read), table_of(read), [hour_name(hour) for hour in read.unbalanced], [], [])
+        return _Seen(as_json(read), _table_of(read), [hour_name(hour) for hour in read.unbalanced], [], [])
 
     return one
 
 
-def _all(settings: Any, base: Path) -> _Seen:
-    from photon.cli.ledger_tables import table_of_all
+def _all(at: Deployed) -> _Seen:
     from photon.config.errors import UsageError
-    from photon.embedded.ledger import accounts, all_as_json
+    from photon.fleet.ledger import accounts, all_as_json
 
-    found = accounts(settings, base)
+    found = accounts(at.settings, at.base)
     missing = [f"datacentre {each.datacentre}: {each.missing}" for each in found if each.total is None]
     if len(missing) == len(found):
         raise UsageError(f"{'; '.join(missing)}; run this where one of them is")
@@ -124,14 +112,14 @@ def _all(settings: Any, base: Path) -> _Seen:
         for each in found
         if each.total is not None and each.whole is None
     ]
-    return _Seen(all_as_json(found), table_of_all(found), unbalanced, missing, notes)
+    return _Seen(all_as_json(found), _table_of_all(found), unbalanced, missing, notes)
 
 
 # -- again and again ---------------------------------------------------------------------------------------------
-def _watch(look: Callable[[], _Seen], every: float, output_format: str) -> int:
+def _watch(look: Callable[[], _Seen], every: float, *, as_json: bool) -> int:
     """Until Ctrl-C or SIGTERM, or until nobody reads it any more; the exit code is that of the last look."""
     with contextlib.ExitStack() as stack:
-        show = _shown(output_format, stack)
+        show = _shown(stack, as_json=as_json)
 
         def once() -> _Seen:
             seen = look()
@@ -142,10 +130,10 @@ def _watch(look: Callable[[], _Seen], every: float, output_format: str) -> int:
     return DONE if seen is None else _tell(seen)
 
 
-def _shown(output_format: str, stack: contextlib.ExitStack) -> Callable[[_Seen], None]:
+def _shown(stack: contextlib.ExitStack, *, as_json: bool) -> Callable[[_Seen], None]:
     """Tables in place on a terminal, one after the other in a pipe; JSON always line by line."""
-    if output_format == "json" or not sys.stdout.isatty():
-        return lambda seen: _write(seen, output_format)
+    if as_json or not sys.stdout.isatty():
+        return lambda seen: _write(seen, as_json=as_json)
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -159,24 +147,28 @@ def _shown(output_format: str, stack: contextlib.ExitStack) -> Callable[[_Seen],
     return show
 
 
-def _write(seen: _Seen, output_format: str) -> None:
-    from photon.cli import tables
-
-    if output_format == "json":
-        click.echo(orjson.dumps({"at": time.time_ns(), **seen.json}).decode())
+def _write(seen: _Seen, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"at": time.time_ns(), **seen.json})
     else:
-        tables.show(seen.table)
-        for note in seen.notes:
-            click.echo(note)
+        _print(seen)
         click.echo()
     sys.stdout.flush()
+
+
+def _print(seen: _Seen) -> None:
+    from photon.cli import tables
+
+    tables.show(seen.table)
+    for note in seen.notes:
+        click.echo(note)
 
 
 # -- where it lies -----------------------------------------------------------------------------------------------
 def _of_directory(output: Path | None) -> Path:
     from photon.config.errors import UsageError
-    from photon.embedded.ledger import ledger_file
-    from photon.embedded.site import OWN_DIRECTORIES
+    from photon.fleet.ledger import ledger_file
+    from photon.local_join.site import OWN_DIRECTORIES
 
     if output is None:
         raise UsageError("name an output of photon join or a pipeline's state directory, or --config FILE")
@@ -191,14 +183,69 @@ def _of_directory(output: Path | None) -> Path:
     raise UsageError(f"{output}: no ledger there; name an output of photon join or a pipeline's state directory")
 
 
-def _of_deployment(config: Path, datacentre: str | None) -> Path:
+def _of_deployment(at: Deployed) -> Path:
     from photon.config.errors import UsageError
-    from photon.config.loader import load
-    from photon.embedded.ledger import ledger_file
-    from photon.fleet.access import pipeline_named
+    from photon.fleet.ledger import ledger_file
 
-    name, pipeline = pipeline_named(load(config, environment=os.environ), datacentre)
-    path = ledger_file(config.parent / pipeline.state)
+    name, pipeline = at.pipeline
+    path = ledger_file(at.base / pipeline.state)
     if not path.exists():
         raise UsageError(f"{path}: no ledger there yet; the dispatcher of datacentre {name} has not begun here")
     return path
+
+
+# -- as tables -------------------------------------------------------------------------------------------------------
+def _table_of(read: Ledger) -> Table:
+    """An hour a line, and all."""
+    from photon.fleet.ledger import hour_name
+
+    table = _table(["hour (UTC)"], read.total)
+    for hour, each in read.hours.items():
+        table.add_row(hour_name(hour), *_counts(each))
+    table.add_section()
+    table.add_row("all", *_counts(read.total), style="bold")
+    return table
+
+
+def _table_of_all(found: Sequence[Account]) -> Table:
+    """Each hour: a line for each datacentre, and what they made together."""
+    from photon.fleet.ledger import hour_name, named, together
+
+    known = [each for each in found if each.total is not None]
+    first = known[0].total
+    assert first is not None
+    table = _table(["hour (UTC)", "datacentre"], first)
+    names = list(first.as_dict())
+    all_ = together(found)
+    for hour, made in all_.hours.items():
+        label = hour_name(hour)
+        for each in known:
+            if each.whole is not None and hour in each.whole.hours:
+                table.add_row(label, each.datacentre, *_counts(each.whole.hours[hour]))
+                label = ""
+        table.add_row("", "all", *_known(names, named(made)), style="dim")
+    table.add_section()
+    for at, each in enumerate(known):
+        assert each.total is not None
+        table.add_row("" if at else "all", each.datacentre, *_counts(each.total), style="bold")
+    table.add_row("", "all", *_known(names, named(all_.total)), style="bold")
+    return table
+
+
+def _known(names: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    return [f"{counts[name]:,}" if name in counts else "" for name in names]
+
+
+def _table(first: Sequence[str], line: LedgerLine) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in first:
+        table.add_column(name)
+    for name in line.as_dict() | line.apart():
+        table.add_column(name, justify="right", style="dim" if name in line.apart() else "")
+    return table
+
+
+def _counts(line: LedgerLine) -> list[str]:
+    return [f"{count:,}" for count in (line.as_dict() | line.apart()).values()]

@@ -9,33 +9,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from photon.config.settings import Settings
-    from photon.fleet.asking import Heard
+    from photon.cli.heads import Deployed
+    from photon.fleet.polling import Heard
 
 T = TypeVar("T")
 
 
 @contextmanager
-def asking(
-    config: Path, overrides: tuple[str, ...], datacentre: str | None
-) -> Iterator[tuple[Settings, list[str], Callable[[], list[Heard]]]]:
-    """The settings, the datacentres that are meant (None: all), and what asks all their processes with the operator's
+def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], list[Heard]]]]:
+    """The datacentres that are meant (all, if none is named), and what asks all their processes with the operator's
     certificate. Raises UsageError."""
-    from photon.config.loader import load
-    from photon.config.tls import OPERATOR
-    from photon.fleet.access import pipelines_named, tls_of
-    from photon.fleet.asking import Asker
+    from photon.fleet.access import pipelines_named
+    from photon.fleet.polling import Asker
 
-    settings = load(config, environment=os.environ, flags=overrides)
-    names = pipelines_named(settings, datacentre)
-    asker = Asker(settings, names, tls_of(settings, config.parent, OPERATOR), config.parent)
+    names = pipelines_named(at.settings, at.datacentre)
+    asker = Asker(at.settings, names, at.tls, at.base)
     with asyncio.Runner() as runner:
         try:
-            yield settings, names, lambda: runner.run(asker.look(time.monotonic()))
+            yield names, lambda: runner.run(asker.look(time.monotonic()))
         finally:
             runner.run(asker.close())
 

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import PATH
+from photon.cli.heads import config as config_option
 from photon.config.output_kinds import KINDS
 
 if TYPE_CHECKING:
-    from photon.outputs import Cursor, OutputPlace, Reader
+    from photon.outputs import Cursor, OutputBlock, OutputPlace, Reader
     from photon.outputs.cursor import CursorFile
     from photon.outputs.streaming import StreamTerms
 
 
 @click.command()
-@click.argument("output", type=click.Path(path_type=Path), required=False)
-@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
+@click.argument("output", type=PATH, required=False)
+@config_option(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM.")
-@click.option("--cursor", "cursor_file", type=click.Path(path_type=Path), metavar="FILE",
+@click.option("--cursor", "cursor_file", type=PATH, metavar="FILE",
               help="Begin where FILE says, and keep it up to date.")  # fmt: skip
 @click.option("--with-cursor", is_flag=True, help="A line with the cursor first, and after each block of records.")
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
@@ -94,7 +96,7 @@ def named_place(output: Path | None, config: Path | None, datacentre: str | None
         return OutputPlace.of_join(output)
     if output is not None:
         raise UsageError("OUTPUT and --config say the same; name one of them")
-    from photon.embedded.output_place import output_place
+    from photon.library.output import output_place
 
     return output_place(config, datacentre)
 
@@ -122,7 +124,6 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
 
 def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: StreamTerms, *, as_table: bool) -> int:
     from photon.cli.read_sink import OutputSink, Signals
-    from photon.cli.read_table import HEADER, table
     from photon.outputs.streaming import Stream
 
     objected = 0
@@ -153,3 +154,41 @@ def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: Stre
     except BrokenPipeError:
         return DONE  # who read it has enough
     return ATTENTION if objected else DONE
+
+
+# -- for people ------------------------------------------------------------------------------------------------------
+HEADER = f"{'kind':<10}{'event time':<28}{'written':<28}event  <-  source"
+
+
+def table(block: OutputBlock) -> bytes:
+    """A line for each record of a block."""
+    from photon.outputs import decode
+
+    found = decode(block.data, block.start)
+    rows = []
+    for row in range(len(found.offset)):
+        if found.torn[row] is not None:
+            rows.append(f"{block.place.kind:<10}{block.name}:{found.offset[row]}: {_shown(found.torn[row])}")
+            continue
+        event = _shown((found.event_id[row] or b"").decode("utf-8", "backslashreplace"))
+        reason = found.reason[row]
+        why = f"  ({_shown(reason)})" if reason is not None else ""
+        source = f"{_shown(found.source_file[row])}:{found.source_offset[row]}"
+        times = f"{_time(found.event_time_ns[row]):<28}{found.written_at[row] or '':<28}"
+        rows.append(f"{block.place.kind:<10}{times}{event or '-'}  <-  {source}{why}")
+    return "".join(f"{row}\n" for row in rows).encode("utf-8", "backslashreplace")
+
+
+def _shown(text: str | None) -> str:
+    """Records come from anywhere: nothing of them may control a terminal."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text or "")
+
+
+def _time(ns: int | None) -> str:
+    if ns is None:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(ns // 10**9, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{ns} ns"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 10**9 // 1000:06d}Z"

@@ -1,54 +1,165 @@
-"""``photon restart``, ``hold``, ``release``, ``reload``: what ``photon up`` runs, one process or kind at a time."""
+"""What ``photon up`` runs: its processes looked at, restarted, held, drained, paused; and its end."""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
-from photon.cli import deployment_file, steering
 from photon.cli.audited import audited
-from photon.cli.errors import DONE
-from photon.cli.processes import place, run_option, tell, wait_for
-from photon.cli.registry.common import formatted
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import Deployed, Printed, added, deployed, dry_run, file_and_names, formatted, run_option
 
 if TYPE_CHECKING:
-    pass
+    from photon.supervision.states import ServiceState
 
 WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")
 """FILE may be left out where PHOTON_CONFIG names it."""
-DATACENTRE = click.option("--datacentre", metavar="NAME", help="Only those that are lost with this datacentre.")
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
-                       help="Seconds until a process must be up, or have ended.")  # fmt: skip
+                       help="Seconds until it must be done.")  # fmt: skip
+POLL_S = 0.1
+WAIT_S = 180.0
+TELL_S = 2.0
+STYLES = {"up": "green", "failing": "bold red", "silent": "red", "not serving": "red"}
+
+
+# -- the photon up of a run directory --------------------------------------------------------------------------------
+def place(file: Path, run: Path | None) -> Path:
+    """The run directory that FILE and --run mean. Raises UsageError."""
+    from photon.config.errors import UsageError
+    from photon.supervision.run_directory import run_directory
+
+    if run is None and not file.is_file():
+        raise UsageError(f"{file}: no such file; name the deployment file that photon up was started with")
+    return run_directory(file, run)
+
+
+def tell(directory: Path, do: str, names: Sequence[str] = (), patience_s: float | None = None) -> list[ServiceState]:
+    """Tells the ``photon up`` of a run directory. Raises PhotonError."""
+    from photon.supervision.control import Request
+    from photon.supervision.detached import ask_patiently
+
+    request = Request(do=do, names=tuple(names), patience_s=patience_s)  # type: ignore[arg-type]
+    return ask_patiently(directory, request).services
+
+
+def wait_for(
+    directory: Path, name: str, timeout: float, is_so: Callable[[ServiceState], bool] | str, *, telling: bool = False
+) -> ServiceState:
+    """Until a process is so (a state, or what looks at it). ``telling``: says now and then on standard error what it
+    waits for. Raises PhotonError."""
+    from photon.config.errors import PhotonError
+
+    began = told = time.monotonic()
+    while True:
+        state = tell(directory, "ps", [name])[0]
+        if state.state == is_so if isinstance(is_so, str) else is_so(state):
+            return state
+        now = time.monotonic()
+        said = _words(state)
+        if now - began > timeout:
+            raise PhotonError(f"{name}: after {timeout:g} s it is {said}; photon status processes shows all")
+        if telling and now - told > TELL_S:
+            told = now
+            click.echo(f"{name}: {now - began:.0f} s, it is {said}", err=True)
+        time.sleep(POLL_S)
+
+
+def _words(state: ServiceState) -> str:
+    return state.words + (f": {state.detail}" if state.detail else "")
+
+
+# -- photon status processes -----------------------------------------------------------------------------------------
+def show_processes(at: Deployed, run: Path | None = None, wait: bool = False, timeout: float = WAIT_S) -> int:
+    """Exit code 0: all are up."""
+    directory = place(at.config, run)
+    deadline = time.monotonic() + (timeout if wait else 0.0)
+    while True:
+        states = tell(directory, "ps")
+        all_up = all(state.state == "up" for state in states)
+        if all_up or time.monotonic() >= deadline:
+            break
+        time.sleep(POLL_S)
+    show(at, states, directory)
+    return DONE if all_up else ATTENTION
+
+
+def show(at: Deployed, states: Sequence[ServiceState], run: Path) -> None:
+    """Prints all processes on standard output."""
+    import msgspec
+
+    document = {"run": str(run), "processes": [msgspec.to_builtins(state) for state in states]}
+    at.show(document, lambda: _table(states))
+
+
+def _table(states: Sequence[ServiceState]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from photon.cli import tables
+    from photon.config.words import duration
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("process", "datacentre", "pid", "state", "uptime", "restarts", "address"):
+        right = column in ("pid", "uptime", "restarts")
+        table.add_column(column, justify="right" if right else "left", no_wrap=column != "state")
+    for state in states:
+        table.add_row(
+            state.name,
+            state.datacentre or "-",
+            "-" if state.pid is None else str(state.pid),
+            Text(_words(state), style=STYLES.get(state.state, "yellow")),
+            duration(state.uptime_s),
+            str(state.restarts),
+            state.address or "-",
+        )
+    tables.show(table)
+
+
+# -- restart, hold, release ------------------------------------------------------------------------------------------
+def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., Any]]:
+    """The head of a command on some processes: FILE [NAME]..., --datacentre. The command gets the run directory and
+    the names that are meant, and ``done``, JSON's word for what it does to them, is printed."""
+
+    def add(command: Callable[..., None]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def headed(
+            out: Printed, words: tuple[str, ...], datacentre: str | None, run: Path | None, timeout: float,
+            dry_run: bool, **more: Any,
+        ) -> int:  # fmt: skip
+            verb = click.get_current_context().info_name or ""
+            file, names = file_and_names(words, verb)
+            directory = place(file, run)
+            chosen = _chosen(directory, verb, names, datacentre)
+            if dry_run:
+                held = "released" if done == "up" else done
+                said = f"would be {held}: {', '.join(chosen)}; nothing was changed"
+                out.show({"run": str(directory), "dry_run": True, held: chosen}, said)
+                return DONE
+            command(out, directory, chosen, timeout, **more)
+            if done != "restarted":
+                out.show({"run": str(directory), done: chosen}, f"{done}: {', '.join(chosen)}")
+            return DONE
+
+        whose = click.option("--datacentre", metavar="NAME", help="Only those that are lost with this datacentre.")
+        return added(audited(formatted(headed)), [WORDS, whose, run_option, TIMEOUT, dry_run])
+
+    return add
 
 
 @click.command()
-@WORDS
-@DATACENTRE
+@_on_processes("restarted")
 @click.option("--at-once", is_flag=True, help="All of them together: where others do their work meanwhile.")
-@run_option
-@TIMEOUT
-@steering.dry_run
-@formatted
-@audited
-def restart(
-    words: tuple[str, ...],
-    datacentre: str | None,
-    at_once: bool,
-    run: Path | None,
-    timeout: float,
-    dry_run: bool,
-    output_format: str,
-) -> int:
+def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at_once: bool) -> None:
     """Restart processes that photon up keeps running, one after the other.
 
-    NAME is one of photon ps ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind that there is none of is
-    passed over if others are there. Each one ends in order, and is up again before the next one ends; what it reads
-    at its start (release, settings, certificates) it reads anew.
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind that there
+    is none of is passed over if others are there. Each one ends in order, and is up again before the next one ends;
+    what it reads at its start (release, settings, certificates) it reads again.
 
     \b
     Examples:
@@ -57,11 +168,6 @@ def restart(
       photon restart photon.toml --datacentre east --at-once
     Exit codes: 0 all are up again, 1 one is not (those after it were left alone), 2 wrong usage.
     """
-    file, names = deployment_file.file_and_names(words, "restart")
-    directory = place(file, run)
-    chosen = _chosen(directory, "restart", names, datacentre)
-    if dry_run:
-        return _would(directory, "restarted", chosen, output_format)
     seconds: dict[str, float] = {}
     for some in [chosen] if at_once else [[name] for name in chosen]:
         began = time.monotonic()
@@ -70,138 +176,45 @@ def restart(
         for name in some:
             wait_for(directory, name, timeout, lambda state: state.state == "up" and state.pid != before[state.name])  # noqa: B023
             seconds[name] = round(time.monotonic() - began, 3)
-            if output_format == "table":
+            if not out.json:
                 click.echo(f"{name}: up again after {seconds[name]:.1f} s")
-    if output_format == "json":
+    if out.json:
         rows = [{"name": name, "up_after_s": seconds[name]} for name in chosen]
-        click.echo(orjson.dumps({"run": str(directory), "restarted": rows}).decode())
-    return DONE
+        out.show({"run": str(directory), "restarted": rows}, "")
 
 
 @click.command()
-@WORDS
-@DATACENTRE
-@run_option
-@TIMEOUT
-@steering.dry_run
-@formatted
-@audited
-def hold(
-    words: tuple[str, ...],
-    datacentre: str | None,
-    run: Path | None,
-    timeout: float,
-    dry_run: bool,
-    output_format: str,
-) -> int:
+@_on_processes("held")
+def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """End processes that photon up keeps running; they stay down until photon release.
 
-    NAME is one of photon ps ("joiner east-1" or joiner-east-1), or a kind (joiner).
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
 
     \b
     Example:
       photon hold photon.toml joiner verifier
     Exit codes: 0 they have ended, 1 one has not, 2 wrong usage.
     """
-    file, names = deployment_file.file_and_names(words, "hold")
-    directory = place(file, run)
-    chosen = _chosen(directory, "hold", names, datacentre)
-    if dry_run:
-        return _would(directory, "held", chosen, output_format)
     tell(directory, "hold", chosen)
     for name in chosen:
-        wait_for(directory, name, timeout, lambda state: state.state == "held")
-    return _done(directory, "held", chosen, output_format)
+        wait_for(directory, name, timeout, "held")
 
 
 @click.command()
-@WORDS
-@DATACENTRE
-@run_option
-@TIMEOUT
-@steering.dry_run
-@formatted
-@audited
-def release(
-    words: tuple[str, ...],
-    datacentre: str | None,
-    run: Path | None,
-    timeout: float,
-    dry_run: bool,
-    output_format: str,
-) -> int:
+@_on_processes("up")
+def release(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Start held processes again, all at once, and wait until they are up.
 
-    NAME is one of photon ps ("joiner east-1" or joiner-east-1), or a kind (joiner).
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner).
 
     \b
     Example:
       photon release photon.toml joiner verifier
     Exit codes: 0 all are up, 1 one is not, 2 wrong usage.
     """
-    file, names = deployment_file.file_and_names(words, "release")
-    directory = place(file, run)
-    chosen = _chosen(directory, "release", names, datacentre)
-    if dry_run:
-        return _would(directory, "released", chosen, output_format)
     tell(directory, "release", chosen)
     for name in chosen:
-        wait_for(directory, name, timeout, lambda state: state.state == "up")
-    return _done(directory, "up", chosen, output_format)
-
-
-@click.command()
-@deployment_file.file
-@run_option
-@TIMEOUT
-@click.option("--no-wait", is_flag=True, help="Do not wait until new processes are up: where they need others first.")
-@steering.dry_run
-@formatted
-@audited
-def reload(file: Path, run: Path | None, timeout: float, no_wait: bool, dry_run: bool, output_format: str) -> int:
-    """Let the running photon up take up its changed deployment file and the operator's certificate.
-
-    Processes that the file has gained are started and waited for, those that it has lost end. The others go on as
-    they are; those named as changed take up their settings when they are restarted. A file that has a mistake
-    changes nothing.
-
-    \b
-    Example:
-      photon reload photon.toml
-    Exit codes: 0 done, 1 refused, or a new process is not up, 2 wrong usage.
-    """
-    from photon.embedded.control import Changes, Request, ask
-
-    directory = place(file, run)
-    changes = ask(directory, Request(do="reload", dry_run=dry_run), timeout).changes or Changes()
-    for name in () if no_wait or dry_run else changes.started:
-        wait_for(directory, name, timeout, lambda state: state.state == "up")
-    if output_format == "json":
-        rows = {"started": changes.started, "ended": changes.ended, "changed": changes.changed}
-        click.echo(orjson.dumps({"run": str(directory), "dry_run": dry_run, **rows}).decode())
-        return DONE
-    click.echo(f"started: {', '.join(changes.started) or 'none'}")
-    click.echo(f"ended: {', '.join(changes.ended) or 'none'}")
-    click.echo(f"changed, when they are restarted: {', '.join(changes.changed) or 'none'}")
-    if dry_run:
-        click.echo("this is what would be done; nothing was changed")
-    return DONE
-
-
-def _would(directory: Path, what: str, names: Sequence[str], output_format: str) -> int:
-    if output_format == "json":
-        click.echo(orjson.dumps({"run": str(directory), "dry_run": True, what: names}).decode())
-    else:
-        click.echo(f"would be {what}: {', '.join(names)}; nothing was changed")
-    return DONE
-
-
-def _done(directory: Path, what: str, names: Sequence[str], output_format: str) -> int:
-    if output_format == "json":
-        click.echo(orjson.dumps({"run": str(directory), what: names}).decode())
-    else:
-        click.echo(f"{what}: {', '.join(names)}")
-    return DONE
+        wait_for(directory, name, timeout, "up")
 
 
 def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | None) -> list[str]:
@@ -212,7 +225,9 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
 
     states = tell(directory, "ps")
     if not names and datacentre is None:
-        raise UsageError(f"{verb}: of what? name processes, a kind, or --datacentre; photon ps shows them")
+        raise UsageError(
+            f"{verb}: of what? name processes, a kind, or --datacentre; photon status processes shows them"
+        )
     known = [state.name for state in states if datacentre in (None, state.datacentre)]
     if not known:
         raise UsageError(f"--datacentre {datacentre}: no process is lost with it")
@@ -225,3 +240,165 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     if not chosen:
         raise UsageError(f"{', '.join(names)}: no such process; there are: {', '.join(known)}")
     return [name for name in known if name in chosen]
+
+
+# -- drain, pause, resume --------------------------------------------------------------------------------------------
+def _takes_out(datacentre: str = "") -> Callable[[Callable[..., int]], Callable[..., Any]]:
+    head = deployed(datacentre=datacentre, sets=False)
+    return lambda command: added(audited(head(command)), [run_option, TIMEOUT, dry_run])
+
+
+@click.command()
+@click.argument("name")
+@click.option("--last", is_flag=True, help="Though it is the last one up: its datacentre's events wait meanwhile.")
+@_takes_out()
+def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float, dry_run: bool) -> int:
+    """Take joiner NAME out of service: it gets no new events, what it holds is decided and written, then it is held.
+
+    Its datacentre's other joiners get the events from then on. Refused where none of them is up. It stays down until
+    photon release, or until photon up is started again. In containers: docker-compose stop.
+
+    \b
+    Examples:
+      photon joiner drain east-1 --config photon.toml --dry-run
+      photon joiner drain east-1 --config photon.toml
+    Exit codes: 0 drained and held, 1 refused, or it does not end, 2 wrong usage, 3 held, but something was still
+    undecided (the registry did not answer): its next start redoes it.
+    """
+    from photon.supervision.draining import PATIENCE_S, check_drain, joiner_named
+
+    directory = place(at.config, run)
+    states = tell(directory, "ps")
+    joiner = joiner_named(states, name)
+    check_drain(states, joiner, last=last)
+    if dry_run:
+        line = f"{joiner.name} would be drained and held"
+        return _say(at, {"joiner": joiner.name, "dry_run": True}, line)
+    running = joiner.pid is not None
+    tell(directory, "hold", [joiner.name], PATIENCE_S)
+    held = wait_for(directory, joiner.name, timeout, "held", telling=True)
+    drained = not running or held.exit_code == 0
+    words = "drained and held" if drained else "held; something was still undecided, and its next start redoes it"
+    _say(at, {"joiner": joiner.name, "dry_run": False, "drained": drained}, f"{joiner.name}: {words}")
+    return DONE if drained else ATTENTION
+
+
+@click.command()
+@_takes_out("Whose dispatcher; may be left out if there is one.")
+def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
+    """Let a datacentre's dispatcher read nothing until photon dispatcher resume: all its workers end and are held.
+
+    What it has read and has no verdict for is in its state, and waits. Another datacentre that reads the same logs
+    joins on, without a head start for this one. It stays paused until it is resumed, or until photon up is started
+    again. In containers: docker-compose stop.
+
+    \b
+    Examples:
+      photon dispatcher pause --config photon.toml --datacentre east --dry-run
+      photon dispatcher pause --config photon.toml --datacentre east
+    Exit codes: 0 it is paused, 1 it does not end, 2 wrong usage.
+    """
+    from photon.supervision.draining import dispatchers_of, readers_left
+
+    directory = place(at.config, run)
+    states = tell(directory, "ps")
+    chosen = dispatchers_of(states, at.datacentre)
+    names, others = [state.name for state in chosen], readers_left(states, chosen)
+    if not others:
+        click.echo("photon: nobody else reads here: a log that is deleted meanwhile is never read", err=True)
+    said = {"dispatchers": names, "reading_on": others, "dry_run": dry_run}
+    if dry_run:
+        return _say(at, said, f"would be paused: {', '.join(names)}")
+    tell(directory, "hold", names)
+    for name in names:
+        wait_for(directory, name, timeout, "held", telling=True)
+    return _say(at, said, f"paused: {', '.join(names)}")
+
+
+@click.command()
+@_takes_out("Whose dispatcher; may be left out if there is one.")
+def resume(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
+    """Let a paused dispatcher read on where it was, and wait until it is up.
+
+    \b
+    Example:
+      photon dispatcher resume --config photon.toml --datacentre east
+    Exit codes: 0 it reads, 1 it is not up, 2 wrong usage.
+    """
+    from photon.supervision.draining import dispatchers_of
+
+    directory = place(at.config, run)
+    names = [state.name for state in dispatchers_of(tell(directory, "ps"), at.datacentre)]
+    said = {"dispatchers": names, "dry_run": dry_run}
+    if dry_run:
+        return _say(at, said, f"would be resumed: {', '.join(names)}")
+    tell(directory, "release", names)
+    for name in names:
+        wait_for(directory, name, timeout, "up", telling=True)
+    return _say(at, said, f"resumed: {', '.join(names)}")
+
+
+def _say(at: Deployed, found: dict[str, object], line: str) -> int:
+    at.show(found, line + ("; nothing was changed" if found["dry_run"] else ""))
+    return DONE
+
+
+# -- the deployment as a whole ---------------------------------------------------------------------------------------
+@click.command()
+@deployed(file=True)
+@run_option
+@TIMEOUT
+@click.option("--no-wait", is_flag=True, help="Do not wait until new processes are up: where they need others first.")
+@dry_run
+@audited
+def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, dry_run: bool) -> int:
+    """Let the running photon up take up its changed deployment file and the operator's certificate.
+
+    Processes that the file has gained are started and waited for, those that it has lost end. The others go on as
+    they are; those named as changed take up their settings when they are restarted. A file that has a mistake
+    changes nothing.
+
+    \b
+    Example:
+      photon reload photon.toml
+    Exit codes: 0 done, 1 refused, or a new process is not up, 2 wrong usage.
+    """
+    from photon.supervision.control import Changes, Request, ask
+
+    directory = place(at.config, run)
+    changes = ask(directory, Request(do="reload", dry_run=dry_run), timeout).changes or Changes()
+    for name in () if no_wait or dry_run else changes.started:
+        wait_for(directory, name, timeout, "up")
+    rows = {"started": changes.started, "ended": changes.ended, "changed": changes.changed}
+    people = [f"{name}: {', '.join(found) or 'none'}" for name, found in rows.items()]
+    people[-1] = people[-1].replace("changed", "changed, when they are restarted", 1)
+    people += ["this is what would be done; nothing was changed"] if dry_run else []
+    at.show({"run": str(directory), "dry_run": dry_run, **rows}, "\n".join(people))
+    return DONE
+
+
+@click.command()
+@deployed(file=True)
+@run_option
+@click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
+              help="Seconds until all must have ended.")  # fmt: skip
+@dry_run
+@audited
+def down(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> None:
+    """End what photon up runs: dispatchers, joiners, event stores, caches, registry, proxy, in this order.
+
+    Nothing is lost by it: photon up with the same file continues. What a photon up that was killed may have left
+    is ended too.
+
+    \b
+    Example:
+      photon down photon.toml
+    Exit codes: 0 nothing runs any more (also if nothing ran), 1 something has not ended.
+    """
+    from photon.supervision.detached import running, stop_detached
+
+    directory = place(at.config, run)
+    ended = running(directory) if dry_run else stop_detached(directory, timeout)
+    many = f"{len(ended)} processes {'would be ended' if dry_run else 'have ended'}: {', '.join(ended)}"
+    people = many + ("; nothing was changed" if dry_run else "") if ended else f"nothing runs in {directory}"
+    at.show({"run": str(directory), "dry_run": dry_run, "ended": ended}, people)

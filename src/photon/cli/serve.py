@@ -1,98 +1,43 @@
-"""``photon registry | eventstore | cache | joiner | dispatcher | pipeline serve``: one service process each.
-
-The command group ``photon registry`` is in ``photon.cli.registry``.
-"""
+"""``photon serve KIND``: one process of a deployment."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from photon.cli import deployment_file, draining
-from photon.cli.cache_status import status as cache_status
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.eventstore_init import init as eventstore_init
-from photon.cli.lag import lag
-from photon.cli.primary_logs import forget, status
-from photon.cli.replay import replay
-from photon.cli.skip import skip
+from photon.cli.heads import PATH, Deployed, config, overrides, taken
 
 if TYPE_CHECKING:
     import asyncio
 
-    from photon.config.settings import Settings
-    from photon.embedded.settings_again import SettingsAgain
-
+    from photon.config.settings_reload import SettingsReload
 
 T = TypeVar("T")
-LOG_FORMAT = "photon.log_format"
 
 
-def _noted(context: click.Context, parameter: click.Parameter, value: str) -> None:
-    """For ``_load``."""
-    context.meta[LOG_FORMAT] = value
+class Served(Deployed):
+    """The deployment of a process that serves, and which of its kind it is."""
+
+    name: str | None = None
+
+    def again(self) -> SettingsReload | None:
+        """What reads the file when it has changed; made before the settings are read. None without a file."""
+        from photon.assembly.eventstore import reporter
+        from photon.config.settings_reload import SettingsReload
+
+        if self.given is None:
+            return None
+        return SettingsReload(self.given, self.load, reporter("configuration"))
 
 
-def _common(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        deployment_file.config(required=False, unless=["primary"]),
-        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
-        click.option("--stop-with-parent", is_flag=True, help="End when standard input ends."),
-        click.option(
-            "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
-            expose_value=False, callback=_noted, help="Of its log on standard error: for machines, or for people.",
-        ),
-    ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _datacentre(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--datacentre", metavar="NAME", help="Whose pipeline; may be left out if there is one.")(
-        command
-    )
-
-
-def _reached(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        click.option("--listen", metavar="HOST:PORT", help="Where to listen, if not at --address."),
-        click.option(
-            "--address",
-            metavar="HOST:PORT",
-            help="Where it is reached, if the file does not say so; auto:PORT for this machine's host name.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _load(config: Path | None, overrides: tuple[str, ...]) -> tuple[Settings, Path]:
-    """Settings, and the directory that their paths are relative to."""
-    from photon.config import log
-    from photon.config.loader import load
-
-    log.configure(json=click.get_current_context().meta.get(LOG_FORMAT) != "text")
-    return load(config, environment=os.environ, flags=overrides), config.parent if config else Path()
-
-
-def _again(config: Path | None, overrides: tuple[str, ...]) -> SettingsAgain | None:
-    from photon.embedded.eventstore_parts import reporter
-    from photon.embedded.settings_again import SettingsAgain
-
-    if config is None:
-        return None
-    return SettingsAgain(config, lambda: _load(config, overrides)[0], reporter("configuration"))
-
-
-def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
+def run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
+    """Until SIGTERM; ``with_parent``: or until standard input ends."""
+    from photon.config import runtime
     from photon.config.stopping import stop_event
-    from photon.embedded import runtime
 
     async def stoppable() -> T:
         return await main(stop_event(with_parent=with_parent))
@@ -100,303 +45,187 @@ def _run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, pr
     return runtime.run(stoppable(), prompt=prompt)
 
 
-@click.command("serve")
-@_common
-@click.option("--replica", required=True, metavar="NAME", help="Which of [registry.replicas] this process is.")
-@click.option(
-    "--id-rule", "id_rules", multiple=True, metavar="JOIN=HEX",
-    help="Hash of the rule that derives a join's ids; default: those of the configuration's joins.",
-)  # fmt: skip
-def registry_serve(
-    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, replica: str, id_rules: tuple[str, ...]
-) -> None:
-    """Run one registry replica until SIGTERM.
-
-    \b
-    Example:
-      photon registry serve --config photon.toml --replica r1
-    """
-    from photon.embedded.services import serve_replica
-
-    settings, base = _load(config, overrides)
-    _run(lambda stop: serve_replica(settings, base, replica, id_rules, stop), with_parent=stop_with_parent)
+Run = Callable[..., Any]
 
 
-@click.group()
-def eventstore() -> None:
-    """The EventStore: key to primary event.
+def _registry(at: Served, run: Run, id_rules: tuple[str, ...] = ()) -> object:
+    from photon.assembly.registry import serve_replica
 
-    \b
-    Examples:
-      photon eventstore init --config photon.toml --datacentre east
-      photon eventstore serve --config photon.toml --datacentre east
-      photon eventstore status --config photon.toml --datacentre east
-      photon eventstore forget queries.log.7 --config photon.toml --datacentre east
-    """
+    if at.name is None:
+        raise click.UsageError("name the replica: photon serve registry NAME")
+    name = at.name
+    return run(lambda stop: serve_replica(at.settings, at.base, name, id_rules, stop))
 
 
-@eventstore.command("serve")
-@_common
-@_datacentre
-@click.option("--join", "join_name", metavar="NAME", help="Without --datacentre: which join of the configuration.")
-@click.option("--primary", type=click.Path(path_type=Path), help="Without --datacentre: the primary logs.")
-@click.option("--state", type=click.Path(path_type=Path), help="Without --datacentre: where the file map lies.")
-@click.option("--address", help="Without --datacentre: host:port or unix:/path.")
-@click.option("--once", is_flag=True, help="What is there now is all there will ever be.")
-@click.option("--may-be-empty", is_flag=True, help="With --once: no primary record at all is no error.")
-@click.option("--stages", type=click.Path(path_type=Path), help="Write the samples of each stage to this file.")
-def eventstore_serve(
-    config: Path | None,
-    overrides: tuple[str, ...],
-    stop_with_parent: bool,
-    datacentre: str | None,
-    join_name: str | None,
-    primary: Path | None,
-    state: Path | None,
-    address: str | None,
-    once: bool,
-    may_be_empty: bool,
-    stages: Path | None,
-) -> None:
-    """Run a pipeline's event store until SIGTERM: reads the primary logs and answers look-ups.
-
-    \b
-    Example:
-      photon eventstore serve --config photon.toml --datacentre east
-    """
+def _eventstore(
+    at: Served,
+    run: Run,
+    join_name: str | None = None,
+    primary: Path | None = None,
+    state: Path | None = None,
+    address: str | None = None,
+    once: bool = False,
+    may_be_empty: bool = False,
+    stages: Path | None = None,
+) -> object:
+    from photon.assembly.eventstore import StorePlace, serve_store, store_place
     from photon.config.errors import UsageError
-    from photon.embedded.services import StorePlace, serve_store, store_place
-    from photon.embedded.stages import sampled
+    from photon.config.runtime import sampled
 
-    again = _again(config, overrides)
-    settings, base = _load(config, overrides)
+    again = at.again()
     if primary is not None and state is not None and address is not None:
         place = StorePlace(join_name, primary, state, address, once, may_be_empty)
     elif primary is None and state is None and address is None:
-        place = store_place(settings, base, datacentre)
+        place = store_place(at.settings, at.base, at.datacentre)
     else:
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
     with sampled(stages):
-        _run(
-            lambda stop: serve_store(settings, base, place, stop, again),
-            with_parent=stop_with_parent,
-            prompt=not once,
-        )
+        return run(lambda stop: serve_store(at.settings, at.base, place, stop, again), prompt=not once)
 
 
-@click.group()
-def cache() -> None:
-    """Cache nodes: recent primary records in processes of their own.
+def _cache(at: Served, run: Run) -> object:
+    from photon.assembly.eventstore import serve_cache
 
-    \b
-    Examples:
-      photon cache serve --config photon.toml --datacentre east --node east-c1
-      photon cache status --config photon.toml --datacentre east
-    """
+    return run(lambda stop: serve_cache(at.settings, at.base, at.datacentre, at.name, stop))
 
 
-@cache.command("serve")
-@_common
-@_datacentre
-@click.option("--node", metavar="NAME", help="Which of the pipeline's cache nodes; may be left out if there is one.")
-def cache_serve(
-    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, datacentre: str | None, node: str | None
-) -> None:
-    """Run one cache node until SIGTERM. It keeps nothing on disk: the event store feeds it.
+def _joiner(at: Served, run: Run, **options: Any) -> object:
+    from photon.assembly.joiner import serve_joiner
 
-    \b
-    Example:
-      photon cache serve --config photon.toml --datacentre east --node east-c1
-    """
-    from photon.embedded.services import serve_cache
-
-    settings, base = _load(config, overrides)
-    _run(lambda stop: serve_cache(settings, base, datacentre, node, stop), with_parent=stop_with_parent)
+    return run(lambda stop: serve_joiner(at.settings, at.base, at.datacentre, at.name, stop, **options))
 
 
-eventstore.add_command(eventstore_init)
-eventstore.add_command(status)
-eventstore.add_command(forget)
+def _dispatcher(at: Served, run: Run, **options: Any) -> object:
+    from photon.assembly.dispatcher import serve_dispatcher
+
+    return run(lambda stop: serve_dispatcher(at.settings, at.base, at.datacentre, at.name, stop, **options))
 
 
-cache.add_command(cache_status)
+def _verifier(at: Served, run: Run) -> object:
+    from photon.assembly.verifier import serve_verifier
+
+    return run(lambda stop: serve_verifier(at.settings, at.base, at.datacentre, stop))
 
 
-@click.group()
-def joiner() -> None:
-    """The joiner: looks up, registers and writes.
+def _copies(at: Served, run: Run) -> object:
+    from photon.assembly.copies import serve_copies
 
-    \b
-    Example:
-      photon joiner serve --config photon.toml --datacentre east --slot east-1
-    """
+    return run(lambda stop: serve_copies(at.settings, at.base, at.datacentre, stop))
 
 
-@joiner.command("serve")
-@_common
-@_datacentre
-@click.option(
-    "--slot",
-    metavar="NAME|auto",
-    help="Which of the pipeline's joiners; may be left out if there is one. auto: a free slot that the file does not "
-    "name (docs/dispatcher.md, Scaling).",
-)
-@_reached
-@click.option(
-    "--accept-damaged-log",
-    is_flag=True,
-    help="Start although a part of the slot's redo log cannot be read: it is set aside, and what it owned without "
-    "having written it is given up and joined again (docs/verification.md).",
-)
-def joiner_serve(
+def _pipeline(at: Served, run: Run) -> object:
+    from photon.assembly.pipeline import serve_pipeline
+
+    again = at.again()
+    return run(lambda stop: serve_pipeline(at.settings, at.base, at.datacentre, stop, again))
+
+
+def _status(at: Served, run: Run, listen: str | None = None) -> object:
+    from photon.status.process import serve_status
+
+    return run(lambda stop: serve_status(at.settings, at.base, at.datacentre, listen, stop))
+
+
+class Kind(NamedTuple):
+    """A kind of process: how it is served, and the options beside the common ones that it takes."""
+
+    serve: Callable[..., object]
+    """False: told to end, and not all could be decided."""
+    takes: str = "datacentre"
+
+
+KINDS: Mapping[str, Kind] = {
+    "registry": Kind(_registry, "name id_rules"),
+    "eventstore": Kind(_eventstore, "datacentre join_name primary state address once may_be_empty stages"),
+    "cache": Kind(_cache, "datacentre name"),
+    "joiner": Kind(_joiner, "datacentre name listen address accept_damaged_log"),
+    "dispatcher": Kind(_dispatcher, "datacentre name listen address read_from ignore_checkpoints"),
+    "verifier": Kind(_verifier),
+    "copies": Kind(_copies),
+    "pipeline": Kind(_pipeline),
+    "status": Kind(_status, "datacentre listen"),
+}
+"""As ``photon.fleet.processes`` names them."""
+COMMON = "kind config overrides stop_with_parent log_format"
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("name", required=False)
+@config(required=False, unless=["primary"])
+@overrides
+@click.option("--datacentre", metavar="NAME", help="Whose; may be left out if there is one.")
+@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
+              help="Of its log on standard error: for machines, or for people.")  # fmt: skip
+@click.option("--listen", metavar="HOST:PORT",
+              help="Where to listen; else at --address (joiner, dispatcher), or where the file says.")  # fmt: skip
+@click.option("--address", metavar="HOST:PORT", help="Joiner, dispatcher: where it is reached, if the file does not "
+                                                     "say so; auto:PORT for this machine's host name.")  # fmt: skip
+@click.option("--accept-damaged-log", is_flag=True,
+              help="Joiner: start although a part of the slot's redo log cannot be read: it is set aside, and what "
+              "it owned without having written it is given up and joined again (docs/verification.md).")  # fmt: skip
+@click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
+              help="Dispatcher: where to begin in logs that are there when no state is: 2h ago, an ISO time, epoch "
+              "seconds.")  # fmt: skip
+@click.option("--ignore-checkpoints", is_flag=True,
+              help="Dispatcher: forget how far logs were read and begin where --read-from says; what has a verdict "
+              "keeps it.")  # fmt: skip
+@click.option("--id-rule", "id_rules", multiple=True, metavar="JOIN=HEX",
+              help="Registry: hash of the rule that derives a join's ids; else of the file's joins.")  # fmt: skip
+@click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: which join of the file.")
+@click.option("--primary", type=PATH, help="Event store without --datacentre: the primary logs.")
+@click.option("--state", type=PATH, help="Event store without --datacentre: where the file map lies.")
+@click.option("--once", is_flag=True, help="Event store: what is there now is all there will ever be.")
+@click.option("--may-be-empty", is_flag=True, help="With --once: no primary record at all is no error.")
+@click.option("--stages", type=PATH, help="Event store: write the samples of each stage to this file.")
+def serve(
+    kind: str,
+    name: str | None,
     config: Path | None,
     overrides: tuple[str, ...],
-    stop_with_parent: bool,
     datacentre: str | None,
-    slot: str | None,
-    accept_damaged_log: bool,
-    listen: str | None,
-    address: str | None,
-) -> int:
-    """Run one joiner in its slot until SIGTERM.
-
-    \b
-    Examples:
-      photon joiner serve --config photon.toml --datacentre east --slot east-1
-      photon joiner serve --config photon.toml --datacentre east --slot auto --address auto:7101
-      photon joiner serve --config photon.toml --datacentre east --slot east-1 --accept-damaged-log
-    Exit codes: 0 at SIGTERM, 3 at SIGTERM, and not all could be decided within seconds: the next start redoes it.
-    """
-    from photon.embedded.services import serve_joiner
-
-    settings, base = _load(config, overrides)
-    drained = _run(
-        lambda stop: serve_joiner(
-            settings,
-            base,
-            datacentre,
-            slot,
-            stop,
-            accept_damaged_log=accept_damaged_log,
-            listen=listen,
-            address=address,
-        ),
-        with_parent=stop_with_parent,
-    )
-    return DONE if drained else ATTENTION
-
-
-joiner.add_command(draining.drain)
-
-
-@click.group()
-def pipeline() -> None:
-    """The services of one datacentre in one process: event store, joiners, verifier, dispatcher.
-
-    \b
-    Example:
-      photon pipeline serve --config photon.toml --datacentre east
-    """
-
-
-@pipeline.command("serve")
-@_common
-@_datacentre
-def pipeline_serve(
-    config: Path | None, overrides: tuple[str, ...], stop_with_parent: bool, datacentre: str | None
-) -> int:
-    """Run a datacentre's event store, joiners, verifier and dispatcher in one process until SIGTERM.
-
-    Each listens at its own address, as if it ran by itself; among themselves they need no socket. Less memory and
-    less work for each event, on one core: with many events, start each by itself. Its cache nodes, its keeper of
-    copies and its status page stay processes of their own.
-
-    \b
-    Example:
-      photon pipeline serve --config photon.toml --datacentre east
-    Exit codes: 0 at SIGTERM, 3 at SIGTERM, and not all could be decided within seconds: the next start redoes it.
-    """
-    from photon.embedded.together import serve_pipeline
-
-    settings, base = _load(config, overrides)
-    again = _again(config, overrides)
-    drained = _run(lambda stop: serve_pipeline(settings, base, datacentre, stop, again), with_parent=stop_with_parent)
-    return DONE if drained else ATTENTION
-
-
-@click.group()
-def dispatcher() -> None:
-    """The dispatcher: reads foreign logs and sees to it that each event gets its verdict.
-
-    \b
-    Examples:
-      photon dispatcher serve --config photon.toml --datacentre east
-      photon dispatcher skip --config photon.toml --datacentre east --to now
-    """
-
-
-@dispatcher.command("serve")
-@_common
-@_datacentre
-@click.option(
-    "--worker",
-    metavar="NAME|auto",
-    help="Which of the pipeline's dispatchers, where it has several. auto: one more, under a free name.",
-)
-@_reached
-@click.option(
-    "--read-from",
-    metavar="beginning|end|TIME",
-    default="beginning",
-    show_default=True,
-    help="Where to begin in logs that are there when no state is: 2h ago, an ISO time, epoch seconds.",
-)
-@click.option(
-    "--ignore-checkpoints",
-    is_flag=True,
-    help="Forget how far logs were read and begin where --read-from says; what has a verdict keeps it.",
-)
-def dispatcher_serve(
-    config: Path | None,
-    overrides: tuple[str, ...],
     stop_with_parent: bool,
-    datacentre: str | None,
-    worker: str | None,
-    read_from: str,
-    ignore_checkpoints: bool,
-    listen: str | None,
-    address: str | None,
-) -> None:
-    """Run a pipeline's dispatcher until SIGTERM, or one of several workers that share its state on this machine.
+    log_format: str,
+    **options: Any,
+) -> int:
+    """Run one process of a deployment until SIGTERM: KIND, and which of them, NAME, where the file has several.
 
     \b
+    Kinds:
+      registry NAME      a replica of the registry
+      eventstore         reads primary logs and answers look-ups
+      cache [NAME]       keeps recent primary records in memory; the event store feeds it
+      joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: a free slot that the file does not
+                         name (docs/dispatcher.md, Scaling)
+      dispatcher [NAME]  reads foreign logs; NAME is a worker, where several share the state on this machine;
+                         auto: one more, under a free name
+      verifier           verifies all slots of a datacentre, on the machine that they are on
+      copies             keeps copies of other datacentres' output (docs/output.md)
+      pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
+                         work for each event, on one core. Each listens at its own address, as if it ran by itself
+      status             a page, /status.json, /metrics for Prometheus, /healthz
     Examples:
-      photon dispatcher serve --config photon.toml --datacentre east
-      photon dispatcher serve --config photon.toml --datacentre east --worker w1
-      photon dispatcher serve --config photon.toml --datacentre east --worker auto --address auto:7201
-      photon dispatcher serve --config photon.toml --datacentre east --read-from 2h
+      photon serve registry r1 --config photon.toml
+      photon serve eventstore --config photon.toml --datacentre east
+      photon serve joiner east-1 --config photon.toml --datacentre east
+      photon serve joiner auto --config photon.toml --datacentre east --address auto:7101
+      photon serve dispatcher --config photon.toml --datacentre east --read-from 2h
+      photon serve pipeline --config photon.toml --datacentre east
+      photon serve status --config photon.toml --datacentre east --listen 127.0.0.1:8080
+    Exit codes: 0 at SIGTERM; 3 at SIGTERM, and a joiner could not decide all within seconds: its next start redoes
+    that.
     """
-    from photon.embedded.dispatcher_service import serve_dispatcher
+    from photon.config import log
 
-    settings, base = _load(config, overrides)
-    _run(
-        lambda stop: serve_dispatcher(
-            settings,
-            base,
-            datacentre,
-            worker,
-            stop,
-            read_from=read_from,
-            ignore_checkpoints=ignore_checkpoints,
-            listen=listen,
-            address=address,
-        ),
-        with_parent=stop_with_parent,
-    )
+    served = KINDS[kind]
+    given = taken(f"serve {kind}", served.takes, COMMON, {"name": name, **options})
+    log.configure(json=log_format != "text")
+    at = Served(config, overrides, datacentre, "table")
+    at.name = given.pop("name", None)
 
+    def run_it(main: Callable[[asyncio.Event], Awaitable[T]], *, prompt: bool = True) -> T:
+        at.settings  # noqa: B018 - a mistake in the file is told before anything is begun
+        return run(main, with_parent=stop_with_parent, prompt=prompt)
 
-dispatcher.add_command(skip)
-dispatcher.add_command(lag)
-dispatcher.add_command(replay)
-dispatcher.add_command(draining.pause)
-dispatcher.add_command(draining.resume)
+    return ATTENTION if served.serve(at, run_it, **given) is False else DONE

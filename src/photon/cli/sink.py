@@ -5,30 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import orjson
 
-from photon.cli import deployment_file
 from photon.cli.errors import DONE
+from photon.cli.heads import PATH, Deployed, deployed
 from photon.cli.read import named_place
 from photon.cli.units import DURATION, SIZE
 from photon.config.output_kinds import KINDS
 
 
-@click.group()
-def sink() -> None:
-    """Write what a pipeline publishes in another form, each record once.
-
-    \b
-    Example:
-      photon sink parquet out/ --into lake/clicks
-    """
-
-
-@sink.command()
-@click.argument("output", type=click.Path(path_type=Path), required=False)
-@deployment_file.config(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
-@click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
-@click.option("--into", type=click.Path(path_type=Path), required=True, metavar="DIR",
+@click.command()
+@click.argument("output", type=PATH, required=False)
+@deployed(required=False, unless=["output"], sets=False, help="In place of OUTPUT: the deployment file.",
+          datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+@click.option("--into", type=PATH, required=True, metavar="DIR",
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
@@ -38,22 +27,19 @@ def sink() -> None:
               help="End the files after so many bytes of JSON Lines.")  # fmt: skip
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
               help="End them so long after their first record.")  # fmt: skip
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def parquet(
+    at: Deployed,
     output: Path | None,
-    config: Path | None,
-    datacentre: str | None,
     into: Path,
     kinds: tuple[str, ...],
     follow: bool,
     cleared_only: bool,
     roll_size: int,
     roll_age: float,
-    output_format: str,
 ) -> int:
     """Write published records as rolled Parquet files, each record once over all starts.
 
-    Ended at any moment, it goes on where it was: what the manifest does not name is written anew.
+    Ended at any moment, it goes on where it was: what the manifest does not name is written again.
     OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
 
     \b
@@ -70,7 +56,7 @@ def parquet(
     from photon.library import Output
     from photon.sinks.parquet import ParquetSink, RollLimits, pour
 
-    published = Output(named_place(output, config, datacentre))
+    published = Output(named_place(output, at.given, at.datacentre))
     limits = RollLimits(roll_size, roll_age)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,8 +71,6 @@ def parquet(
             kinds=kinds, cursor=files.cursor, follow=follow, cleared_only=cleared_only, until=stop.is_set, sleep=idle
         )
         written = pour(batches, files)
-    if output_format == "json":
-        click.echo(orjson.dumps({"files": written.files, "records": written.records}).decode())
-    else:
-        click.echo(f"{written.records:,} records in {written.files:,} files")
+    people = f"{written.records:,} records in {written.files:,} files"
+    at.show({"files": written.files, "records": written.records}, people)
     return DONE

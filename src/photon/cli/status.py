@@ -1,21 +1,21 @@
-"""``photon status`` and ``photon status serve``: what a deployment does now."""
+"""``photon status [PART]``: what a deployment, or a part of it, does now."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import Deployed, deployed, run_option, taken
 from photon.cli.looking import again, asking
-from photon.cli.registry.common import print_json
-from photon.cli.serve import _common, _datacentre, _load, _run
+from photon.cli.tables import print_json
+from photon.cli.units import DURATION
 
 FETCH_S = 5.0
 FREE_PORT = "127.0.0.1:0"
@@ -24,119 +24,144 @@ PAGE_BYTES_MAX = 64 << 20
 Look = Callable[[], list[dict[str, Any]]]
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-@deployment_file.config(required=False, unless=["urls"])
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
-@click.option("--datacentre", metavar="NAME", help="Of this one only; else of all.")
-@click.option(
-    "--url", "urls", multiple=True, metavar="URL",
-    help="In place of --config: a status page's address, http://host:port; may be given several times.",
-)  # fmt: skip
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option(
-    "--web", is_flag=True, help="Serve one datacentre's page from this machine and say where, until Ctrl-C."
-)
-@click.option(
-    "--listen", metavar="HOST:PORT", help="With --web: where the page is; default: a free port of 127.0.0.1."
-)
-@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="From one look to the next.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def status(
-    context: click.Context,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    datacentre: str | None,
-    urls: tuple[str, ...],
-    watch: bool,
-    web: bool,
-    listen: str | None,
-    every: float,
-    output_format: str,
-) -> int:
-    """Show what a deployment does now: rates, lag, queues, ledger, registry, alarms, for each datacentre.
+class Part(NamedTuple):
+    """What ``photon status PART`` shows."""
 
-    Asks all processes that the file names, with the operator's certificate; or, with --url, their status pages.
+    shows: str
+    function: str
+    """module:function in photon.cli; it gets a Deployed, and what it takes, as far as it was given."""
+    takes: str
+    """Parameters beside --config and -o."""
+
+
+OVERVIEW = "overview"
+PARTS: Mapping[str, Part] = {
+    OVERVIEW: Part(
+        "rates, lag, queues, ledger, registry, alarms, of each datacentre", "status:overview",
+        "overrides datacentre urls watch web listen every",
+    ),
+    "processes": Part("what photon up keeps running here", "running:show_processes", "run wait timeout"),
+    "registry": Part("its groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait timeout"),
+    "members": Part("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
+    "shards": Part("which event times each holds, and a change", "registry.reshard:shards",
+                   "overrides replica timeout"),
+    "lag": Part("how far a dispatcher is behind its logs", "dispatcher:lag", "overrides datacentre"),
+    "eventstore": Part("how far primary logs are read, and those that are missing", "eventstore:show",
+                       "overrides datacentre"),
+    "cache": Part("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
+    "verifier": Part("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
+    "slots": Part("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
+    "wan": Part("how bytes travel between regions", "wan:directions", "control"),
+    "certificates": Part("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
+    "audit": Part("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
+}  # fmt: skip
+_LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items())
+
+
+@click.command(
+    help=f"""Show what a deployment, or a PART of it, does now.
+
+    Asks the processes that the file names, with the operator's certificate; some parts lie in files of this machine.
 
     \b
+    Parts:
+    {_LIST}
+
+    \b
+    Registry groups: 0 is the config group, the others are shards; lag is in entries, committed but not applied
+    there. Process states: up (healthy) · starting · restarting in n s · failing: the last line of its log (it is
+    tried again) · not serving and silent (it was up) · held and paused (by an operator) · ended (photon up stops)
     Examples:
       photon status --config photon.toml
       photon status --config photon.toml --datacentre east --watch
       photon status --config photon.toml --datacentre east --web
       photon status --url http://127.0.0.1:8080 -o json
-    Exit codes: 0 all is well, 3 something wants a person (shown under alarms), 1 nothing answers.
+      photon status processes --config photon.toml --wait
+      photon status registry --config photon.toml --wait -o json
+      photon status slots east-1 --config photon.toml
+      photon status certificates certs/
+    Exit codes: 0 all is well, 3 something wants a person (an alarm, a process that is silent, --wait in vain, a
+    change under way, a certificate that expires within 30 days), 1 nothing answers, 2 wrong usage.
     """
-    if context.invoked_subcommand is not None:
-        return DONE
-    if (config is None) == (not urls):
+)
+@click.argument("part", type=click.Choice(list(PARTS)), default=OVERVIEW, metavar="[PART]")
+@click.argument("name", required=False)
+@click.option("--url", "urls", multiple=True, metavar="URL",
+              help="Overview, in place of --config: a status page's address; may be repeated.")  # fmt: skip
+@click.option("--control", metavar="HOST:PORT", help="Of wan, in place of --config: where the proxy is controlled.")
+@click.option("--watch", is_flag=True, help="Overview: show it again and again, until Ctrl-C.")
+@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="With --watch: between two looks.")
+@click.option("--web", is_flag=True, help="Overview: serve one datacentre's page from this machine, until Ctrl-C.")
+@click.option("--listen", metavar="HOST:PORT", help="With --web: where; default: a free port of 127.0.0.1.")
+@click.option("--wait", is_flag=True, help="Of processes, until all are up; of registry, until it is whole.")
+@click.option("--timeout", type=DURATION,
+              help="Of --wait: how long (processes 3min, registry 2min); shards: for an answer (10s).")  # fmt: skip
+@click.option("--replica", metavar="NAME", help="Of shards: what this one knows, not the config group's leader.")
+@click.option("--limit", type=click.IntRange(min=1), help="Of audit: the newest so many.  [default: 50]")
+@run_option
+@deployed(required=False, unless=["urls", "control"], datacentre="Of this one only; else of all, or of the only one.")
+def status(at: Deployed, part: str, **given: Any) -> int:
+    """Dispatches to the part."""
+    chosen = PARTS[part]
+    options = taken(f"status {part}", chosen.takes, "part config output_format", given)
+    module, _, function = chosen.function.partition(":")
+    code = getattr(importlib.import_module(f"photon.cli.{module}"), function)(at, **options)
+    return int(code)
+
+
+# -- the overview ----------------------------------------------------------------------------------------------------
+def overview(
+    at: Deployed,
+    urls: tuple[str, ...] = (),
+    watch: bool = False,
+    web: bool = False,
+    listen: str | None = None,
+    every: float = 2.0,
+) -> int:
+    """``photon status`` without a part."""
+    if (at.given is None) == (not urls):
         raise click.UsageError("name a deployment file with --config, or status pages with --url")
     if web:
-        if config is None or watch:
+        if urls or watch:
             raise click.UsageError("--web needs --config, and does not go with --url or --watch")
-        _web(config, overrides, datacentre, listen or FREE_PORT, output_format)
+        _web(at, listen or FREE_PORT)
         return DONE
     if listen is not None:
         raise click.UsageError("--listen goes with --web")
-    with _looking(config, overrides, datacentre, urls, every) as look:
-        return _show(look, output_format, every if watch else None)
+    with _looking(at, urls, every) as look:
+        return _show(at, look, every if watch else None)
 
 
-@status.command("serve")
-@_common
-@_datacentre
-@click.option("--listen", metavar="HOST:PORT", help="Where the page is; default: datacentre.NAME.status of the file.")
-def serve(
-    config: Path | None,
-    overrides: tuple[str, ...],
-    stop_with_parent: bool,
-    datacentre: str | None,
-    listen: str | None,
-) -> None:
-    """Serve a pipeline's status until SIGTERM: a page, /status.json, /metrics for Prometheus, /healthz.
-
-    \b
-    Example:
-      photon status serve --config photon.toml --datacentre east --listen 127.0.0.1:8080
-    """
-    from photon.status.process import serve_status
-
-    settings, base = _load(config, overrides)
-    _run(lambda stop: serve_status(settings, base, datacentre, listen, stop), with_parent=stop_with_parent)
-
-
-def _web(config: Path, overrides: tuple[str, ...], datacentre: str | None, listen: str, output_format: str) -> None:
+def _web(at: Deployed, listen: str) -> None:
     """The page, with the operator's certificate."""
     import logging
 
+    from photon.cli.serve import run
     from photon.config import log
-    from photon.config.loader import load
     from photon.config.tls import OPERATOR
     from photon.status.process import serve_status
 
     log.configure(json=False, level=logging.WARNING)
-    settings = load(config, environment=os.environ, flags=overrides)
+    settings = at.settings
 
     def serving(name: str, url: str) -> None:
-        if output_format == "json":
-            print_json({"datacentre": name, "url": url})
-        else:
-            click.echo(f"{url} shows {name}; Ctrl-C ends it")
+        at.show({"datacentre": name, "url": url}, f"{url} shows {name}; Ctrl-C ends it")
 
-    _run(
+    run(
         lambda stop: serve_status(
-            settings, config.parent, datacentre, listen, stop, identity=OPERATOR, serving=serving
+            settings, at.base, at.datacentre, listen, stop, identity=OPERATOR, serving=serving
         ),
         with_parent=False,
-    )
+    )  # fmt: skip
 
 
-def _show(look: Look, output_format: str, every: float | None) -> int:
+def _show(at: Deployed, look: Look, every: float | None) -> int:
     """Once, or with ``every`` (seconds) again and again."""
     from photon.cli.status_view import text
 
     def shown() -> list[dict[str, Any]]:
         said = look()
-        if output_format == "json":
+        if at.json:
             print_json({"datacentres": said})
         else:
             if every is not None and os.isatty(1):
@@ -153,19 +178,17 @@ def _show(look: Look, output_format: str, every: float | None) -> int:
 
 
 @contextmanager
-def _looking(
-    config: Path | None, overrides: tuple[str, ...], datacentre: str | None, urls: tuple[str, ...], every: float
-) -> Iterator[Look]:
+def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look]:
     """Looks twice at first: rates need it."""
-    if config is None:
+    if urls:
         yield lambda: [_fetched(url) for url in urls]
         return
     from photon import __version__
-    from photon.fleet.asking import seen_from
+    from photon.fleet.polling import seen_from
     from photon.status.view import View
 
-    with asking(config, overrides, datacentre) as (settings, names, ask):
-        views = {name: View(name, __version__, sorted(settings.datacentre.keys() - {name})) for name in names}
+    with asking(at) as (names, ask):
+        views = {name: View(name, __version__, sorted(at.settings.datacentre.keys() - {name})) for name in names}
 
         def look() -> list[dict[str, Any]]:
             heard = ask()
@@ -192,7 +215,7 @@ def _fetched(url: str) -> dict[str, Any]:
         with urllib.request.urlopen(address, timeout=FETCH_S) as reply:
             said = orjson.loads(reply.read(PAGE_BYTES_MAX))
     except (OSError, ValueError) as error:
-        raise PhotonError(f"{address}: no status there ({error}); does photon status serve run?") from None
+        raise PhotonError(f"{address}: no status there ({error}); does photon serve status run?") from None
     if not isinstance(said, dict) or "processes" not in said:
         raise PhotonError(f"{address}: answers, but is no status of Photon")
     return said

@@ -1,18 +1,33 @@
-"""Tables for people: as wide as the terminal; in files and pipes unwrapped and without spaces at the lines' ends."""
+"""What commands print: JSON in one line, and tables as wide as the terminal; in files and pipes tables are unwrapped
+and without spaces at the lines' ends."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 PIPE_WIDTH = 240
 """Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
 
 
+def print_json(value: Any) -> None:
+    """One line."""
+    import orjson
+
+    click.echo(orjson.dumps(value).decode())
+
+
 def show(table: RenderableType) -> None:
     """Prints it to standard output."""
+    from rich.console import Console
+
     if sys.stdout.isatty():
         Console().print(table)
         return
@@ -21,3 +36,38 @@ def show(table: RenderableType) -> None:
         console.print(table)
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
+
+
+def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+    """``columns``: (name, whether it stands right), or ``slot, >bytes`` where those with > stand right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if isinstance(columns, str):
+        columns = [(name.removeprefix(">"), name.startswith(">")) for name in columns.split(", ")]
+    table = Table(box=None, pad_edge=False)
+    for name, right in columns:
+        table.add_column(name, justify="right" if right else "left")
+    for row in rows:
+        table.add_row(*(Text(each) for each in row))
+    show(table)
+
+
+def words(value: object, none: str = "-") -> str:
+    """A cell."""
+    return f"{value:,}" if isinstance(value, int) else str(value or none)
+
+
+def time_of(ns: int | None) -> str | None:
+    """ISO, UTC, to the second."""
+    if ns is None:
+        return None
+    try:
+        return datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{ns} ns"
+
+
+def moment(ns: int | None) -> str:
+    """As ``time_of``, for a cell."""
+    return time_of(ns) or "-"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import DONE, FAILED
+from photon.cli.heads import Deployed, deployed
 from photon.cli.looking import again, asking
 from photon.config.words import NONE, delay, duration, number, rate, size
 
@@ -26,9 +26,7 @@ Look = Callable[[], dict[str, Any]]
 
 
 @click.command()
-@deployment_file.config()
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
-@click.option("--datacentre", metavar="NAME", help="Of this one only; else of all.")
+@deployed(datacentre="Of this one only; else of all.")
 @click.option("--view", type=click.Choice(VIEWS), default="processes", show_default=True, help="What the lines are.")
 @click.option("--sort", type=click.Choice(SORTS), default=None,
               help="The most first; default: cpu for processes, else rate.")  # fmt: skip
@@ -36,18 +34,7 @@ Look = Callable[[], dict[str, Any]]
 @click.option("--once", is_flag=True, help="One look, over one period, and end.")
 @click.option("--every", type=click.FloatRange(min=0.2), default=2.0, show_default=True, metavar="SECONDS",
               help="From one look to the next.")  # fmt: skip
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def top(
-    config: Path,
-    overrides: tuple[str, ...],
-    datacentre: str | None,
-    view: str,
-    sort: str | None,
-    limit: int | None,
-    once: bool,
-    every: float,
-    output_format: str,
-) -> int:
+def top(at: Deployed, view: str, sort: str | None, limit: int | None, once: bool, every: float) -> int:
     """Show what processes, slots, logs or shards are busy with, until Ctrl-C.
 
     cpu is in cores, over the last period. A process's rate is what it deals with in a second: events read
@@ -64,7 +51,8 @@ def top(
     """
     from photon.status.top import Top
 
-    with asking(config, overrides, datacentre) as (_, _, ask):
+    sort = sort or ("cpu" if view == "processes" else "rate")
+    with asking(at) as (_, ask):
         view_of = Top()
 
         def look() -> dict[str, Any]:
@@ -73,31 +61,22 @@ def top(
 
         look()  # rates need two
         time.sleep(every)
-        if once or output_format == "json":
-            return _lines(look, view, _sort(view, sort), limit, every, output_format, once=once)
-        return _live(look, view, _sort(view, sort), limit, every)
+        if at.json or once or not sys.stdout.isatty():
+            return _lines(at, look, view, sort, limit, None if once else every)
+        return _live(look, view, sort, limit, every)
 
 
-def _sort(view: str, sort: str | None) -> str:
-    return sort or ("cpu" if view == "processes" else "rate")
-
-
-def _lines(
-    look: Look, view: str, sort: str, limit: int | None, every: float, output_format: str, *, once: bool
-) -> int:
+def _lines(at: Deployed, look: Look, view: str, sort: str, limit: int | None, every: float | None) -> int:
     from photon.cli import tables
-    from photon.cli.registry.common import print_json
     from photon.status.top import ordered
 
     def shown() -> dict[str, Any]:
         said = look()
-        if output_format == "json":
-            print_json({**said, view: ordered(said[view], view, sort)[:limit]})
-        else:
-            tables.show(table(said, view, sort, limit))
+        document = {**said, view: ordered(said[view], view, sort)[:limit]}
+        at.show(document, lambda: tables.show(table(said, view, sort, limit)))
         return said
 
-    said = shown() if once else again(shown, every)
+    said = shown() if every is None else again(shown, every)
     return DONE if said is None or any(row["up"] for row in said["processes"]) else FAILED
 
 
@@ -106,8 +85,6 @@ def _live(look: Look, view: str, sort: str, limit: int | None, every: float) -> 
     from rich.live import Live
 
     console = Console()
-    if not console.is_terminal:
-        return _lines(look, view, sort, limit, every, "table", once=False)
     with Live(console=console, screen=True, auto_refresh=False) as live:
 
         def drawn() -> None:

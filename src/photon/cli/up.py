@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.audited import audited
 from photon.cli.errors import DONE
-from photon.cli.processes import run_option, show
+from photon.cli.heads import Deployed, deployed, run_option
+from photon.cli.running import show
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.embedded.zygote import Zygote
+    from photon.supervision.zygote import Zygote
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
 
 
 @click.command()
-@deployment_file.file
+@deployed(file=True)
 @run_option
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; return when all processes are up.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
@@ -35,18 +35,15 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
                    "in which others kept it from running; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: only what happens to the processes.")
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts the process it leaves behind.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True,
-              help="With --detach: how the processes are shown.")  # fmt: skip
 @audited
 def up(
-    file: Path,
+    at: Deployed,
     run: Path | None,
     detach: bool,
     timeout: float,
     unhealthy_after: float,
     no_logs: bool,
     background: bool,
-    output_format: str,
 ) -> int:
     """Run all processes of a deployment file on this machine, and keep them running.
 
@@ -57,43 +54,44 @@ def up(
     \b
     Examples:
       photon up config/examples/two_datacentres.toml
-      photon up photon.toml --detach && photon ps photon.toml
+      photon up photon.toml --detach && photon status processes --config photon.toml
     Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
     """
-    from photon.embedded.zygote import ALL, zygote
+    from photon.supervision.zygote import ALL, zygote
 
     made = None if detach else click.get_current_context().with_resource(zygote(ALL))
     # While it imports, so do we.
     from photon.cli.config import checked
     from photon.config.errors import UsageError
-    from photon.embedded.run_directory import run_directory
-    from photon.embedded.up import check_runnable
+    from photon.supervision.run_directory import run_directory
+    from photon.supervision.up import check_runnable
 
-    if output_format == "json" and not detach:
+    file = at.config
+    if at.json and not detach:
         raise UsageError("-o json goes with --detach")
     found = checked(file)
     check_runnable(file, found.settings, found.missing)
     directory = run_directory(file, run)
     if detach:
-        _detached(file, directory, timeout, unhealthy_after, output_format)
+        _detached(at, directory, timeout, unhealthy_after)
     else:
         follow = not (no_logs or background)
         _attached(file, found.settings, directory, unhealthy_after, made, follow=follow, dated=background)
     return DONE
 
 
-def _detached(file: Path, run: Path, timeout: float, unhealthy_after: float, output_format: str) -> None:
+def _detached(at: Deployed, run: Path, timeout: float, unhealthy_after: float) -> None:
     from photon.config.errors import PhotonError
-    from photon.embedded.detached import start_detached
+    from photon.supervision.detached import start_detached
 
-    command = ["up", str(file.absolute()), "--run", str(run), "--unhealthy-after", str(unhealthy_after)]
+    command = ["up", str(at.config.absolute()), "--run", str(run), "--unhealthy-after", str(unhealthy_after)]
     try:
         states = start_detached(
             run, [*command, "--background"], timeout, lambda line: click.echo(f"photon: {line}", err=True)
         )
     except KeyboardInterrupt:
         raise PhotonError("interrupted; photon up goes on in the background, photon down ends it") from None
-    show(states, run, output_format)
+    show(at, states, run)
 
 
 def _attached(
@@ -107,11 +105,11 @@ def _attached(
     dated: bool,
 ) -> None:
     from photon.cli.config import checked
+    from photon.config import runtime
     from photon.config.tls import OPERATOR
-    from photon.embedded import runtime
-    from photon.embedded.deployment import Deployment
-    from photon.embedded.services import logged, tls_of
-    from photon.embedded.up import Up, check_runnable
+    from photon.fleet.access import logged, tls_of
+    from photon.supervision.deployment import Deployment
+    from photon.supervision.up import Up, check_runnable
 
     def deployment(settings: Settings) -> Deployment:
         tls = logged(tls_of(settings, file.absolute().parent, OPERATOR))

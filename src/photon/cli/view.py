@@ -11,7 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from photon.config.words import duration, size
-from photon.embedded.status import VERDICTS, Status, line, missing, rates
+from photon.fleet.ledger import VERDICTS
+from photon.local_join.status import Status, line, missing, rates
 
 LINE_EVERY_S = 2.0
 """Between two plain lines."""

@@ -1,46 +1,40 @@
-"""``photon wan``: the proxy that delays and cuts what passes between regions, and its control."""
+"""The proxy that delays and cuts what passes between regions, and its control."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.audited import audited
-from photon.cli.registry.common import formatted, print_json, print_table
+from photon.cli.errors import DONE
+from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.tables import print_json, print_table
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
-    from photon.config.tls import Towards
-    from photon.wan.client import WanClient
-    from photon.wan.links import DirectionNow
+    from photon.lab.wan.client import WanClient
+    from photon.lab.wan.links import DirectionNow
 
 T = TypeVar("T")
 
 
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled."),
-        deployment_file.config(
-            required=False, unless=["control"], help="The deployment file: its wan.control and [tls]."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    control = click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled.")
+    named = "The deployment file: its wan.control and [tls]."
+    return control(deployed(required=False, unless=["control"], sets=False, help=named)(audited(command)))
 
 
-def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
-    """Connects to the proxy that the options name, and does one thing."""
-    from photon.wan.client import WanClient
+def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
+    """Connects to the proxy that the options name, in plain text if by its address, and does one thing."""
+    from photon.config.tls import WAN, towards
+    from photon.lab.wan.client import WanClient
 
-    address = _control(control, config)
-    to = _operator(config)
+    address = _control(at, control)
+    to = None if at.given is None else towards(at.tls, WAN)
 
     async def told() -> T:
         client = WanClient(address, to)
@@ -52,55 +46,38 @@ def _tell(control: str | None, config: Path | None, what: Callable[[WanClient], 
     return asyncio.run(told())
 
 
-def _control(control: str | None, config: Path | None) -> str:
+def _control(at: Deployed, control: str | None) -> str:
     from photon.config.errors import UsageError
-    from photon.config.loader import load
-    from photon.wan.routes import host_and_port
 
-    if (control is None) == (config is None):
+    if (control is None) == (at.given is None):
         raise UsageError("name the proxy by --control HOST:PORT or by --config FILE, one of them")
     if control is not None:
-        try:
-            host_and_port(control)
-        except ValueError as error:
-            raise UsageError(f"--control: {error}") from None
-        return control
-    settings = load(config, environment=os.environ)
-    if settings.wan is None:
-        raise UsageError(f"{config}: has no [wan]; there is no proxy to control")
-    return settings.wan.control
+        return _checked(control)
+    if at.settings.wan is None:
+        raise UsageError(f"{at.config}: has no [wan]; there is no proxy to control")
+    return at.settings.wan.control
 
 
-def _operator(config: Path | None) -> Towards | None:
-    """How the proxy of a deployment file is called; None: in plain text."""
-    from photon.config.loader import load
-    from photon.config.tls import OPERATOR, WAN, towards
-    from photon.embedded.services import tls_of
+def _checked(control: str) -> str:
+    from photon.config.errors import UsageError
+    from photon.supervision.ports import host_and_port
 
-    if config is None:
-        return None
-    return towards(tls_of(load(config, environment=os.environ), config.parent, OPERATOR), WAN)
-
-
-@click.group()
-def wan() -> None:
-    """Delay and cut what passes between regions on one machine.
-
-    \b
-    Example:
-      photon wan set east west --round-trip 100ms --control 127.0.0.1:7100
-    """
+    try:
+        host_and_port(control)
+    except ValueError as error:
+        raise UsageError(f"--control: {error}") from None
+    return control
 
 
-@wan.command("serve")
-@click.option("--routes", required=True, type=click.Path(path_type=Path), help="JSON list of routes.")
+@click.command("serve")
+@click.option("--routes", required=True, type=PATH, help="JSON list of routes.")
 @click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option(
     "--tls",
     "certificates",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Directory of certificates; the control speaks mutual TLS.",
 )
 def wan_serve(
@@ -114,17 +91,16 @@ def wan_serve(
     Example:
       photon wan serve --routes routes.json --control 127.0.0.1:7100 --round-trip 100ms
     """
-    from photon.config import log
+    from photon.config import log, runtime
     from photon.config.errors import UsageError
     from photon.config.stopping import stop_event
     from photon.config.tls import WAN
-    from photon.embedded import runtime
-    from photon.embedded.services import logged, tls_in
-    from photon.wan.api import DELAY_S_MAX
-    from photon.wan.process import serve
-    from photon.wan.routes import read_routes
+    from photon.fleet.access import logged, tls_in
+    from photon.lab.wan.links import DELAY_S_MAX
+    from photon.lab.wan.service import serve
+    from photon.supervision.routes import read_routes
 
-    _control(control, None)
+    _checked(control)
     if round_trip > 2 * DELAY_S_MAX:
         raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
     found = read_routes(routes)
@@ -138,41 +114,31 @@ def wan_serve(
     runtime.run(main())
 
 
-@wan.command("list")
-@_controlled
-@formatted
-def wan_list(control: str | None, config: Path | None, output_format: str) -> None:
-    """Show how bytes travel from each region to each other.
-
-    \b
-    Example:
-      photon wan list --control 127.0.0.1:7100 -o json
-    """
-    directions = _tell(control, config, lambda client: client.directions())
-    if output_format == "json":
-        _print_json(directions)
-    else:
-        _print_table(directions)
+def directions(at: Deployed, control: str | None = None) -> int:
+    """``photon status wan``."""
+    found = _tell(at, control, lambda client: client.directions())
+    rows = [[e.source, e.destination, f"{e.delay_s * 1000:g} ms", e.fault.name.lower(), f"{e.bytes:,} B",
+             f"{e.connections:,}"] for e in found]  # fmt: skip
+    columns = "from, to, >delay, >fault, >delivered, >connections"
+    at.show([_as_json(each) for each in found], lambda: print_table(columns, rows))
+    return DONE
 
 
-@wan.command("set")
+@click.command("set")
 @click.argument("a")
 @click.argument("b")
 @_controlled
 @click.option("--round-trip", type=DURATION, help="Half of it in each direction.")
 @click.option("--delay", type=DURATION, help="One way, in each direction.")
 @click.option("--one-way", is_flag=True, help="With --delay: from A to B only.")
-@formatted
-@audited
 def wan_set(
+    at: Deployed,
     a: str,
     b: str,
     control: str | None,
-    config: Path | None,
     round_trip: float | None,
     delay: float | None,
     one_way: bool,
-    output_format: str,
 ) -> None:
     """Set the delay between regions A and B; open connections feel it at once.
 
@@ -188,11 +154,11 @@ def wan_set(
     if one_way and delay is None:
         raise UsageError("--one-way goes with --delay: a round trip has both ways")
     each = delay if delay is not None else (round_trip or 0.0) / 2
-    _tell(control, config, lambda client: client.delay(a, b, each, both=not one_way))
-    _done(control, config, output_format)
+    _tell(at, control, lambda client: client.delay(a, b, each, both=not one_way))
+    _done(at, control)
 
 
-@wan.command("cut")
+@click.command("cut")
 @click.argument("a")
 @click.argument("b", required=False)
 @_controlled
@@ -205,17 +171,8 @@ def wan_set(
     show_default=True,
     help="Hold bytes back silently, reset connections, or refuse new ones.",
 )
-@formatted
-@audited
 def wan_cut(
-    a: str,
-    b: str | None,
-    control: str | None,
-    config: Path | None,
-    from_all: bool,
-    one_way: bool,
-    fault: str,
-    output_format: str,
+    at: Deployed, a: str, b: str | None, control: str | None, from_all: bool, one_way: bool, fault: str
 ) -> None:
     """Cut regions A and B from each other, or A from all others, until `photon wan heal`.
 
@@ -225,25 +182,23 @@ def wan_cut(
       photon wan cut east --from-all --fault reset --config photon.toml
     """
     from photon.config.errors import UsageError
-    from photon.wan.api import Fault
+    from photon.lab.wan.links import Fault
 
     kind = Fault[fault.upper()]
     if from_all and b is None:
-        _tell(control, config, lambda client: client.isolate(a, kind, both=not one_way))
+        _tell(at, control, lambda client: client.isolate(a, kind, both=not one_way))
     elif b is not None and not from_all:
-        _tell(control, config, lambda client: client.cut(a, b, kind, both=not one_way))
+        _tell(at, control, lambda client: client.cut(a, b, kind, both=not one_way))
     else:
         raise UsageError("name a second region or --from-all, one of them")
-    _done(control, config, output_format)
+    _done(at, control)
 
 
-@wan.command("heal")
+@click.command("heal")
 @click.argument("a", required=False)
 @click.argument("b", required=False)
 @_controlled
-@formatted
-@audited
-def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | None, output_format: str) -> None:
+def wan_heal(at: Deployed, a: str | None, b: str | None, control: str | None) -> None:
     """Lift the faults between regions A and B, those of A, or all; delays stay.
 
     \b
@@ -251,18 +206,14 @@ def wan_heal(a: str | None, b: str | None, control: str | None, config: Path | N
       photon wan heal --control 127.0.0.1:7100
       photon wan heal east west --config photon.toml
     """
-    _tell(control, config, lambda client: client.heal(a, b))
-    _done(control, config, output_format)
+    _tell(at, control, lambda client: client.heal(a, b))
+    _done(at, control)
 
 
-def _done(control: str | None, config: Path | None, output_format: str) -> None:
+def _done(at: Deployed, control: str | None) -> None:
     """Silent for people; for scripts how things travel now."""
-    if output_format == "json":
-        _print_json(_tell(control, config, lambda client: client.directions()))
-
-
-def _print_json(directions: Sequence[DirectionNow]) -> None:
-    print_json([_as_json(each) for each in directions])
+    if at.json:
+        print_json([_as_json(each) for each in _tell(at, control, lambda client: client.directions())])
 
 
 def _as_json(each: DirectionNow) -> dict[str, str | int | float]:
@@ -274,16 +225,3 @@ def _as_json(each: DirectionNow) -> dict[str, str | int | float]:
         "bytes": each.bytes,
         "connections": each.connections,
     }
-
-
-COLUMNS = ("from", "to", "delay", "fault", "delivered", "connections")
-
-
-def _print_table(directions: Sequence[DirectionNow]) -> None:
-    columns = [(name, name not in ("from", "to")) for name in COLUMNS]
-    rows = [
-        [each.source, each.destination, f"{each.delay_s * 1000:g} ms", each.fault.name.lower(), f"{each.bytes:,} B",
-         f"{each.connections:,}"]
-        for each in directions
-    ]  # fmt: skip
-    print_table(columns, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from photon.config.structured import get_logger
 from photon.config.tls import Tls
 
 if TYPE_CHECKING:
-    from photon.idregistry.client import RegistryClient
+    from photon.idregistry.client.grpc_client import RegistryClient
 
 log = get_logger(__name__)
 
@@ -60,11 +61,11 @@ def logged(tls: Tls | None) -> Tls | None:
     return tls
 
 
-def registry_client(settings: Settings, tls: Tls | None) -> RegistryClient:
-    """Of the deployment's registry. Raises UsageError."""
-    from photon.idregistry.client import RegistryClient
+def registry_client(settings: Settings, tls: Tls | None, here: Mapping[str, object] | None = None) -> RegistryClient:
+    """Of the deployment's registry. ``here``: servicers of the replicas in this process. Raises UsageError."""
+    from photon.idregistry.client.grpc_client import RegistryClient
 
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if not addresses:
         raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
-    return RegistryClient(addresses, clock=SystemClock(), tls=tls)
+    return RegistryClient(addresses, clock=SystemClock(), tls=tls, here=here)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from photon.fleet.asking import Heard
+from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
@@ -18,8 +18,6 @@ _ESCAPED = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
 
 
 class Sample(NamedTuple):
-    """One line."""
-
     name: str
     labels: Mapping[str, str]
     value: float
@@ -79,7 +77,6 @@ class Numbers:
         return process in self._by_process
 
     def each(self, name: str, **labels: str) -> list[tuple[Process, Sample]]:
-        """Samples of a metric with these labels."""
         found = ((who, sample) for who, values in self._by_process.items() for sample in values.get(name, ()))
         return [(who, sample) for who, sample in found if labels.items() <= sample.labels.items()]
 
@@ -98,7 +95,6 @@ class Numbers:
         return sum(values) if values else None
 
     def labels(self, who: Process, label: str) -> list[str]:
-        """The values that a label has in what one process says."""
         found = self._by_process.get(who, {}).values()
         return sorted({sample.labels[label] for some in found for sample in some if label in sample.labels})
 

@@ -6,6 +6,7 @@ process is another entry of ``KINDS``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,8 +17,6 @@ from photon.config.tls import OPERATOR, WAN
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of a deployment."""
-
     datacentre: str
     """It is lost with; empty: with none."""
     kind: str
@@ -29,18 +28,16 @@ class Process:
     """In its certificate."""
     region: str = ""
     label: str = ""
-    """As ``photon up`` and ``photon ps`` name it."""
+    """As ``photon up`` and ``photon status processes`` name it."""
     arguments: tuple[str, ...] | None = None
-    """Which of its kind ``photon KIND serve`` is to start; None: ``photon up`` does not start it."""
+    """How ``photon serve KIND`` is told which it is; None: ``photon up`` does not start it."""
 
     @property
     def title(self) -> str:
-        """As those who ask it name it."""
         return f"{self.kind} {self.name}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its samples get."""
         return {"datacentre": self.datacentre, "service": self.kind, "process": self.name}
 
 
@@ -56,11 +53,11 @@ class Kind:
 
 
 PIPELINE = "pipeline"
-"""One process in place of those of the kinds TOGETHER (``photon pipeline serve``); they are asked one by one."""
+"""One process in place of those of the kinds TOGETHER (``photon serve pipeline``); they are asked one by one."""
 TOGETHER = ("eventstore", "joiner", "verifier", "dispatcher")
 
 Member = tuple[str, str | None, tuple[str, ...] | None]
-"""Name, address, and arguments beyond the datacentre."""
+"""Name, address, and its name once more where ``photon serve`` needs it; None: it is not started."""
 
 
 def _registry(settings: Settings) -> Iterator[Process]:
@@ -68,7 +65,7 @@ def _registry(settings: Settings) -> Iterator[Process]:
         region = settings.region_of_replica(name)
         yield Process(
             each.datacentre, "registry", name, each.address, identity(Role.REGISTRY, name), region,
-            f"registry {name}",            ("--replica", name),
+            f"registry {name}", None if each.together else (name,),
         )  # fmt: skip
 
 
@@ -84,7 +81,7 @@ def _of_pipelines(
         for datacentre, pipeline in settings.datacentre.items():
             for name, address, more in members(datacentre, pipeline, settings):
                 apart = more is not None and not (pipeline.together and kind in TOGETHER)
-                arguments = ("--datacentre", datacentre, *(more or ())) if apart else None
+                arguments = (*(more or ()), "--datacentre", datacentre) if apart else None
                 found = of_datacentre(kind, datacentre, name, address)
                 yield replace(found, region=settings.region(datacentre), arguments=arguments)
 
@@ -101,7 +98,7 @@ def of_datacentre(kind: str, datacentre: str, name: str, address: str | None) ->
 def _dispatchers(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
     if not pipeline.dispatchers:
         return [(datacentre, pipeline.dispatcher, ())]
-    return [(name, each.address, ("--worker", name)) for name, each in pipeline.dispatchers.items()]
+    return [(name, each.address, (name,)) for name, each in pipeline.dispatchers.items()]
 
 
 def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
@@ -121,11 +118,11 @@ def _status(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable
 KINDS: Mapping[str, Kind] = {
     "dispatcher": Kind(5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers)),
     "joiner": Kind(4, "photon.v1.Joiner", _of_pipelines(
-        "joiner", lambda _, p, s: [(name, each.address, ("--slot", name)) for name, each in p.joiners.items()])),
+        "joiner", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.joiners.items()])),
     "eventstore": Kind(3, "photon.v1.EventStore", _of_pipelines(
         "eventstore", lambda name, p, s: [(name, p.eventstore, ())])),
     "cache": Kind(2, "photon.v1.Cache", _of_pipelines(
-        "cache", lambda _, p, s: [(name, each.address, ("--node", name)) for name, each in p.caches.items()])),
+        "cache", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.caches.items()])),
     "copies": Kind(3, "photon.v1.Copies", _of_pipelines("copies", _copies)),
     "verifier": Kind(4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())])),
     PIPELINE: Kind(5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together)),
@@ -133,7 +130,7 @@ KINDS: Mapping[str, Kind] = {
     "wan": Kind(0, "photon.v1.Wan", _wan),
     "status": Kind(6, "", _of_pipelines("status", _status)),
 }  # fmt: skip
-"""By the noun of their command, in the order in which they are shown."""
+"""By their name for ``photon serve``, in the order in which they are shown."""
 
 
 COMMON = ("registry", "wan")
@@ -141,7 +138,7 @@ COMMON = ("registry", "wan")
 
 
 def processes(settings: Settings) -> list[Process]:
-    """All of them. Joiners and dispatchers may run that the file does not name: see ``asking``."""
+    """All of them. Joiners and dispatchers may run that the file does not name: see ``polling``."""
     return [each for kind in KINDS.values() for each in kind.listed(settings)]
 
 
@@ -176,3 +173,23 @@ def identities(settings: Settings) -> list[str]:
     found = [each.identity for each in processes(settings)]
     found += [identity(role, name) for name in settings.datacentre for role in (Role.JOINER, Role.SPARK)]
     return [*dict.fromkeys(found), OPERATOR]
+
+
+def survives(settings: Settings) -> list[str]:
+    """One sentence for the replica count, and for each datacentre and region that holds replicas."""
+    replicas = settings.registry.replicas
+    if not replicas:
+        return []
+    majority = len(replicas) // 2 + 1
+    spare = len(replicas) - majority
+    lines = [f"the registry goes on while any {spare} of its {len(replicas)} replicas are lost"]
+    held = {name: replica.datacentre for name, replica in replicas.items()}
+    regions = {name: settings.region_of_replica(name) for name in replicas}
+    kinds = [("datacentre", held)]
+    if regions != held:
+        kinds.append(("region", regions))
+    for kind, places in kinds:
+        for place, count in sorted(Counter(place for place in places.values() if place).items()):
+            verdict = "survives" if count <= spare else "does not survive"
+            lines.append(f"the registry {verdict} the loss of {kind} {place} ({count} of {len(replicas)} replicas)")
+    return lines

@@ -1,7 +1,8 @@
 """A whole deployment for another program: what ``photon up`` runs for a file is started, watched, held and ended.
 
 ``photon up`` itself supervises, in a process of its own in the background, as ``photon up --detach`` leaves it: there
-is one supervisor, and ``photon ps``, ``hold`` and ``down`` on the command line see the same run. Waits are bounded.
+is one supervisor, and ``photon status processes``, ``hold`` and ``down`` on the command line see the same run. Waits
+are bounded.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ import orjson
 from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.embedded.control import NobodyListens, Reply, Request, ask
-from photon.embedded.detached import Launched, UpFailed, ask_patiently, launch, stop_detached
-from photon.embedded.ledger import read_ledger
-from photon.embedded.restarts import USAGE_EXIT
-from photon.embedded.run_directory import is_locked, run_directory
-from photon.embedded.states import ServiceState, summary
+from photon.fleet.ledger import read_ledger
 from photon.library.output import Output
+from photon.supervision.control import NobodyListens, Reply, Request, ask
+from photon.supervision.detached import Launched, UpFailed, ask_patiently, launch, stop_detached
+from photon.supervision.run_directory import is_locked, run_directory
+from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 
 POLL_S = 0.1
 BEGIN_S = 60.0
@@ -50,7 +50,7 @@ class ProcessState:
     """One process of a deployment at one moment."""
 
     name: str
-    """As ``photon ps`` has it: ``joiner east-1``."""
+    """As ``photon status processes`` has it: ``joiner east-1``."""
     datacentre: str
     """It is lost with; empty: with none."""
     state: str

@@ -23,9 +23,9 @@ from typing import IO, Self
 import orjson
 
 from photon.config.errors import PhotonError, UsageError
-from photon.embedded.ledger import read_ledger
-from photon.embedded.site import Site
+from photon.fleet.ledger import read_ledger
 from photon.library.output import Output
+from photon.local_join.site import Site
 from photon.outputs import OutputPlace
 
 SAID_LINES = 200

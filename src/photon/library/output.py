@@ -7,6 +7,7 @@ cursor gets what follows it, and nothing else.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from typing import Any
 import orjson
 
 from photon.config.disk import Disk, RealDisk
-from photon.embedded.output_place import output_place
+from photon.config.errors import UsageError
+from photon.config.loader import load
+from photon.fleet.access import pipeline_named
 from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
+from photon.outputs.output_places import COPIES_NAME
 
 POLL_S = 0.2
 """Published lengths are looked at so often while there is nothing to read."""
@@ -93,3 +97,15 @@ class Output:
             if not follow or until():
                 return
             sleep(POLL_S)
+
+
+def output_place(config: Path, datacentre: str | None) -> OutputPlace:
+    """Of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
+    settings = load(config, environment=os.environ)
+    name, pipeline = pipeline_named(settings, datacentre)
+    kept = [config.parent / each.state / COPIES_NAME / name for each in settings.datacentre.values()]
+    copies = tuple(directory for directory in kept if directory.is_dir())
+    place = OutputPlace(config.parent / pipeline.output, config.parent / pipeline.state, copies)
+    if not place.state.is_dir() and not place.states(RealDisk()):
+        raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
+    return place

@@ -24,7 +24,7 @@ def table_of(records: OutputRecords) -> Any:
     for why, offset in zip(records.torn, records.offset, strict=True):
         if why is not None:
             raise LineUnreadable(
-                f"the line at {offset} is no output record ({why}); photon verifier status says more"
+                f"the line at {offset} is no output record ({why}); photon status verifier says more"
             )
     names = [each.name for each in fields(OutputRecords) if each.name not in LEFT_OUT]
     return pa.table({name: pa.array(getattr(records, name), _type_of(name)) for name in names})

@@ -31,8 +31,6 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To one request."""
-
     body: bytes
     media_type: str
     status: int = 200
@@ -46,7 +44,6 @@ Questions = Mapping[str, Callable[[str], Awaitable[Answer]]]
 
 
 def plain(text: str, status: int = 200) -> Answer:
-    """A line of text."""
     return Answer(f"{text}\n".encode(), "text/plain; charset=utf-8", status)
 
 
@@ -70,7 +67,6 @@ class HttpServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Closes what is open."""
         if self._server is not None:
             self._server.close()
         for task in list(self._open):

@@ -1,33 +1,56 @@
-"""``photon status serve``: gathers every few seconds, and serves what was gathered last."""
+"""``photon serve status``: gathers every few seconds, and serves what was gathered last, the page, and the JSON of
+``photon explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, within a bounded time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 
 from photon import __version__
 from photon.config import roles
 from photon.config.clock import Clock, SystemClock
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.tls import Tls
-from photon.embedded.explaining.inquiry import Asking, explain
 from photon.fleet.access import logged, pipeline_named, tls_of
-from photon.fleet.asking import Asker, Heard
+from photon.fleet.explain.inquiry import Asking, explain
+from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
+from photon.fleet.explain.story import Story
 from photon.fleet.numbers import merged
+from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import asked_of
-from photon.status.assets import read_assets
-from photon.status.explained import ASK_S, PATH, Explained
 from photon.status.http import Answer, HttpServer, plain
 from photon.status.view import View
 
+EXPLAIN_PATH = "/explain.json"
+EXPLAIN_S = 9.0
+"""For asking everybody; what has not answered by then is named as missing."""
+EXPLAIN_LIMIT_S = 10.0
+"""And then the answer is that there is none."""
+QUERY_BYTES_MAX = 4 * ID_BYTES_MAX
+"""Of an id with every byte escaped, and some more."""
+FIELDS_MAX = 4
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+"""Of the files that are served; others in the directory are not."""
+INDEX = "index.html"
 PERIOD_S = 2.0
 """From the beginning of one gathering to that of the next."""
 LEAST_S = 0.5
@@ -40,6 +63,63 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 
 log = get_logger(__name__)
+
+
+class Explained:
+    def __init__(self, ask: Callable[[Question], Awaitable[Story]], limit_s: float = EXPLAIN_LIMIT_S) -> None:
+        self._ask = ask
+        self._limit_s = limit_s
+        self._busy = False
+
+    async def answer(self, query: str) -> Answer:
+        """``query``: what follows the question mark."""
+        try:
+            question = _question(query)
+        except UsageError as error:
+            return _failed(str(error), 400)
+        if self._busy:
+            return _failed("another event is being looked for; ask again in a moment", 503)
+        self._busy = True
+        try:
+            async with asyncio.timeout(self._limit_s):
+                story = await self._ask(question)
+        except TimeoutError:
+            return _failed(f"not found out within {self._limit_s:g} s; photon explain has a --timeout", 504)
+        except PhotonError as error:
+            return _failed(str(error), 500)
+        finally:
+            self._busy = False
+        return Answer(orjson.dumps(story.as_json()), "application/json")
+
+
+def _question(query: str) -> Question:
+    """Raises UsageError."""
+    if len(query) > QUERY_BYTES_MAX:
+        raise UsageError(f"the question is too long: an event id has at most {ID_BYTES_MAX} bytes")
+    try:
+        fields = parse_qs(query, errors="surrogateescape", max_num_fields=FIELDS_MAX)
+    except ValueError:
+        fields = {}
+    if len(fields.get("id", ())) != 1:
+        raise UsageError("name one event: /explain.json?id=EVENT_ID")
+    return question_of(fields["id"][0], raw=fields.get("base64") == ["1"])
+
+
+def _failed(why: str, status: int) -> Answer:
+    return Answer(orjson.dumps({"error": why}), "application/json", status)
+
+
+def read_assets() -> Mapping[str, Answer]:
+    """Path -> answer: the page at ``/``, its other files below ``/page/``."""
+    headers = (("Content-Security-Policy", CONTENT_POLICY),)
+    found = {}
+    for file in files("photon.status").joinpath("page").iterdir():
+        name, dot, ending = file.name.rpartition(".")
+        media_type = MEDIA_TYPES.get(dot + ending)
+        if name and media_type is not None:
+            path = "/" if file.name == INDEX else f"/page/{file.name}"
+            found[path] = Answer(file.read_bytes(), media_type, headers=headers)
+    return found
 
 
 class StatusService:
@@ -72,7 +152,6 @@ class StatusService:
         return self._said
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Gathers until ``stop``."""
         first = True
         while not stop.is_set():
             self._next_at = self._clock.monotonic() + (SECOND_S if first else PERIOD_S)
@@ -84,11 +163,9 @@ class StatusService:
             await until(stop, max(self._next_at - self._clock.monotonic(), LEAST_S))
 
     async def close(self) -> None:
-        """Of the channels."""
         await self._asker.close()
 
     def answer(self, path: str) -> Answer | None:
-        """Of the HTTP server."""
         if path == "/status.json":
             return self._status_json()
         if path == "/metrics":
@@ -109,7 +186,6 @@ class StatusService:
         return Answer(orjson.dumps({**self._said, **ages}), JSON)
 
     def metrics(self) -> str:
-        """Of all processes, this one included."""
         own = {"datacentre": self._datacentre, "service": "status", "process": self._datacentre}
         texts = [(each.process.labels, each.text) for each in self._heard]
         up = Readings()
@@ -142,8 +218,8 @@ async def serve_status(
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
     tls = logged(tls_of(settings, base, identity or roles.identity(roles.Role.STATUS, name)))
     service = StatusService(settings, name, tls, SystemClock(), base)
-    asking = Asking(settings, base, tls, ASK_S, operator=identity is not None)
-    server = HttpServer(service.answer, {PATH: Explained(lambda question: explain(asking, question)).answer})
+    asking = Asking(settings, base, tls, EXPLAIN_S, operator=identity is not None)
+    server = HttpServer(service.answer, {EXPLAIN_PATH: Explained(lambda question: explain(asking, question)).answer})
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)

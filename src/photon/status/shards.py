@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from photon.config.words import many
-from photon.fleet.asking import Heard
 from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Heard
 
 ALARMS_MAX = 100
 HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
@@ -97,7 +97,7 @@ def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
             yield _alarm(
                 f"copy of {copy['slot']}",
                 copy["state"],
-                "start its keeper, photon copies serve, or mend what it says",
+                "start its keeper, photon serve copies, or mend what it says",
             )
 
 
@@ -116,12 +116,12 @@ def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
 def _told(each: Heard) -> Iterator[dict[str, str]]:
     where, details = each.process.title, each.details
     if not each.up:
-        yield _alarm(where, f"does not answer: {each.problem}", "see photon ps and the process's log")
+        yield _alarm(where, f"does not answer: {each.problem}", "see photon status processes and the process's log")
     for alarm in details.get("alarms", []):
         yield _alarm(f"{where}, shard {alarm['shard']}", alarm["what"], "see docs/operations/")
     for slot in details.get("slots", []):
         if slot["problem"]:
-            yield _alarm(f"slot {slot['slot']}", slot["problem"], "see photon verifier status")
+            yield _alarm(f"slot {slot['slot']}", slot["problem"], "see photon status verifier")
         for alarm in slot["alarms"]:
             yield _alarm(f"slot {slot['slot']}", f"{alarm['finding']}: {alarm['what']}", alarm["todo"])
     if details.get("unbalanced_hours"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from photon.fleet.asking import Heard
 from photon.fleet.numbers import Change, Numbers, lag_of
+from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 
 VIEWS = ("processes", "slots", "logs", "shards")
@@ -29,8 +29,6 @@ _RATES = {
 
 
 class Top:
-    """Keeps the last moment."""
-
     def __init__(self) -> None:
         self._at_s = 0.0
         self._before: Numbers | None = None

@@ -30,20 +30,13 @@ log = get_logger(__name__)
 class AlarmKind(enum.StrEnum):
     """What an alarm is about; docs/verification.md says what to do."""
 
-    DOUBLED = "doubled"
-    """The same event stands twice."""
-    NOT_OWNED = "not-owned"
-    """The line's token does not own its id: invented, or written twice."""
-    TORN = "torn"
-    """A line below the published length that is no output record."""
-    DIFFERS = "differs"
-    """The line is not what its source records make of it."""
-    NO_SOURCE = "no-source"
-    """No log holds the record that the line names."""
-    OWNED = "owned-too-long"
-    """Ids are registered and not written."""
-    DAMAGED = "damaged"
-    """A file that the verifier relies on cannot be read."""
+    DOUBLED = "doubled"  # the same event stands twice
+    NOT_OWNED = "not-owned"  # the line's token does not own its id: invented, or written twice
+    TORN = "torn"  # a line below the published length that is no output record
+    DIFFERS = "differs"  # the line is not what its source records make of it
+    NO_SOURCE = "no-source"  # no log holds the record that the line names
+    OWNED = "owned-too-long"  # ids are registered and not written
+    DAMAGED = "damaged"  # a file that the verifier relies on cannot be read
 
 
 ENDS_ITSELF = (AlarmKind.OWNED, AlarmKind.DAMAGED)
@@ -64,14 +57,12 @@ class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     at_ns: int
     finding: str
-    what: str
-    """One line: what is wrong, with its evidence."""
+    what: str  # one line: what is wrong, with its evidence
     file: str = ""
     offset: int = 0
     event_id: str = ""
     todo: str = ""
-    over: bool = False
-    """It no longer holds, or was acknowledged."""
+    over: bool = False  # it no longer holds, or was acknowledged
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -107,7 +98,6 @@ class AlarmLog:
 
     @property
     def open(self) -> int:
-        """The open alarms."""
         return len(self._open)
 
     def is_open(self, finding: AlarmKind, file: str = "", offset: int = 0) -> bool:
@@ -118,8 +108,7 @@ class AlarmLog:
     ) -> None:
         """Durable when it returns. One that was told before is not told again; one that ends by itself may be, when
         it was over meanwhile."""
-        shown = event_id.decode("utf-8", "backslashreplace")[:ID_CHARS_MAX]
-        alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown, ADVICE[finding])
+        alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
             return
         if finding not in ENDS_ITSELF and self._is_full():
@@ -130,7 +119,7 @@ class AlarmLog:
             self._told.add(alarm.key)
         log.error(
             "verifier alarm", slot=self._slot, finding=alarm.finding, what=alarm.what, file=file, offset=offset,
-            event_id=shown, todo=alarm.todo,
+            event_id=alarm.event_id, todo=alarm.todo,
         )  # fmt: skip
 
     def _is_full(self) -> bool:
@@ -146,7 +135,6 @@ class AlarmLog:
         return len(self._open) >= OPEN_MAX
 
     def over(self, finding: AlarmKind, at_ns: int, *, file: str = "", offset: int = 0) -> None:
-        """Ends an alarm that no longer holds."""
         alarm = self._open.get((finding.value, file, offset))
         if alarm is not None:
             self._append(msgspec.structs.replace(alarm, at_ns=at_ns, over=True))
@@ -167,6 +155,10 @@ class AlarmLog:
     def _begin(self, kept: list[Alarm]) -> None:
         lines = [msgspec.json.encode(_Head(VERSION)), *map(msgspec.json.encode, kept)]
         self._disk.replace(self._path, b"\n".join(lines) + b"\n")
+
+
+def shown(event_id: bytes) -> str:
+    return event_id.decode("utf-8", "backslashreplace")[:ID_CHARS_MAX]
 
 
 def _mend(disk: Disk, path: Path) -> None:

@@ -16,11 +16,10 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
 from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
-from photon.verifier.alarms import AlarmKind
+from photon.verifier.alarms import AlarmKind, shown
 from photon.verifier.comparison import SourceRecord, differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
-from photon.verifier.source_finder import FoundSource, SourceFinder, SourceGone, SourceMissing
-from photon.verifier.source_logs import name_of
+from photon.verifier.source_finder import FoundSource, SourceFinder, SourceGone, SourceMissing, name_of
 from photon.verifier.verifier import OutputShort, read_versioned
 
 NAME = "checked.json"
@@ -37,23 +36,16 @@ SHOWN_MAX = 3
 
 
 class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):
-    """``checked.json``."""
-
     version: int = VERSION
     places: dict[str, tuple[int, int]] = {}
     """Kind of output -> (file number, length): everything before is checked."""
-    lines: int = 0
-    """Compared with their sources."""
-    unverifiable: int = 0
-    """Lines whose source log is gone."""
-    gone: list[str] = []
-    """The last source logs that were missed so, as the lines call them."""
+    lines: int = 0  # compared with their sources
+    unverifiable: int = 0  # lines whose source log is gone
+    gone: list[str] = []  # the last source logs that were missed so, as the lines call them
 
 
 @dataclass(frozen=True, slots=True)
 class LineFinding:
-    """A finding about one line."""
-
     finding: AlarmKind
     offset: int
     what: str
@@ -94,7 +86,6 @@ class Checker:
         self.behind_bytes = 0
 
     def close(self) -> None:
-        """Closes the file read last."""
         if self._open is not None:
             self._open[1].close()
             self._open = None
@@ -181,7 +172,7 @@ class Checker:
             if isinstance(each, SourceMissing):
                 place = each.place
                 what = (
-                    f"no log has the {each.side} record {place.file}:{place.offset} of event {_shown(line.event_id)}"
+                    f"no log has the {each.side} record {place.file}:{place.offset} of event {shown(line.event_id)}"
                 )
                 done.found.append(LineFinding(AlarmKind.NO_SOURCE, offset, what, line.event_id))
                 done.missing.add(f"{each.side} {name_of(place.file)}")
@@ -202,7 +193,7 @@ class Checker:
         for offset, line, wrong in zip(offsets, lines, found, strict=True):
             if wrong:
                 more = f" and {len(wrong) - SHOWN_MAX} more" if len(wrong) > SHOWN_MAX else ""
-                what = f"event {_shown(line.event_id)}: {'; '.join(wrong[:SHOWN_MAX])}{more}"
+                what = f"event {shown(line.event_id)}: {'; '.join(wrong[:SHOWN_MAX])}{more}"
                 done.found.append(LineFinding(AlarmKind.DIFFERS, offset, what, line.event_id))
 
     def _read(self, file: OutputFile, begin: int) -> bytes | None:
@@ -243,7 +234,3 @@ def _lines(data: bytes) -> list[bytes]:
     lines = data.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])
-
-
-def _shown(event_id: bytes) -> str:
-    return event_id.decode("utf-8", "backslashreplace")[:200]

@@ -33,8 +33,7 @@ class SourceRecord:
     record: bytes
     file: LogFile
     offset: int
-    identity: str
-    """Of the log that holds it."""
+    identity: str  # of the log that holds it
 
 
 def header_of(adapter: Adapter, source: SourceRecord) -> ForeignHeader | None:
@@ -53,13 +52,11 @@ def id_of(header: ForeignHeader, source: SourceRecord) -> bytes:
 
 
 def is_foreign(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:
-    """Whether this record is the event that the line is about."""
     header = header_of(adapter, source)
     return header is not None and id_of(header, source) == line.event_id
 
 
 def is_primary(adapter: Adapter, source: SourceRecord, line: PublishedLine) -> bool:
-    """Whether this record is what the line's key names."""
     try:
         return adapter.primary_key(source.record, source.file) == line.key
     except (Exception, SystemExit):

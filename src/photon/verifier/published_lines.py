@@ -36,19 +36,14 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True)
 class PublishedLine:
-    """One line about an event."""
-
     event_id: bytes
     key: bytes
     event_time_ns: int
-    reason: str | None
-    """None in ``joined``."""
+    reason: str | None  # none in ``joined``
     source: RecordPlace
     primary: RecordPlace | None
-    body: bytes
-    """The line without when it was made and without its token, ended as a line is."""
-    written: str
-    """When it was made, as it stands there; empty where that is left out."""
+    body: bytes  # the line without when it was made and without its token, ended as a line is
+    written: str  # when it was made, as it stands there; empty where that is left out
 
     @property
     def written_ns(self) -> int | None:

@@ -36,7 +36,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -46,13 +46,16 @@ from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS
 from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U32, U64, Answer
-from photon.idregistry.commands import take
-from photon.idregistry.operations.restoring import INCARNATIONS_SINCE_MAX
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, Answer
+from photon.idregistry.core.commands import take
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.operate.backup import INCARNATIONS_SINCE_MAX
 from photon.outputs.cleared import Clearing, read_clearing
 from photon.outputs.published import PublishedDamaged, SlotOutput, read_slot
+
+if TYPE_CHECKING:
+    from photon.idregistry.client.recovery import Recovery
 
 REDONE_NAME = "redone.json"
 REDONE_VERSION = 1
@@ -67,16 +70,12 @@ class RecoveryLimits:
     """Sizes in ids, times in seconds."""
 
     page_ids: int = 2048
-    rest_s: float = 0.02
-    """Between two questions: one question takes the registry some milliseconds."""
+    rest_s: float = 0.02  # between two questions: one question takes the registry some milliseconds
     ask_s: float = 5.0
-    look_s: float = 1.0
-    """From one look at the slot's files to the next."""
-    retry_s: float = 5.0
-    """After a shard that did not answer: it alone is asked again."""
+    look_s: float = 1.0  # from one look at the slot's files to the next
+    retry_s: float = 5.0  # after a shard that did not answer: it alone is asked again
     again_first_s: float = 60.0
-    again_most_s: float = 3600.0
-    """From one scan to the next, twice as long each time nothing was found."""
+    again_most_s: float = 3600.0  # from one scan to the next, twice as long each time nothing was found
 
 
 class Redone(msgspec.Struct, frozen=True):
@@ -91,40 +90,12 @@ class Redone(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What one scan did."""
-
-    scanned: bool = False
-    """The last shard was scanned to its end, and every answer was heard."""
+    scanned: bool = False  # the last shard was scanned to its end, and every answer was heard
     recovered: int = 0
-    unknown: int = 0
-    """Asked to be given up, and no answer: the next scan shows whether they were."""
-    older: int = 0
-    """Owned since before the registry was restored from a backup: left to the operator."""
-    waits: str = ""
-    """Why nothing may be given up yet; empty when nothing stands in the way."""
+    unknown: int = 0  # asked to be given up, and no answer: the next scan shows whether they were
+    older: int = 0  # owned since before the registry was restored from a backup: left to the operator
+    waits: str = ""  # why nothing may be given up yet; empty when nothing stands in the way
     examples: list[str] = field(default_factory=list)
-
-
-class Reopens(Protocol):
-    """What the registry is asked (``idregistry.recovery.asking.Recovery``)."""
-
-    async def shards(self, *, timeout: float) -> tuple[int, ...]: ...
-
-    async def scan_owned(
-        self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
-    ) -> EntryPage | Refusal: ...
-
-    async def reopen(
-        self,
-        digests: bytes,
-        times: I64,
-        tokens: U64,
-        generations: U32,
-        *,
-        operator: bool = False,
-        retired: bool = False,
-        timeout: float,
-    ) -> U8: ...
 
 
 def read_redone(disk: Disk, state: Path) -> Redone | None:
@@ -159,42 +130,35 @@ def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
     return ""
 
 
+@dataclass(eq=False)
 class SlotRecovery:
     """Of one slot. It remembers nothing on disk: whatever it did before, doing it again changes nothing."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        slot_state: Path,
-        registry: Reopens,
-        *,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        limits: RecoveryLimits | None = None,
-    ) -> None:
-        self._disk = disk
-        self._state = slot_state
-        self._registry = registry
-        self._pause = pause
-        self._limits = limits or RecoveryLimits()
+    disk: Disk
+    slot_state: Path
+    registry: Recovery
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    limits: RecoveryLimits = field(default_factory=RecoveryLimits)
+
+    def __post_init__(self) -> None:
         self._upto = 0  # what the scan under way, or the last one, is about
         self._scanned = 0  # what was scanned to the end
         self._left: tuple[int, ...] = ()  # shards that the scan under way has not done
         self._next_s = 0.0
         self._pause_s = 0.0
         self._waits = ""
-        self.recovered = 0
-        """Ids given up since the start of the process."""
+        self.recovered = 0  # ids given up since the start of the process
 
     async def run(self, stop: asyncio.Event, clock: Clock) -> None:
         """Looks until ``stop`` is set. Raises PublishedDamaged, OSError."""
         while not stop.is_set():
             await self.run_once(clock.monotonic())
-            await until(stop, self._limits.look_s)
+            await until(stop, self.limits.look_s)
 
     async def run_once(self, now: float) -> RecoveryReport:
         """One look, at ``now`` (monotonic seconds), and a scan where one is due. Raises PublishedDamaged, OSError."""
         report = RecoveryReport()
-        redone = read_redone(self._disk, self._state)
+        redone = read_redone(self.disk, self.slot_state)
         if redone is None or (redone.upto == self._upto and now < self._next_s):
             return report
         report.waits = self._unread(redone)
@@ -209,11 +173,10 @@ class SlotRecovery:
 
     def _unread(self, redone: Redone) -> str:
         # The place of this very statement must have been read: both are looked at after it.
-        return unread(redone, read_slot(self._disk, self._state), read_clearing(self._disk, self._state))
+        return unread(redone, read_slot(self.disk, self.slot_state), read_clearing(self.disk, self.slot_state))
 
     def _plan(self, redone: Redone, report: RecoveryReport, now: float) -> None:
-        """When to scan again."""
-        limits = self._limits
+        limits = self.limits
         self._upto = redone.upto
         if not report.scanned:
             self._next_s = now + limits.retry_s
@@ -226,7 +189,7 @@ class SlotRecovery:
     # -- the registry ------------------------------------------------------------------------------------------
     async def _scan(self, redone: Redone, report: RecoveryReport) -> None:
         if redone.upto != self._upto or not self._left:
-            self._left = await self._registry.shards(timeout=self._limits.ask_s)
+            self._left = await self.registry.shards(timeout=self.limits.ask_s)
             if not self._left:
                 return
         self._left = tuple([shard for shard in self._left if not await self._scan_shard(shard, redone, report)])
@@ -234,10 +197,10 @@ class SlotRecovery:
 
     async def _scan_shard(self, shard: int, redone: Redone, report: RecoveryReport) -> bool:
         """Whether it was scanned to its end and every answer was heard."""
-        limits = self._limits
+        limits = self.limits
         cursor, whole = b"", True
         while True:
-            page = await self._registry.scan_owned(
+            page = await self.registry.scan_owned(
                 shard, redone.slot, redone.upto, cursor=cursor, limit=limits.page_ids, timeout=limits.ask_s
             )
             if isinstance(page, Refusal):
@@ -246,7 +209,7 @@ class SlotRecovery:
                 return True  # the slot is retired: who retires it gives its ids up, and lists them (rule 14)
             whole = await self._give_up(page, redone, report) and whole
             cursor = page.cursor
-            await self._pause(limits.rest_s)
+            await self.pause(limits.rest_s)
             if not cursor:
                 return whole
 
@@ -258,12 +221,12 @@ class SlotRecovery:
         report.older += len(page) - len(rows)
         if not len(rows):
             return True
-        answers = await self._registry.reopen(
+        answers = await self.registry.reopen(
             take(page.digests, DIGEST_BYTES, rows),
             page.times[rows],
             page.tokens[rows],
             page.generations[rows],
-            timeout=self._limits.ask_s,
+            timeout=self.limits.ask_s,
         )
         reopened = rows[answers == Answer.REOPENED]
         report.recovered += len(reopened)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
@@ -21,37 +24,33 @@ from photon.config.structured import get_logger
 from photon.idregistry.api import Digester, Registry
 from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog
-from photon.verifier.check_loop import CheckLimits, CheckLoop, one_line
-from photon.verifier.seen_ids import SeenIds
-from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, Scans, SlotPlace, Step
+from photon.verifier.checker import NAME, CheckedSlice, Checker
+from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, SeenIds, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
 
-OWN_DIR = "verifier"
-MISSING_DIR = "missing"
-SLOTS_MAX = 1024
-"""Of one pipeline."""
+if TYPE_CHECKING:
+    from photon.idregistry.client.recovery import Recovery
 
-log = get_logger(__name__)
+IDLE_S = 0.5
+RETRY_S = 5.0
+AGAIN_S = 1.0
+"""A slice with a record that no log has is read again so often during its grace."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
     """Times in seconds."""
 
-    period_s: float = 0.5
-    """From one pass of a slot to the next."""
-    retry_s: float = 5.0
-    """After a failure."""
+    period_s: float = 0.5  # from one pass of a slot to the next
+    retry_s: float = 5.0  # after a failure
     discover_s: float = 1.0
     owned_alarm_s: float = 300.0
     owned_every_most_s: float = 60.0
-    check_share: float = 0.25
-    """Of one core; 0: nothing is checked."""
+    check_share: float = 0.25  # of one core; 0: nothing is checked
     log_grace_s: float = 30.0
-    """A record that no log has is looked for again for so long."""
-    look_s: float = 30.0
-    """The source directories are looked at so often, for logs that go."""
+    """A record that no log has is looked for again for so long: the log may be whole again in a moment."""
+    look_s: float = 30.0  # the source directories are looked at so often, for logs that go
     save_s: float = 1.0
     window_ids: int = 1 << 18
 
@@ -59,6 +58,157 @@ class ServiceLimits:
     def owned_every_s(self) -> float:
         """An id that is owned for too long is noticed within a fifth of that time."""
         return max(min(self.owned_alarm_s / 5, self.owned_every_most_s), 0.2)
+
+
+@dataclass(slots=True)
+class _CheckedSlot:
+    checker: Checker | None = None
+    said: str = ""
+    not_before_s: float = float("-inf")
+    missing: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(kind of output, log) -> since when it lacks a record that a line names; monotonic seconds."""
+
+
+Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]
+"""Name -> (state directory, alarms) of the slots that are there."""
+
+
+def pause_s(cpu_s: float, took_s: float, share: float) -> float:
+    """How long to rest after a slice of so much CPU time that took so long on the clock."""
+    return max(cpu_s / share - took_s, 0.0)
+
+
+@dataclass(eq=False)
+class CheckLoop:
+    disk: Disk
+    clock: Clock
+    output: Path
+    sources: SourceFinder
+    slots: Slots
+    limits: ServiceLimits
+
+    def __post_init__(self) -> None:
+        self._own: dict[str, _CheckedSlot] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        saved = looked = float("-inf")
+        with ThreadPoolExecutor(1, thread_name_prefix="check") as pool:
+            loop = asyncio.get_running_loop()
+            try:
+                while not stop.is_set():
+                    if self.clock.monotonic() - looked >= self.limits.look_s:
+                        looked = self.clock.monotonic()
+                        await loop.run_in_executor(pool, self._look)
+                    idle = not await self._round(pool, stop)
+                    if idle or self.clock.monotonic() - saved >= self.limits.save_s:
+                        saved = self.clock.monotonic()
+                        self._save()
+                    if idle:
+                        await until(stop, IDLE_S)
+            finally:
+                pool.submit(self._close).result()
+                self._save()
+
+    async def _round(self, pool: ThreadPoolExecutor, stop: asyncio.Event) -> bool:
+        loop = asyncio.get_running_loop()
+        busy = False
+        slots = self.slots()
+        for gone in set(self._own) - set(slots):
+            del self._own[gone]
+        for name, (state, alarms) in slots.items():
+            own = self._own.setdefault(name, _CheckedSlot())
+            if stop.is_set() or self.clock.monotonic() < own.not_before_s:
+                continue
+            try:
+                done, cpu_s, took_s = await loop.run_in_executor(pool, self._step, own, state)
+                if done is not None:
+                    busy = True
+                    self._take(own, done, alarms)
+                self._well(own, alarms)
+            except (PhotonError, OSError) as error:
+                self._trouble(name, own, error)
+                with contextlib.suppress(PhotonError, OSError):  # the disk may be the trouble
+                    alarms.tell(AlarmKind.DAMAGED, own.said, self.clock.now_ns(), file=NAME)
+                continue
+            await until(stop, pause_s(cpu_s, took_s, self.limits.check_share))
+        return busy
+
+    def _take(self, own: _CheckedSlot, done: CheckedSlice, alarms: AlarmLog) -> None:
+        if self._may_come_back(own, done):
+            own.not_before_s = self.clock.monotonic() + AGAIN_S
+            return
+        now_ns = self.clock.now_ns()
+        for each in done.found:
+            alarms.tell(
+                each.finding, each.what, now_ns, file=done.file.name, offset=each.offset, event_id=each.event_id
+            )
+        assert own.checker is not None
+        own.checker.commit(done)
+
+    def _may_come_back(self, own: _CheckedSlot, done: CheckedSlice) -> bool:
+        """Whether a log that lacks a record has not been looked into for long enough. Each log has its grace once,
+        until a slice of this kind lacks nothing: where many lines are invented checking does not fall behind."""
+        kind = done.file.kind
+        if not done.missing:
+            own.missing = {each: since for each, since in own.missing.items() if each[0] != kind}
+            return False
+        now = self.clock.monotonic()
+        newest = max(own.missing.setdefault((kind, each), now) for each in done.missing)
+        return now - newest < self.limits.log_grace_s
+
+    def _trouble(self, name: str, own: _CheckedSlot, error: Exception) -> None:
+        own.not_before_s = self.clock.monotonic() + RETRY_S
+        own.checker = None  # it reads its place again
+        if (text := one_line(error)) != own.said:
+            own.said = text
+            log.error("slot is not checked against its sources", slot=name, why=text)
+
+    def _well(self, own: _CheckedSlot, alarms: AlarmLog) -> None:
+        own.said = ""
+        if alarms.is_open(AlarmKind.DAMAGED, NAME):
+            alarms.over(AlarmKind.DAMAGED, self.clock.now_ns(), file=NAME)
+
+    def _save(self) -> None:
+        for name, own in self._own.items():
+            if own.checker is not None:
+                try:
+                    own.checker.save()
+                except OSError as error:
+                    self._trouble(name, own, error)
+
+    # -- in the thread -----------------------------------------------------------------------------------------------
+    def _step(self, own: _CheckedSlot, state: Path) -> tuple[CheckedSlice | None, float, float]:
+        """The slice, its CPU time, and how long it took."""
+        began, cpu = self.clock.monotonic(), time.thread_time()
+        if own.checker is None:
+            own.checker = Checker(self.disk, state, self.output, self.sources)
+        done = own.checker.step(self.clock.now_ns())
+        return done, time.thread_time() - cpu, self.clock.monotonic() - began
+
+    def _look(self) -> None:
+        with contextlib.suppress(OSError):  # its reader reports a log directory that is missing
+            self.sources.look(self.clock.now_ns())
+
+    def _close(self) -> None:
+        for own in self._own.values():
+            if own.checker is not None:
+                own.checker.close()
+        self.sources.close()
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error in one line."""
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the disk'}: {error.strerror or error}"
+    return " ".join(str(error).split())
+
+
+OWN_DIR = "verifier"
+MISSING_DIR = "missing"
+SLOTS_MAX = 1024
+"""Of one pipeline."""
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +229,10 @@ class VerifiedPipeline:
 
 @dataclass(frozen=True, slots=True)
 class VerifierWorld:
-    """Clock, disk and registry that the service uses."""
-
     disk: Disk
     clock: Clock
     registry: Registry
-    scans: Scans
+    scans: Recovery
     digester: Digester
 
 
@@ -95,53 +243,48 @@ class _Slot:
     alarms: AlarmLog
     lock: int
     missing: bool
-    said: str = ""
-    """The failure that was told last."""
+    said: str = ""  # the failure that was told last
 
 
+@dataclass(eq=False)
 class VerifierService:
-    """Create it on the event loop that runs it."""
+    """Create it on the event loop that runs it.
 
-    def __init__(
-        self,
-        pipeline: VerifiedPipeline,
-        world: VerifierWorld,
-        limits: ServiceLimits,
-        sources: Callable[[Path], SourceFinder],
-        more: Sequence[Callable[[SlotPlace], Step]] = (),
-    ) -> None:
-        """``sources`` opens the raw logs, given the verifier's own directory; not called when nothing is checked.
+    ``sources`` opens the raw logs, given the verifier's own directory; not called when nothing is checked.
 
-        ``more``: further steps of each slot that is there, after what is published was cleared.
-        """
-        self._more = more
-        self._pipeline = pipeline
-        self._world = world
-        self._limits = limits
-        self._sources = sources
+    ``more``: further steps of each slot that is there, after what is published was cleared.
+    """
+
+    pipeline: VerifiedPipeline
+    world: VerifierWorld
+    limits: ServiceLimits
+    sources: Callable[[Path], SourceFinder]
+    more: Sequence[Callable[[SlotPlace], Step]] = ()
+
+    def __post_init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
         self._alarms: dict[str, AlarmLog] = {}
-        self._seen = SeenIds(limits.window_ids)
+        self._seen = SeenIds(self.limits.window_ids)
         self._failed: dict[str, str] = {}
-        self._names: set[str] = set(pipeline.joiners)
+        self._names: set[str] = set(self.pipeline.joiners)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], Awaitable[None]]) -> None:
         """Until ``stop``; ``ready`` is called once it has the locks.
 
         Raises VerifierBusy, when another process verifies here, and what opening the sources raises.
         """
-        own = self._pipeline.own
-        self._world.disk.make_dir(own)
+        own = self.pipeline.own
+        self.world.disk.make_dir(own)
         held = lock.take(own)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._discover(stop, tasks)
-                if self._limits.check_share > 0:
+                if self.limits.check_share > 0:
                     tasks.create_task(self._checking().run(stop), name="check")
                 await ready()
                 while not stop.is_set():
                     self._discover(stop, tasks)
-                    await until(stop, self._limits.discover_s)
+                    await until(stop, self.limits.discover_s)
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
@@ -150,10 +293,8 @@ class VerifierService:
             os.close(held)
 
     def _checking(self) -> CheckLoop:
-        own = self._limits
-        limits = CheckLimits(own.check_share, own.look_s, own.save_s, own.log_grace_s)
-        sources = self._sources(self._pipeline.own)
-        return CheckLoop(self._world.disk, self._world.clock, self._pipeline.output, sources, self._present, limits)
+        sources = self.sources(self.pipeline.own)
+        return CheckLoop(self.world.disk, self.world.clock, self.pipeline.output, sources, self._present, self.limits)
 
     def _present(self) -> Mapping[str, tuple[Path, AlarmLog]]:
         return {name: (slot.place.state, slot.alarms) for name, slot in self._slots.items() if not slot.missing}
@@ -161,8 +302,8 @@ class VerifierService:
     # -- slots -----------------------------------------------------------------------------------------------------
     def _discover(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
         """Begins slots that appeared, and those whose directory came or went. Raises VerifierBusy."""
-        slots = self._pipeline.slots
-        there = {name for name in self._world.disk.names(slots) if (slots / name).is_dir()}
+        slots = self.pipeline.slots
+        there = {name for name in self.world.disk.names(slots) if (slots / name).is_dir()}
         self._names |= set(sorted(there - self._names)[: SLOTS_MAX - len(self._names)])
         for name in sorted(self._names):
             known = self._slots.get(name)
@@ -182,9 +323,9 @@ class VerifierService:
             tasks.create_task(self._passes(slot, stop), name=f"slot {name}")
 
     def _begin(self, name: str, *, missing: bool) -> _Slot:
-        world = self._world
-        state = self._pipeline.slots / name
-        own = self._pipeline.own / MISSING_DIR / name if missing else state / OWN_DIR
+        world = self.world
+        state = self.pipeline.slots / name
+        own = self.pipeline.own / MISSING_DIR / name if missing else state / OWN_DIR
         world.disk.make_dir(own)
         held = lock.take(own)
         try:
@@ -198,7 +339,7 @@ class VerifierService:
         return _Slot(SlotPlace(name, state, own), steps, alarms, held, missing)
 
     def _steps(self, place: SlotPlace, alarms: AlarmLog, *, missing: bool) -> list[Step]:
-        world, limits = self._world, self._limits
+        world, limits = self.world, self.limits
         owned = OwnedStep(
             world.disk, place, world.scans, alarms, world.clock,
             alarm_s=limits.owned_alarm_s, every_s=limits.owned_every_s,
@@ -207,20 +348,20 @@ class VerifierService:
             return [owned]
         findings = LineFindings(place.name, self._alarms, self._seen, world.clock)
         verifier = Verifier(
-            world.disk, place.state, self._pipeline.output, world.digester, world.registry, findings=findings
+            world.disk, place.state, self.pipeline.output, world.digester, world.registry, findings=findings
         )
-        return [ClearStep(verifier), *(make(place) for make in self._more), owned]
+        return [ClearStep(verifier), *(make(place) for make in self.more), owned]
 
     async def _passes(self, slot: _Slot, stop: asyncio.Event) -> None:
         while not stop.is_set() and self._slots.get(slot.place.name) is slot:
-            pause_s = self._limits.period_s
+            pause_s = self.limits.period_s
             try:
                 for step in slot.steps:
                     await step.pass_()
                 self._well(slot)
             except (PhotonError, OSError) as error:
                 self._trouble(slot, error)
-                pause_s = self._limits.retry_s
+                pause_s = self.limits.retry_s
             await until(stop, pause_s)
 
     def _trouble(self, slot: _Slot, error: Exception) -> None:
@@ -229,12 +370,12 @@ class VerifierService:
             slot.said = text
             log.error("slot is not verified", slot=slot.place.name, why=text)
             with contextlib.suppress(PhotonError, OSError):  # the disk may be the trouble
-                slot.alarms.tell(AlarmKind.DAMAGED, text, self._world.clock.now_ns())
+                slot.alarms.tell(AlarmKind.DAMAGED, text, self.world.clock.now_ns())
 
     def _well(self, slot: _Slot) -> None:
         slot.said = ""
         if slot.alarms.is_open(AlarmKind.DAMAGED):
-            slot.alarms.over(AlarmKind.DAMAGED, self._world.clock.now_ns())
+            slot.alarms.over(AlarmKind.DAMAGED, self.world.clock.now_ns())
 
     def _tell_failed(self, name: str, error: Exception) -> None:
         text = one_line(error)

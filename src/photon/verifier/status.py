@@ -19,8 +19,8 @@ from photon.verifier import lock
 from photon.verifier.alarms import Alarm, acknowledge, open_alarms
 from photon.verifier.checker import NAME as CHECKED_NAME
 from photon.verifier.checker import CheckedFile, read_checked
+from photon.verifier.lock import SlotState, state_of
 from photon.verifier.service import MISSING_DIR, OWN_DIR, VerifiedPipeline
-from photon.verifier.slot_state import SlotState, state_of
 from photon.verifier.slot_work import OWNED_NAME, read_owned
 
 ALARMS_SHOWN = 20
@@ -37,15 +37,12 @@ class SlotStatus:
     cleared: int = 0
     checked: int = 0
     checked_lines: int = 0
-    unverifiable: int = 0
-    """Lines whose source log is gone, and the last such logs."""
+    unverifiable: int = 0  # lines whose source log is gone, and the last such logs
     gone: list[str] = field(default_factory=list)
-    owned: int = 0
-    """Ids, by the last look at the registry."""
+    owned: int = 0  # ids, by the last look at the registry
     owned_since_ns: int | None = None
     alarms: list[Alarm] = field(default_factory=list)
-    problem: str = ""
-    """Why the rest is not known."""
+    problem: str = ""  # why the rest is not known
 
     @property
     def behind(self) -> int:
@@ -62,7 +59,6 @@ class PipelineStatus:
 
     @property
     def attention(self) -> bool:
-        """Whether a person should look."""
         return self.verifier is None or any(each.alarms or each.problem for each in self.slots)
 
 
@@ -167,7 +163,6 @@ def _put(into: Readings, slot: SlotStatus, now_ns: int) -> None:
 
 
 async def details_of(disk: Disk, pipeline: VerifiedPipeline) -> dict[str, Any]:
-    """Each slot's state in a word, and its open alarms."""
     found = await asyncio.to_thread(status_of, disk, pipeline)
     return {
         "slots": [

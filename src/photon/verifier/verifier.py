@@ -47,8 +47,6 @@ class VerifierLimits:
 
 
 class ClearedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``cleared.json``."""
-
     version: int
     files: dict[str, int]
     """File -> all ids of its first so many bytes are cleared (or counted in ``trouble``)."""
@@ -66,16 +64,11 @@ class _Durable(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class VerifierReport:
-    """What one pass, or all passes so far, did."""
-
     cleared: int = 0
-    refused: int = 0
-    """Records whose token does not own their id: doubled, or written without a registration."""
+    refused: int = 0  # records whose token does not own their id: doubled, or written without a registration
     unreadable: int = 0
-    unknown: int = 0
-    """Clears that nobody answered; the next pass asks again."""
-    behind_bytes: int = 0
-    """Durable output that is not cleared yet, when the pass ended."""
+    unknown: int = 0  # clears that nobody answered; the next pass asks again
+    behind_bytes: int = 0  # durable output that is not cleared yet, when the pass ended
     examples: list[str] = field(default_factory=list)
 
     def add(self, other: VerifierReport) -> None:
@@ -137,13 +130,9 @@ class OutputShort(PhotonError):
 class Findings(Protocol):
     """Is told what the lines are, as they are read; some again after a crash, or when the registry was silent."""
 
-    def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
-        """Receives lines of events, in order."""
-        ...
+    def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None: ...
 
-    def unreadable(self, file: str, offset: int, line: bytes) -> None:
-        """Below the durable length stands what is no output record."""
-        ...
+    def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
         """Receives a line whose token does not own its id."""
@@ -152,8 +141,6 @@ class Findings(Protocol):
 
 @dataclass(slots=True)
 class _Block:
-    """Lines of events, as columns."""
-
     refs: OutputRefs
     offsets: list[int]
 
@@ -162,7 +149,6 @@ class _Block:
         return cls(OutputRefs([], [], []), [])
 
     def add(self, later: _Block) -> None:
-        """Appends the lines of the next block."""
         refs, more = self.refs, later.refs
         refs.event_ids += more.event_ids
         refs.tokens += more.tokens
@@ -170,41 +156,35 @@ class _Block:
         self.offsets += later.offsets
 
 
+@dataclass(eq=False)
 class Verifier:
-    """Clears what one slot has published."""
+    """Clears what one slot has published.
 
-    def __init__(
-        self,
-        disk: Disk,
-        slot_state: Path,
-        output: Path,
-        digester: Digester,
-        registry: Registry,
-        *,
-        limits: VerifierLimits | None = None,
-        findings: Findings | None = None,
-    ) -> None:
-        """``slot_state`` holds the slot's durable.json; the verifier keeps its own files in ``verifier/`` there."""
-        self._findings = findings
-        self._disk = disk
-        self._durable_path = slot_state / "durable.json"
-        self._cleared_path = slot_state / "verifier" / "cleared.json"
-        self._output = output
-        self._digester = digester
-        self._registry = registry
-        self._limits = limits or VerifierLimits()
+    ``slot_state`` holds the slot's durable.json; the verifier keeps its own files in ``verifier/`` there.
+    """
+
+    disk: Disk
+    slot_state: Path
+    output: Path
+    digester: Digester
+    registry: Registry
+    limits: VerifierLimits = field(default_factory=VerifierLimits)
+    findings: Findings | None = None
+
+    def __post_init__(self) -> None:
+        self._durable_path = self.slot_state / "durable.json"
+        self._cleared_path = self.slot_state / "verifier" / "cleared.json"
         self._positions: dict[str, int] | None = None
         self._trouble: dict[str, int] = {}
         self._begun = False
         self.total = VerifierReport()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Passes until ``stop`` is set."""
         while not stop.is_set():
             report = await self.run_once()
             if report.refused or report.unreadable:
                 log.error("output records that the registry does not know as owned", **_fields(report))
-            await until(stop, self._limits.period_s)
+            await until(stop, self.limits.period_s)
 
     async def run_once(self) -> VerifierReport:
         """One pass over all that is durable now. Raises VerifierDamaged."""
@@ -214,7 +194,7 @@ class Verifier:
         for gone in [name for name in positions if name not in durable]:
             del positions[gone]
             self._trouble.pop(gone, None)
-        if self._findings is not None and not self._begun:
+        if self.findings is not None and not self._begun:
             self._again({name: at for name, at in positions.items() if name in durable})
         self._begun = True
         for name, length in durable.items():
@@ -229,10 +209,10 @@ class Verifier:
         while at < length:
             parsed = _Block.empty()
             end = at
-            while end < length and len(parsed.offsets) < self._limits.clear_ids:
+            while end < length and len(parsed.offsets) < self.limits.clear_ids:
                 block = self._block(name, end, length)
                 if not block:
-                    raise OutputShort(self._output / name, end, length)
+                    raise OutputShort(self.output / name, end, length)
                 parsed.add(self._parse(name, end, block, report))
                 end += len(block)
                 await asyncio.sleep(0)  # others wait for this thread
@@ -244,9 +224,9 @@ class Verifier:
 
     def _block(self, name: str, at: int, length: int) -> bytes:
         """Whole lines from ``at`` on, never beyond the durable length; all that is left where no line ends."""
-        size = self._limits.block_bytes
+        size = self.limits.block_bytes
         while True:
-            block = self._disk.read(self._output / name, at, min(size, length - at))
+            block = self.disk.read(self.output / name, at, min(size, length - at))
             end = block.rfind(b"\n") + 1
             if end:
                 return block[:end]
@@ -256,21 +236,21 @@ class Verifier:
 
     def _again(self, positions: dict[str, int]) -> None:
         """Shows the lines before these positions once more: who looks for twins has forgotten them."""
-        assert self._findings is not None
+        assert self.findings is not None
         for name, end in positions.items():
-            begin = max(end - self._limits.again_bytes, 0)
-            data = self._disk.read(self._output / name, begin, end - begin)
+            begin = max(end - self.limits.again_bytes, 0)
+            data = self.disk.read(self.output / name, begin, end - begin)
             skipped = data.find(b"\n") + 1 if begin else 0
             block = _columns(begin + skipped, data[skipped:], lambda offset, line: None)
             ids = block.refs.event_ids
-            self._findings.read(name, block.offsets, ids, self._digester.digests(ids))
+            self.findings.read(name, block.offsets, ids, self.digester.digests(ids))
 
     def _parse(self, name: str, at: int, block: bytes, report: VerifierReport) -> _Block:
         def bad(offset: int, line: bytes) -> None:
             report.unreadable += 1
             self._note(name, f"{name}:{offset}: not an output record", report)
-            if self._findings is not None:
-                self._findings.unreadable(name, offset, line)
+            if self.findings is not None:
+                self.findings.unreadable(name, offset, line)
 
         return _columns(at, block, bad)
 
@@ -278,17 +258,17 @@ class Verifier:
         """Clears the ids of a block; False when some of them are unknown, and the block is to be read again."""
         known = True
         refs = block.refs
-        digests = self._digester.digests(refs.event_ids)
-        if self._findings is not None:
-            self._findings.read(name, block.offsets, refs.event_ids, digests)
-        for start in range(0, len(refs.event_ids), self._limits.clear_ids):
-            part = slice(start, start + self._limits.clear_ids)
+        digests = self.digester.digests(refs.event_ids)
+        if self.findings is not None:
+            self.findings.read(name, block.offsets, refs.event_ids, digests)
+        for start in range(0, len(refs.event_ids), self.limits.clear_ids):
+            part = slice(start, start + self.limits.clear_ids)
             ids = refs.event_ids[part]
-            answers = await self._registry.clear(
+            answers = await self.registry.clear(
                 digests[start * DIGEST_BYTES : (start + len(ids)) * DIGEST_BYTES],
                 np.array(refs.event_times_ns[part], dtype=np.int64),
                 np.array(refs.tokens[part], dtype=np.uint64),
-                timeout=self._limits.clear_timeout_s,
+                timeout=self.limits.clear_timeout_s,
             )
             unknown = int(np.count_nonzero(answers == Answer.UNKNOWN))
             refused = np.flatnonzero(answers == Answer.REFUSED).tolist()
@@ -300,9 +280,9 @@ class Verifier:
                 for row in refused:
                     text = f"{name}: id {ids[row]!r}: the registry knows another owner, or none"
                     self._note(name, text, report)
-                    if self._findings is not None:
+                    if self.findings is not None:
                         at = start + row
-                        self._findings.refused(name, block.offsets[at], ids[row], refs.tokens[at])
+                        self.findings.refused(name, block.offsets[at], ids[row], refs.tokens[at])
         return known
 
     def _note(self, name: str, example: str, report: VerifierReport) -> None:
@@ -312,14 +292,14 @@ class Verifier:
 
     # -- small files -----------------------------------------------------------------------------------------
     def _read_durable(self) -> dict[str, int]:
-        durable = read_versioned(self._disk, self._durable_path, _Durable, DURABLE_VERSION)
+        durable = read_versioned(self.disk, self._durable_path, _Durable, DURABLE_VERSION)
         return {} if durable is None else durable.files | (durable.clearable or {})
 
     def _load(self) -> dict[str, int]:
         if self._positions is None:
             self._positions = {}
-            self._disk.make_dir(self._cleared_path.parent)
-            cleared = read_versioned(self._disk, self._cleared_path, ClearedFile, CLEARED_VERSION)
+            self.disk.make_dir(self._cleared_path.parent)
+            cleared = read_versioned(self.disk, self._cleared_path, ClearedFile, CLEARED_VERSION)
             if cleared is not None:
                 self._positions = dict(cleared.files)
                 self._trouble = dict(cleared.trouble)
@@ -327,7 +307,7 @@ class Verifier:
 
     def _save(self, positions: dict[str, int]) -> None:
         cleared = ClearedFile(CLEARED_VERSION, positions, self._trouble)
-        self._disk.replace(self._cleared_path, msgspec.json.encode(cleared))
+        self.disk.replace(self._cleared_path, msgspec.json.encode(cleared))
 
 
 def _fields(report: VerifierReport) -> dict[str, object]:

@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 import pytest
 
-from photon.chaos.disks import can_mount
-from photon.chaos.history import read
-from photon.chaos.processes import libfaketime
-from photon.chaos.scenario import load, names
+from photon.lab.chaos.disks import can_mount
+from photon.lab.chaos.history import read
+from photon.lab.chaos.processes import libfaketime
+from photon.lab.chaos.scenario import load, names
 from tests.integration.commands import photon
 
 SECONDS = float(

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import PIPE, STDOUT, TimeoutExpired
 
-from photon.demo.feed import Copy, Logs
-from photon.demo.generator import Disorder, Generator
-from photon.embedded.control import Request
-from photon.embedded.ports import free_ports
+from photon.lab.demo.feed import Copy, Logs
+from photon.lab.demo.generator import Disorder, Generator
+from photon.supervision.control import Request
+from photon.supervision.ports import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
 from tests.integration.forked import Process, begin
@@ -80,17 +80,20 @@ class Documents:
         own = [f"{self.joined.parent / name}" for name in ("queries", "clicks", "out")]
         done = photon("join", "--primary", own[0], "--foreign", own[1], "--output", own[2], "--once")
         assert done.code in (0, 3), done.err
-        until(self._all_up, WAIT_S, "all processes are up")
+        until(self._up, WAIT_S, "all processes are up")
         until(lambda: len(self.site.traffic.joined()) > 50, WAIT_S, "events are written")
         self.site.comes_out()
         self._name_words()
 
-    def _all_up(self) -> bool:
-        shown = photon("ps", self.site.file, "-o", "json")
+    def _up(self, names: Sequence[str] = ()) -> bool:
+        """No names: all."""
+        shown = photon("status", "processes", "--config", self.site.file, "-o", "json")
         if shown.code:
             return False
         services = json.loads(shown.out)["processes"]
-        return bool(services) and all(each["state"] == "up" for each in services)
+        return bool(services) and all(
+            each["state"] == "up" for each in services if not names or each["name"] in names
+        )
 
     def _name_words(self) -> None:
         """Each word of the documents that means something of this deployment."""
@@ -158,6 +161,7 @@ class Documents:
         """After a document: all that it had stopped for a while runs again."""
         if self._held:
             self.site.ask(Request(do="release", names=self._held))
+            until(lambda: self._up(self._held), WAIT_S, f"{self._held} run again")
             self._held = ()
 
     def close(self) -> None:

@@ -39,8 +39,8 @@ TIMEOUT_S = 900
 BEFORE: dict[tuple[str, ...], Callable[[Documents], None]] = {
     ("eventstore", "forget", "--dry-run"): Documents.lose_primary_log,
     ("slot", "retire"): Documents.lose_slot,
-    ("dispatcher", "serve"): Documents.stop_dispatcher,
-    ("pipeline", "serve"): Documents.stop_pipeline,
+    ("serve", "dispatcher"): Documents.stop_dispatcher,
+    ("serve", "pipeline"): Documents.stop_pipeline,
 }
 CODES: dict[tuple[str, ...], Sequence[int]] = {
     ("doctor",): (0, ATTENTION),
@@ -87,13 +87,14 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documents]:
 def test_the_commands_do_what_they_say(documents: Documents, name: str) -> None:
     for words in commands(name):
         if words[0] == "up":  # it runs
-            assert photon("ps", documents.site.file).code == 0
+            assert photon("status", "processes", "--config", documents.site.file).code == 0
             continue
         for key, prepare in BEFORE.items():
             if _is(words, key):
                 prepare(documents)
         codes = next((codes for key, codes in CODES.items() if _is(words, key)), (0,))
-        documents.run(words, codes=codes, cwd=documents.certified if words[0] == "certs" else None)
+        certified = words[0] == "certs" or words[:2] == ["status", "certificates"]
+        documents.run(words, codes=codes, cwd=documents.certified if certified else None)
     documents.go_on()
 
 

@@ -18,13 +18,13 @@ from photon.config.certificate_files import load as load_certificates
 from photon.config.loader import load
 from photon.config.roles import Role, identity
 from photon.config.tls import open_channel, towards
-from photon.demo.deployment import CERTIFICATES, Shape
-from photon.embedded.ports import free_ports
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.cache_nodes import wire
 from photon.eventstore.cache_nodes.wire import CACHE, NodeCounts
 from photon.eventstore.client import EventStoreClient
+from photon.lab.demo.deployment import CERTIFICATES, Shape
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, photon
 from tests.integration.rig import Rig, drawn_seed
 
@@ -139,7 +139,7 @@ def rewrite(file: Path, text: str) -> None:
 
 
 def status(rig: Rig) -> Result:
-    return photon("cache", "status", "--config", rig.demo.deployment.file, "-o", "json")
+    return photon("status", "cache", "--config", rig.demo.deployment.file, "-o", "json")
 
 
 async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.block_keys import BlockKeys, block_keys
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
+from photon.eventstore.key_finding.process import DATA_BYTES
 from photon.eventstore.key_finding.process_finder import AHEAD, HEADER_BYTES_MAX, ProcessKeyFinder, can_use_process
-from photon.eventstore.key_finding.shared_memory import DATA_BYTES
 from tests.integration.commands import alive, until
 from tests.unit.eventstore.helpers import LineAdapter, same_keys
 

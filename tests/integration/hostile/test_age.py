@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.check import check
+from photon.lab.demo.check import check
 from tests.integration.commands import Result, photon, until
 from tests.integration.join_logs import Logs
 

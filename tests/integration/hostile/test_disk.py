@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from photon.chaos.disks import empty, fill
+from photon.lab.chaos.disks import empty, fill
 from tests.integration.commands import photon, until
 from tests.integration.hostile.small_disk import mounted
 from tests.integration.verified_site import WAIT_S, Site, site_in
@@ -55,7 +55,7 @@ def _rooms(site: Site) -> set[str]:
 
 
 def _states(site: Site) -> dict[str, dict[str, Any]]:
-    found = photon("ps", site.file, "-o", "json")
+    found = photon("status", "processes", "--config", site.file, "-o", "json")
     return {row["name"].partition(" ")[0]: row for row in json.loads(found.out)["processes"]}
 
 
@@ -79,7 +79,11 @@ def test_a_disk_that_is_full_while_joining(tmp_path: Path, small_disk: Path) -> 
             return Counter(kind for kind, *_ in _ended(site))
 
         until(lambda: met().keys() >= {*MEET}, WAIT_S, "each that ends by it meets it")
-        until(lambda: met() and NO_ROOM.search(_states(site)["joiner"]["detail"]), WAIT_S, "photon ps says why")
+        until(
+            lambda: met() and NO_ROOM.search(_states(site)["joiner"]["detail"]),
+            WAIT_S,
+            "photon status processes says why",
+        )
         until(lambda: "raft.disk_full" in _log(site, "registry"), WAIT_S, "so does the registry, which stays up")
         assert photon("status", "--config", site.file).code == ATTENTION
         assert _rooms(site) == {"state of east", "output of east", "registry r1"}

@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.database import STATE_NAME, read_ledger
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import REJECTED, Export
 from photon.dispatcher.ledger import Verdict, cell
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.state import Changes, State
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, alive, interrupt, photon, running, until
 from tests.integration.hostile.small_disk import mounted
 from tests.integration.join_logs import CONFIG
@@ -81,7 +80,7 @@ def _up(file: Path, *arguments: str) -> Iterator[Path]:
 
 
 def _states(file: Path) -> dict[str, dict[str, Any]]:
-    result = photon("ps", file, "-o", "json")
+    result = photon("status", "processes", "--config", file, "-o", "json")
     return {row["name"]: row for row in json.loads(result.out)["processes"]} if result.out else {}
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from photon.demo.check import records
-from photon.embedded.ports import free_ports
-from photon.idregistry.id_table import BUCKET_BITS
+from photon.idregistry.core.id_table import BUCKET_BITS
+from photon.lab.demo.check import records
+from photon.supervision.ports import free_ports
 from tests.integration.commands import Result, alive, photon, until
 from tests.integration.join_logs import CONFIG
 
@@ -189,7 +189,7 @@ def test_over_two_datacentres_a_day_apart_and_across_a_change_of_the_shards(depl
     once = sorted(f"c{each}" for each in range(number))
     assert deployment.joined() == once
     arguments = ("--config", deployment.file, "--shards", "3", "--lead", "2s")
-    changed = photon("registry", "reshard", "apply", *arguments, "-o", "json")
+    changed = photon("registry", "reshard", *arguments, "-o", "json")
     assert changed.code == 0, changed.err
     for at, name in enumerate(DATACENTRES):
         deployment.clicks(name, range(number), BEGIN_US + (3 + at) * day_us)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import Result, photon
 
 PRIMARY = 'format = "csv"\ncolumns = ["text", "key"]\nkey = "key"'

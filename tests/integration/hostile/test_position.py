@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.demo.check import records
+from photon.lab.demo.check import records
 from tests.integration.commands import Result
 from tests.integration.join_logs import Following, Logs
 

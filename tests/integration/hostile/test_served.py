@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.embedded.control import Request
-from photon.embedded.states import ServiceState
+from photon.supervision.control import Request
+from photon.supervision.states import ServiceState
 from tests.integration.commands import photon, running, until
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 
@@ -71,8 +71,8 @@ class Slot:
         assert self._contents() == before
 
     def serve(self, *arguments: str) -> str:
-        """``photon joiner serve``, which is refused."""
-        found = photon("joiner", "serve", "--config", self.site.file, "--slot", SLOT, *arguments)
+        """``photon serve joiner``, which is refused."""
+        found = photon("serve", "joiner", SLOT, "--config", self.site.file, *arguments)
         assert found.code == 1
         assert "Traceback" not in found.err
         return found.err
@@ -131,7 +131,7 @@ def test_a_slot_that_is_older_than_its_output(slot: Slot) -> None:
     slot.put_back(older)
     slot.refused("holds records that neither the state of slot east-1 nor its redo log knows", ACCEPT)
     log = slot.base / "accepted.log"
-    with running("joiner", "serve", "--config", slot.site.file, "--slot", SLOT, ACCEPT, log=log) as accepting:
+    with running("serve", "joiner", SLOT, "--config", slot.site.file, ACCEPT, log=log) as accepting:
         until(lambda: "slot opened" in log.read_text(), WAIT_S, "the slot is opened")
         accepting.terminate()
         assert accepting.wait(60) == 0

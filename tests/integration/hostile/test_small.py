@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from photon.cli.errors import DONE
-from photon.demo.deployment import DemoDeployment, Shape
+from photon.lab.demo.deployment import DemoDeployment, Shape
 from photon.outputs.content import COMPRESSED_CHUNK_BYTES
 from tests.integration.commands import photon
 from tests.unit.outputs.helpers import WrittenSlot

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from photon.config.loader import load
-from photon.demo.check import records
 from photon.dispatcher.retry import COMPLETE_NS
-from photon.embedded.deployment import Deployment
-from photon.embedded.ports import free_ports
-from photon.embedded.supervisor import Watching
+from photon.lab.demo.check import records
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Watching
 from tests.integration.commands import interrupt, running, until
 from tests.integration.join_logs import CONFIG
 from tests.integration.rig import READY_S

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 
-from photon.embedded.control import Request
+from photon.supervision.control import Request
 from tests.integration.commands import photon as command
 from tests.integration.operations.site import WITHOUT_COPIES, Site
 
@@ -19,7 +19,7 @@ def _new_release(site: Site) -> None:
 
 
 def _runs_the_new_release(site: Site) -> None:
-    shown = command("registry", "members", "--config", site.file, "-o", "json")
+    shown = command("status", "members", "--config", site.file, "-o", "json")
     assert {each["version"] for each in json.loads(shown.out)["members"]} == {"99.0.0"}, shown
 
 

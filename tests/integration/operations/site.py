@@ -17,11 +17,11 @@ import photon
 from photon.config.disk import RealDisk
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.embedded.control import NobodyListens, Request, ask
-from photon.embedded.ports import free_ports
-from photon.embedded.states import ServiceState
 from photon.outputs import OutputPlace, Reader
 from photon.outputs.output_places import COPIES_NAME
+from photon.supervision.control import NobodyListens, Request, ask
+from photon.supervision.ports import free_ports
+from photon.supervision.states import ServiceState
 from tests.integration.commands import alive, until
 from tests.integration.commands import photon as command
 from tests.integration.operations.runbook import Happens, Run

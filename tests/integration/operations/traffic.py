@@ -10,8 +10,8 @@ from pathlib import Path
 
 import orjson
 
-from photon.demo.feed import Copy, Logs
-from photon.demo.generator import Disorder, Generator, Line
+from photon.lab.demo.feed import Copy, Logs
+from photon.lab.demo.generator import Disorder, Generator, Line
 
 STEP_S = 0.02
 PIECE_S = 5.0

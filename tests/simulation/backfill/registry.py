@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Slot, incarnation_of
-from photon.idregistry.state_machine import UNKNOWN_CALLER, BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.state_machine import UNKNOWN_CALLER, BatchAnswers, ShardMachine
 from tests.simulation.world.registry import OWNED, Call, Entry, ModelRegistry, Network, SimulatedRegistry
 from tests.unit.idregistry.model import ALL_OF_TIME
 

@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass, field
 
 from photon.config.interval_clock import IntervalClock
-from photon.idregistry.clocks.offsets import READING_S_MAX, Agreement, Reading
-from photon.idregistry.clocks.watch import ClockWatch
+from photon.idregistry.core.clock_offsets import READING_S_MAX, Agreement, Reading
+from photon.idregistry.replica.clocks import ClockWatch
 
 NS = 1_000_000_000
 S_NS = 2 * NS

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from photon.embedded.slots import sealing
 from photon.idregistry.api import Answer
-from photon.idregistry.outcomes import Refusal
+from photon.idregistry.core.outcomes import Refusal
+from photon.operations.slots import sealing
 from tests.simulation.copies.keeper import KEPT
 from tests.simulation.joiner.world import Violation
 from tests.simulation.world.disk import PowerOff

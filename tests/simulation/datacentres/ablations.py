@@ -23,7 +23,7 @@ from photon.dispatcher import progress as dispatcher_progress
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.loaded import NOTHING_STORED
+from photon.dispatcher.open_events import NOTHING_STORED
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
@@ -31,16 +31,15 @@ from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
 from photon.eventstore.api import EventLookUps, LookUpCode, Progress
-from photon.idregistry import commands as c
-from photon.idregistry import shard_server
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
-from photon.idregistry.clocks import watch
-from photon.idregistry.clocks.offsets import Range
-from photon.idregistry.clocks.watch import ClockWatch
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.clock_offsets import Offset
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.shard_snapshot import NO_BOUNDARY
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.replica import clocks, shard_server
+from photon.idregistry.replica.clocks import ClockWatch
 from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
@@ -197,7 +196,7 @@ def no_objection(self: ClockWatch) -> str:
     return ""
 
 
-def by_its_own(now: Interval, middle: Range, uncertainty_ns: int) -> int:
+def by_its_own(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
     """A leader's clock decides, though it is surely wrong."""
     return max(now.latest_ns, now.now_ns + uncertainty_ns)
 
@@ -299,7 +298,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((ClockWatch, "objection", no_objection),)), f"{TWICE}|{LOST}", apart=True
     ),
     "clocks: any leader's says what is too new": Ablation(
-        Variant(patches=((watch, "too_new_after", by_its_own),)), WAITS, apart=True
+        Variant(patches=((clocks, "too_new_after", by_its_own),)), WAITS, apart=True
     ),
     "clocks: a known id is too new": Ablation(
         Variant(patches=((shard_server, "FOREVER", (NO_BOUNDARY, NO_BOUNDARY)),)), WAITS, apart=True

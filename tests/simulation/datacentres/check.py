@@ -15,7 +15,8 @@ import numpy as np
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.replay import requests
 from photon.idregistry.api import Kind
-from photon.idregistry.id_table import OWNED, REOPENED, Entry
+from photon.idregistry.core.id_bucket import OWNED, REOPENED
+from photon.idregistry.core.id_table import Entry
 from photon.joiner.api import ForeignEvent
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import tag_of

@@ -191,7 +191,7 @@ def ask_replay(world: World) -> None:
     until = EPOCH_NS + int(world.random.choice((0.1, 10, 30, 60)) * NS_PER_S)
     pattern = world.random.choice(("", "clicks-0*"))
     with Transaction(state.database, state.path):
-        number = requests.ask(state.database, min(since, until - 1), until, pattern, process.clock.now_ns())
+        number = requests.add(state.database, min(since, until - 1), until, pattern, process.clock.now_ns())
     state._keep(synced=False)
     world.say(f"{place.name}: replay {number} is asked for")
 

@@ -13,24 +13,24 @@ from photon.adapters.envelope import Envelope
 from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile
 from photon.config.interval_clock import IntervalClock
-from photon.dispatcher.engine import DispatcherEngine
+from photon.dispatcher.engine import DispatcherEngine, Policy
+from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.replay.rereading import Sources
 from photon.eventstore.client import EventStoreClient
-from photon.eventstore.service import EventStoreService
-from photon.idregistry import commands as c
-from photon.idregistry.client import GrpcBackend
-from photon.idregistry.clocks.asking import PeerClocks
-from photon.idregistry.clocks.watch import ClockWatch
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.server import Machines, RegistryReplica
-from photon.idregistry.service import RegistryServicer
-from photon.idregistry.sharding import single_range
+from photon.eventstore.process import EventStoreService
+from photon.idregistry.client.grpc_client import GrpcBackend
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
+from photon.idregistry.replica.server import Machines, RegistryReplica
+from photon.idregistry.replica.service import RegistryServicer
 from photon.joiner import engine as joiner_engine
 from photon.joiner.client import JoinerClient
 from photon.joiner.engine import Surroundings
-from photon.joiner.service import JoinerService
+from photon.joiner.process import JoinerService
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from photon.verifier.recovery import SlotRecovery
@@ -293,26 +293,28 @@ class DispatcherProcess(Process):
             async def commit_s() -> float | None:
                 return (await registry.pulse(1.0)).commit_s
 
-            self.engine = world.variant.dispatcher(
-                follower=follower,
+            given = DispatcherSurroundings(
+                join="clicks",
+                datacentre=place.name,
                 adapter=world.adapter,
                 digester=world.digester,
                 joiners=[SimulatedJoinerClient(self.stub(name)) for name in place.joiners],
                 progress=store.progress,
-                state=state,
-                exports=exports,
+                registry=registry,
                 envelope=Envelope(),
                 clock=self.clock,
                 random=self.random.random,
-                datacentre=place.name,
-                patience=settings.PATIENCE,
-                registry=registry,
-                limits=world.dispatcher_limits,
-                options=world.dispatcher_options,
                 homes=self._homes(),
                 measure=commit_s,
-                sources=Sources(SimulatedReads(world, place), registry.recovery, settings.REOPENED_S),
                 waking=store if world.tells else None,
+            )
+            self.engine = world.variant.dispatcher(
+                given,
+                Policy(settings.PATIENCE, world.dispatcher_limits, world.dispatcher_options),
+                follower,
+                state,
+                exports,
+                sources=Sources(SimulatedReads(world, place), registry.recovery, settings.REOPENED_S),
             )
             await self.engine.run()
         finally:

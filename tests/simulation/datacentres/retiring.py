@@ -14,11 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from photon.embedded.slots.id_list import IdList
-from photon.embedded.slots.retiring import Asking, NotAnswered, Retirement, RetiringRefused
 from photon.idregistry.api import INCARNATION_BITS
-from photon.idregistry.recovery.asking import Recovery
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.client.recovery import Recovery
+from photon.idregistry.core.scans import EntryPage
+from photon.operations.slots.id_list import IdList
+from photon.operations.slots.retiring import Asking, NotAnswered, Retirement, RetiringRefused
 from tests.simulation.datacentres.process import Process, ProcessDisk
 from tests.simulation.world.faulty_disk import FaultyDisk
 

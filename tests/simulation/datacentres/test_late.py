@@ -14,10 +14,9 @@ import pytest
 from photon.batch.columns import Mask
 from photon.dispatcher import core as dispatcher_core
 from photon.dispatcher import engine as dispatcher_engine
-from photon.dispatcher import next_try
+from photon.dispatcher import retry
 from photon.dispatcher.core import Core
-from photon.dispatcher.next_try import Attempt, Likeness, NextTries, NextTry
-from photon.dispatcher.retry import Backoff
+from photon.dispatcher.retry import Attempt, Backoff, Likeness, NextTries, NextTry
 from photon.dispatcher.waiting import ArrivedKeys
 from photon.eventstore.api import KeyArrivals
 from photon.eventstore.awaited_keys import RING_KEYS, AwaitedKeys
@@ -71,7 +70,7 @@ class LateWorld(World):
         )  # fmt: skip
         self.up_at = dict.fromkeys(DATACENTRES, 0.0)
         if self.random.random() < self.long_back_off:
-            self.variant = replace(self.variant, patches=(*self.variant.patches, (next_try, "NOT_YET_BACKOFF", LONG)))
+            self.variant = replace(self.variant, patches=(*self.variant.patches, (retry, "NOT_YET_BACKOFF", LONG)))
 
     def _place(self) -> None:
         super()._place()

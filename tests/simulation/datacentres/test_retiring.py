@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.embedded.slots.id_list import IdList
+from photon.operations.slots.id_list import IdList
 from tests.simulation.datacentres.world import Violation, run_seed
 from tests.simulation.world.noticed import notice
 

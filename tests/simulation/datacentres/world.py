@@ -16,15 +16,15 @@ from typing import Any
 
 import structlog
 
-from photon.dispatcher import next_try
+from photon.dispatcher import retry
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
 from photon.dispatcher.replay import coverage, reopened
 from photon.eventstore.awaited_keys import AwaitedKeys
-from photon.idregistry import client as registry_client
-from photon.idregistry import server as registry_server
 from photon.idregistry.api import Digester
+from photon.idregistry.client import grpc_client as registry_client
+from photon.idregistry.replica import server as registry_server
 from photon.joiner import engine as joiner_engine
 from photon.joiner.core import CoreLimits
 from photon.joiner.engine import JoinerLimits
@@ -57,7 +57,7 @@ Patch = tuple[object, str, Any]
 _PATCHES: tuple[Patch, ...] = (
     *state.PATCHES,
     (coverage, "CHUNK_BYTES", 400),
-    (next_try, "TOO_NEW_CHECK_S", 12.0),
+    (retry, "TOO_NEW_CHECK_S", 12.0),
     (reopened, "MISSING_FIRST_S", 2.0),
     (joiner_engine, "SlotLock", SimulatedLock),
     (registry_client, "PROBE_SECONDS", 3.0),

@@ -21,9 +21,9 @@ from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.loaded import StoredEvents
+from photon.dispatcher.open_events import StoredEvents
+from photon.dispatcher.queues import Shares
 from photon.dispatcher.retry import Patience
-from photon.dispatcher.shares import Shares
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import DIGESTER, HERE, Words
 

@@ -23,13 +23,12 @@ from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
-from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.database import STATE_NAME, read_ledger
+from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
 from photon.dispatcher.events import OpenLog
 from photon.dispatcher.ledger import Verdict
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.process import Places, Policy, open_dispatcher
+from photon.dispatcher.process import Places, open_dispatcher
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.eventstore.api import Progress
@@ -174,17 +173,19 @@ class History:
         with open_dispatcher(
             Places(self.logs, self.directory / "out", self.directory / "state", watch=Watch.POLL),
             Policy(Patience(once=True), limits, OPTIONS),
-            join="clicks",
-            datacentre=HERE,
-            adapter=Words({}),
-            digester=DIGESTER,
-            joiners=[SlowJoiner(self)],
-            progress=self._progress,
-            registry=LookedUp(self),
-            envelope=Envelope(),
-            clock=Clock(loop),
-            disk=RealDisk(),
-            random=self.random.random,
+            Surroundings(
+                join="clicks",
+                datacentre=HERE,
+                adapter=Words({}),
+                digester=DIGESTER,
+                joiners=[SlowJoiner(self)],
+                progress=self._progress,
+                registry=LookedUp(self),
+                envelope=Envelope(),
+                clock=Clock(loop),
+                random=self.random.random,
+            ),
+            RealDisk(),
             report=lambda problem: None,
         ) as engine:
             task = loop.spawn(owner, engine.run())

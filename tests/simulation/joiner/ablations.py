@@ -11,8 +11,7 @@ import numpy as np
 
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, Opened, token_of
-from photon.joiner.core import SlotCore, _Frame
-from photon.joiner.instructions import Instruction, Redone, Release
+from photon.joiner.core import Instruction, Redone, Release, SlotCore, _Frame
 from photon.joiner.rows import Rows
 from photon.joiner.slot import identity, recovery, slot
 from photon.joiner.slot.identity import read_state
@@ -338,10 +337,10 @@ class VerifierBeyondDurable(Verifier):
     def _read_durable(self) -> dict[str, int]:
         found = super()._read_durable()
         for directory in ("joined", "filtered", "unmatched", "rejected"):
-            for name in self._disk.names(self._output / directory):
+            for name in self.disk.names(self.output / directory):
                 if name.endswith(".jsonl"):
-                    path = self._output / directory / name
-                    data = self._disk.read(path)
+                    path = self.output / directory / name
+                    data = self.disk.read(path)
                     found[f"{directory}/{name}"] = data.rfind(b"\n") + 1
         return found
 

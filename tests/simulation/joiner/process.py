@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from photon.idregistry.api import Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import ForeignEvent, Outcome
-from photon.joiner.core import CoreLimits, SlotCore
-from photon.joiner.instructions import (
+from photon.joiner.core import (
     Append,
+    CoreLimits,
     Insert,
     Instruction,
     Redone,
     Release,
     Reply,
+    SlotCore,
     Stop,
     SyncOutput,
     Write,

@@ -19,11 +19,11 @@ from photon.idregistry.raft.codec import Append, AppendAck, Chunk, ChunkAck, Vot
 from photon.idregistry.raft.driver import Core
 from photon.idregistry.raft.group import RaftGroup, StepResult
 from photon.idregistry.raft.identity import Identity
-from photon.idregistry.raft.installing import Installer
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import DiskFull, RaftOptions, RaftStopped
-from photon.idregistry.raft.sending import Out
+from photon.idregistry.raft.replication import Out
 from photon.idregistry.raft.snapshot import SnapshotInfo, SnapshotStore
+from photon.idregistry.raft.snapshot_install import Installer
 from tests.simulation.raft import stories
 from tests.simulation.world import faults
 from tests.simulation.world.faults import Fault

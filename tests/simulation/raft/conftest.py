@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.idregistry.raft import driver, host, journal, move, snapshot
+from photon.idregistry.raft import driver, host, journal, snapshot
 
 
 class Silent:
@@ -21,7 +21,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Snapshots and logs of a few hundred bytes, and a few entries, still take several slices and messages."""
     monkeypatch.setattr(driver, "ENTRIES_MAX", 3)
     monkeypatch.setattr(journal, "FRAME_TARGET", 150)
-    monkeypatch.setattr(move, "SLICE_BYTES", 200)
+    monkeypatch.setattr(journal, "SLICE_BYTES", 200)
     monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 200)
     monkeypatch.setattr(snapshot, "TRANSFER_BYTES", 300)
     monkeypatch.setattr(host, "log", Silent())

@@ -1,4 +1,4 @@
-"""A replica loses its disk and another takes its place, by the procedure of ``idregistry/operations/replacing.py``.
+"""A replica loses its disk and another takes its place, by the procedure of ``idregistry/operate/replacing.py``.
 
 The survivors restart in the next epoch at random moments, and the new replica starts at any moment among them, while
 clients propose. ``Skips`` leaves out a step of the procedure: then something that was acknowledged can be lost.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from photon.idregistry.operations.seeding import GroupSeed, write_group
+from photon.idregistry.operate.seeding import GroupSeed, write_group
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import Identity, group_directory
 from tests.simulation.world.cluster import DIRECTORY, Node, SimulatedNetwork, Violation

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from photon.idregistry.channels import Channels
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.client.channels import Channels
+from photon.idregistry.core.outcomes import Refusal, Status
 from tests.simulation.world.processes import ProcessLoop
 
 if TYPE_CHECKING:

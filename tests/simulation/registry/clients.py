@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from photon.batch.ids import Ids
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Opened, Slot, incarnation_of, token_of
-from photon.idregistry.client import GrpcBackend
-from photon.idregistry.proposing import proposed
+from photon.idregistry.client.grpc_client import GrpcBackend
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import commands as c
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.replica.proposing import proposed
 from tests.simulation.registry.channels import SimulatedChannels
 from tests.simulation.registry.history import Asked, LookedUp, Opening, tag_of
 from tests.simulation.world.clock import NS

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES, Answer, Opened, incarnation_of
-from photon.idregistry.id_table import BUCKET_BITS
-from photon.idregistry.state_machine import UNKNOWN_CALLER, BatchAnswers
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.id_table import BUCKET_BITS
+from photon.idregistry.core.state_machine import UNKNOWN_CALLER, BatchAnswers
 from tests.simulation.world.cluster import Violation
 
 CONFIG_GROUP = 0

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from photon.batch.verdicts import Verdicts
-from photon.idregistry import commands as c
-from photon.idregistry import merging, routing
 from photon.idregistry.api import Answer, Opened
-from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.client import routing
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import batch_merging
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 from photon.idregistry.raft.api import Applied, ProposalOutcome, Unknown
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.shard_server import ShardServer
-from photon.idregistry.shard_snapshot import NO_BOUNDARY
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.replica.shard_server import ShardServer
 from tests.simulation.registry import slots, world
 from tests.simulation.world import faults
 from tests.simulation.world.cluster import Violation
@@ -216,13 +217,13 @@ def _look_ups_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _runs_lose_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that are applied as one are put together the wrong way round."""
-    whole = merging.Run.whole
+    whole = batch_merging.Run.whole
 
-    def reversed_whole(self: merging.Run) -> c.Batch:
+    def reversed_whole(self: batch_merging.Run) -> c.Batch:
         self.batches.reverse()
         return whole(self)
 
-    monkeypatch.setattr(merging.Run, "whole", reversed_whole)
+    monkeypatch.setattr(batch_merging.Run, "whole", reversed_whole)
 
 
 _CLIENTS: Sequence[faults.Fault] = (world.client_killed, world.client_killed, world.client_cut)
@@ -252,7 +253,7 @@ ABLATIONS: dict[str, Ablation] = {
     "nonce forgotten": Ablation(_nonce_forgotten, "was opened as|was refused", (*_CLIENTS, *_REPLICAS)),
     "no retries, no hints": Ablation(_no_retries, "have no answer", _REPLICAS),
 }
-SEEDS_OF_AN_ABLATION = 400
+SEEDS_OF_AN_ABLATION = 1000
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

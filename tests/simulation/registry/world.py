@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import incarnation_of
-from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.id_table import OWNED
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.commands import CONFIG_GROUP
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.id_bucket import OWNED
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import StateMachine
 from photon.idregistry.raft.options import RaftOptions
-from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica
-from photon.idregistry.service import RegistryServicer
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.replica.server import Machines, RegistryReplica
+from photon.idregistry.replica.service import RegistryServicer
 from tests.simulation.registry.clients import Client, Operator, digest_of
 from tests.simulation.registry.history import History
 from tests.simulation.world import faults
@@ -158,7 +159,7 @@ class RegistryWorld(Cluster):
 
     def owned_by(self, shard: int, slot: str) -> list[tuple[bytes, int, int, int]]:
         """(digest, number, token, generation) of what a slot owns in a shard, as the furthest replica sees it."""
-        machine = max((self.machines[name].shards[shard] for name in self.names), key=lambda each: each._applied)
+        machine = max((self.machines[name].shards[shard] for name in self.names), key=lambda each: each.applied)
         out = []
         for number in range(-30, int(self.now * 10) + 20):
             entry = machine._table.get(digest_of(number))
@@ -194,7 +195,7 @@ class RegistryWorld(Cluster):
         numbers = range(-30, int(self.now * 10) + 20)
         entries = [machine._table.get(digest_of(n)) for n in numbers]
         slots = {each: (s.newest, s.fenced) for each, s in state.slots.items()}
-        return entries, state.boundary, state.number, slots, state.incarnations
+        return entries, state.boundary, state.sharding.number, slots, state.incarnations
 
 
 # --- faults of the clients' side ----------------------------------------------------------------------------------

@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import I64
-from photon.idregistry.config_machine import ConfigMachine, Founding
-from photon.idregistry.id_table import IdTable
-from photon.idregistry.resharding import plan
-from photon.idregistry.resharding.former import held_elsewhere
-from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.resharding.preparing import Bools, Prepared, ShardFacts, Sharding, Standing
-from photon.idregistry.sharding import shards_of, with_range
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import reshard_plan
+from photon.idregistry.core.config_machine import ConfigMachine, Founding
+from photon.idregistry.core.former_shards import held_elsewhere
+from photon.idregistry.core.id_table import IdTable
+from photon.idregistry.core.shard_changes import Changes
+from photon.idregistry.core.shard_standing import Bools, Prepared, ShardFacts, Sharding, Standing
+from photon.idregistry.core.sharding import shards_of, with_range
+from photon.idregistry.core.state_machine import ShardMachine
 from tests.simulation.resharding.machines import MachinesWorld
 
 
@@ -47,13 +47,13 @@ def _start_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 def _start_compared_by_the_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shard's leader looks before it proposes; what is entered in between is not seen."""
     _start_not_compared(monkeypatch)
-    shard_step = plan.shard_step
+    shard_step = reshard_plan.shard_step
 
     def looking(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:
         step = shard_step(changes, shard, retention=retention)
         return None if isinstance(step, c.Prepare) and shard.latest >= step.starts_ns else step
 
-    monkeypatch.setattr(plan, "shard_step", looking)
+    monkeypatch.setattr(reshard_plan, "shard_step", looking)
 
 
 def _prepared_takes_gains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def _old_prepares_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _activated_unprepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The config group does not wait for all shards; a late one takes the new config when it hears of it."""
-    shard_step = plan.shard_step
+    shard_step = reshard_plan.shard_step
 
     def at_once(changes: Changes, shards: Any, now_ns: int) -> c.ConfigCommand | None:
         return None if changes.pending is None else c.Decide(changes.pending.config, True)
@@ -206,21 +206,21 @@ def _activated_unprepared(monkeypatch: pytest.MonkeyPatch) -> None:
             return c.Prepare(last.intent.config, last.intent.starts_ns, last.intent.shards)
         return shard_step(changes, shard, retention=retention)
 
-    monkeypatch.setattr(plan, "config_step", at_once)
-    monkeypatch.setattr(plan, "shard_step", prepare_late)
+    monkeypatch.setattr(reshard_plan, "config_step", at_once)
+    monkeypatch.setattr(reshard_plan, "shard_step", prepare_late)
 
 
 def _last_decision_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard gives up a change by the word of who asks, whatever was decided."""
-    from photon.idregistry.resharding import intents
+    from photon.idregistry.core import shard_changes
 
-    decide = intents.decide
+    decide = shard_changes.decide
 
     def either(changes: Changes, command: c.Decide) -> tuple[Changes, str]:
         after, why = decide(changes, command)
         return after, "" if "was activated" in why or "was aborted" in why else why
 
-    monkeypatch.setattr(intents, "decide", either)
+    monkeypatch.setattr(shard_changes, "decide", either)
 
 
 _TWO = "was accepted by shards"

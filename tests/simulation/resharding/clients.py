@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.proposing import proposed
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.resharding import Action, Ask, Resharding, Stage
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.resharding.api import Action, Ask, Resharding, Stage
+from photon.idregistry.replica.proposing import proposed
 from tests.simulation.registry.channels import SimulatedChannels
 from tests.simulation.registry.clients import IDS_PER_SECOND, Batch, Client, Operator, time_given, time_of
 from tests.simulation.world.processes import ProcessLoop

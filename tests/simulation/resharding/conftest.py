@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.idregistry import server
-from photon.idregistry.resharding import keeper
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.replica import server, shard_keeper
 from tests.simulation.raft.conftest import Silent, small
 from tests.simulation.registry import history as registry_history
 from tests.simulation.registry.conftest import short
@@ -24,5 +23,5 @@ def brief(short: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(ShardMachine.__init__, "__defaults__", (BUCKET_BITS,))
     monkeypatch.setattr(registry_history, "BUCKET_BITS", BUCKET_BITS)
     monkeypatch.setattr(server, "_CHANGING_SECONDS", 0.05)
-    monkeypatch.setattr(keeper, "log", Silent())
+    monkeypatch.setattr(shard_keeper, "log", Silent())
     return

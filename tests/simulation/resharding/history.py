@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, incarnation_of
-from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.state_machine import UNKNOWN_CALLER, WRONG_SHARD
 from tests.simulation.registry import history
 from tests.simulation.registry.history import CONFIG_GROUP, Applied, Asked, History, insert_rows
 from tests.simulation.world.cluster import Violation

@@ -10,13 +10,13 @@ from collections import defaultdict
 from random import Random
 from typing import Any
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, token_of
-from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.resharding import intents, plan
-from photon.idregistry.resharding.former import NotKnown, held_elsewhere
-from photon.idregistry.sharding import shards_of, single_range
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import reshard_plan, shard_changes
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
+from photon.idregistry.core.sharding import shards_of, single_range
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 from tests.simulation.registry.clients import digest_of
 from tests.simulation.world.cluster import Violation
 
@@ -116,10 +116,10 @@ class MachinesWorld:
         founding = self.config.founding(number)
         if not machine.configured:
             missing = [slot for slot in founding.slots if not machine.has_heard(slot)]
-            for command in (*plan.seeds(missing), founding.configure):
+            for command in (*reshard_plan.seeds(missing), founding.configure):
                 self.apply(number, command)  # one after the other: each is waited for
             return
-        todo: list[Any] = [plan.shard_step(self.config.changes, machine.sharding, retention=False)]
+        todo: list[Any] = [reshard_plan.shard_step(self.config.changes, machine.sharding, retention=False)]
         todo += [c.Fence(slot) for slot in self.config.retired() if not machine.is_fenced(slot)]
         todo += [
             c.Announce(name, dc, [newest]) for name, dc, newest, _ in founding.slots if not machine.knows([newest])
@@ -128,14 +128,14 @@ class MachinesWorld:
 
     def care_for_changes(self) -> None:
         facts = {number: machine.sharding for number, machine in self.shards.items()}
-        step = plan.config_step(self.config.changes, facts, self.now)
+        step = reshard_plan.config_step(self.config.changes, facts, self.now)
         if step is not None:
             self.flying.append((CONFIG_GROUP, step))
 
     def begin(self) -> None:
         """A change whose start was chosen without a look at anything."""
         changes = self.config.changes
-        wanted = intents.new_shards(changes, self.random.randint(1, 5))
+        wanted = shard_changes.new_shards(changes, self.random.randint(1, 5))
         starts = self.now + self.random.randint(-1, 8) * SECOND
         self.flying.append((CONFIG_GROUP, c.Intend(changes.decided + 1, starts, wanted)))
 

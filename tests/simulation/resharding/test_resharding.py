@@ -10,10 +10,10 @@ import os
 import numpy as np
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES
-from photon.idregistry.shard_server import ShardServer
-from photon.idregistry.state_machine import WRONG_SHARD
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.state_machine import WRONG_SHARD
+from photon.idregistry.replica.shard_server import ShardServer
 from tests.simulation.registry.world import client_cut, client_killed, small_clock_jump
 from tests.simulation.resharding import world
 from tests.simulation.world.cluster import Violation

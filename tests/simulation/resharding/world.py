@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import incarnation_of
-from photon.idregistry.id_table import OWNED
-from photon.idregistry.outcomes import Description
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import shard_changes
+from photon.idregistry.core.commands import CONFIG_GROUP
+from photon.idregistry.core.id_bucket import OWNED
+from photon.idregistry.core.outcomes import Description
+from photon.idregistry.core.shard_changes import Changes
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.identity import KnownGroups, known_groups
 from photon.idregistry.raft.options import RaftStopped
-from photon.idregistry.resharding import intents
-from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.resharding.verifying import problems
-from photon.idregistry.server import CONFIG_GROUP, Machines, RegistryReplica, shards_to_open
-from photon.idregistry.service import RegistryServicer
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.replica.server import Machines, RegistryReplica, shards_to_open
+from photon.idregistry.replica.service import RegistryServicer
+from photon.idregistry.replica.shard_keeper import problems
 from tests.simulation.registry.clients import digest_of
 from tests.simulation.registry.world import (
     LIVENESS_SECONDS,
@@ -84,7 +85,7 @@ class ReshardingWorld(RegistryWorld):
         machines: dict[str, Machines] = self.__dict__.get("machines", {})  # asked for while the world is made, too
         known = [each.config.changes for each in machines.values() if each.config.changes.ranges]
         ahead = max(known, key=lambda each: (each.decided, len(each.removed)), default=None)
-        return ahead or intents.set_up(single_range(FIRST_SHARDS))
+        return ahead or shard_changes.set_up(single_range(FIRST_SHARDS))
 
     @property
     def shards(self) -> Sequence[int]:  # type: ignore[override]
@@ -128,7 +129,7 @@ class ReshardingWorld(RegistryWorld):
 
     def owned_by(self, shard: int, slot: str) -> list[tuple[bytes, int, int, int]]:
         here = [self.machines[name].shards[shard] for name in self.names if shard in self.machines[name].shards]
-        machine = max(here, key=lambda each: each._applied)
+        machine = max(here, key=lambda each: each.applied)
         out = []
         around = range(-30, int(self.now * 10) + 60)
         for number in (*around, *(each + HOUR_IDS for each in around)):
@@ -225,7 +226,7 @@ def hasty_intent(world: Cluster) -> None:
     assert isinstance(world, ReshardingWorld)
     changes, random = world.changes, world.random
     starts = world.epoch_ns + int((world.now + random.uniform(-1.0, 2.0)) * NS)
-    wanted = intents.new_shards(changes, random.choice((1, 2, 3, 4)))
+    wanted = shard_changes.new_shards(changes, random.choice((1, 2, 3, 4)))
     command = c.encode(c.Intend(changes.decided + 1, starts, wanted))
     for node in world.nodes.values():
         host = node.host

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from photon.dispatcher.core import Core
-from photon.dispatcher.holdings import Holdings
+from photon.dispatcher.log_leases import LogLeases
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes
 from tests.simulation.workers.world import Sea, Variant, Violation
@@ -49,11 +49,11 @@ class NotChecked(SharedState):
         return None
 
 
-class GivenBackUnfinished(Holdings):
+class GivenBackUnfinished(LogLeases):
     """A lease ends while what was read under it is on its way, and is committed all the same."""
 
     def _let_go(self, core: Core) -> None:
-        self._state.release(sorted(self._leaving))
+        self.state.release(sorted(self._leaving))
         self._mine.difference_update(self._leaving)
         self._leaving.clear()
 

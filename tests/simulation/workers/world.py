@@ -1,6 +1,6 @@
 """Several workers on one state, in one thread: a seeded schedule of pauses, kills, lost leases, and what must hold.
 
-Production code: follower over real files, core, database, leases, holdings, exports. Modelled: the engine's loop, the
+Production code: follower over real files, core, database, leases, exports. Modelled: the engine's loop, the
 joiners, and a registry that forgets nothing. A paused worker is one that is not stepped; joiners answer it meanwhile.
 
 In some schedules last lines are torn: cut at any byte, and completed later or never. Nobody may take one for whole
@@ -29,9 +29,9 @@ from photon.dispatcher.database import lock_worker
 from photon.dispatcher.errors import WorkerFenced
 from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.holdings import Holdings, Terms
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.log_leases import LogLeases, Terms
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.idregistry.api import Kind
@@ -60,7 +60,7 @@ class Variant:
     """The parts that an ablation replaces."""
 
     state: type[SharedState] = SharedState
-    holdings: type[Holdings] = Holdings
+    holdings: type[LogLeases] = LogLeases
     locked: bool = True
     """A worker that stands still keeps its lines to export for itself."""
     waits: bool = True

@@ -12,8 +12,8 @@ import numpy as np
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import I64, U8, U32, U64, Answer, Opened, Slot, incarnation_of
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.witness import Witness, Witnessed, refusal
 
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"

@@ -9,7 +9,7 @@ import pytest
 
 from bench.check import read_truth
 from bench.workload import Set, Size, arriving, digest, generated
-from photon.demo.generator import Line
+from photon.lab.demo.generator import Line
 
 
 def _lines(directory: Path) -> list[bytes]:

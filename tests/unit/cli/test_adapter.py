@@ -216,7 +216,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_adapters_of_packages_are_listed_and_loaded(points: None, tmp_path: Path) -> None:
-    result = photon("adapter", "list", "-o", "json")
+    result = photon("adapter", "show", "-o", "json")
     assert result.exit_code == 3
     out = orjson.loads(result.output)
     assert {"zeek", "logfmt", "protobuf"} <= set(out["formats"])
@@ -225,7 +225,7 @@ def test_adapters_of_packages_are_listed_and_loaded(points: None, tmp_path: Path
     assert "cannot be imported (ModuleNotFoundError" in rows["broken"]["fault"]
     assert "is no subclass" in rows["none"]["fault"]
     assert "brought by several packages" in rows["twice"]["fault"]
-    table = photon("adapter", "list")
+    table = photon("adapter", "show")
     assert table.exit_code == 3
     assert "From a package." in table.output
     sides = {

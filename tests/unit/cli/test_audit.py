@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from photon.cli import audited
 from photon.cli.main import main
-from tests.unit.embedded.deployments import write_deployment
+from tests.unit.supervision.deployments import write_deployment
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def acknowledge(file: Path, *more: str) -> Result:
 
 
 def told(file: Path, *more: str) -> list[dict[str, Any]]:
-    shown = photon("audit", "--config", file, "-o", "json", *more)
+    shown = photon("status", "audit", "--config", file, "-o", "json", *more)
     assert shown.exit_code == 0, shown.output
     found: list[dict[str, Any]] = json.loads(shown.stdout)["commands"]
     return found
@@ -52,7 +52,7 @@ def test_what_was_done_is_told_with_who_and_how_it_ended(file: Path) -> None:
     assert done["at"] <= done["ended_at"]
     assert done["deployment"] == str(file)
     assert [each["outcome"] for each in told(file, "--limit", "1")] == ["done"]
-    table = photon("audit", "--config", file).stdout
+    table = photon("status", "audit", "--config", file).stdout
     assert "--set registry.key=…" in table
     assert "refused: " in table
 
@@ -60,7 +60,7 @@ def test_what_was_done_is_told_with_who_and_how_it_ended(file: Path) -> None:
 def test_a_dry_run_leaves_no_line(file: Path) -> None:
     assert acknowledge(file, "--dry-run").exit_code == 0
     assert not (file.parent / audited.NAME).exists()
-    assert "nothing was done yet" in photon("audit", "--config", file).stdout
+    assert "nothing was done yet" in photon("status", "audit", "--config", file).stdout
 
 
 def test_without_a_line_nothing_is_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

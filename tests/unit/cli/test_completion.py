@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from photon.cli.completion import SHELLS
 from photon.cli.main import main
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script(shell: str) -> None:
     said = CliRunner().invoke(main, ["completion", shell])
     assert said.exit_code == 0

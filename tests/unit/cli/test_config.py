@@ -10,16 +10,16 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "config" / "examples").glob("*.to
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_each_example_is_good(example: Path) -> None:
-    result = CliRunner().invoke(main, ["config", "check", str(example)])
+    result = CliRunner().invoke(main, ["doctor", "config", "--config", str(example)])
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["config", "check", "nowhere.toml"], 2, "nowhere.toml: no such file"),
+        (["doctor", "config", "--config", "nowhere.toml"], 2, "nowhere.toml: no such file"),
         (["joi"], 2, "No such command 'joi'"),
-        (["config", "check"], 2, "Missing argument 'FILE'"),
+        (["doctor", "config"], 2, "name the deployment file with --config"),
     ],
 )
 def test_errors_are_one_line_with_an_exit_code(arguments: list[str], code: int, said: str) -> None:
@@ -32,7 +32,7 @@ def test_errors_are_one_line_with_an_exit_code(arguments: list[str], code: int, 
 def test_a_wrong_side_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('[join.a.primary]\nformat = "jsonl"\nkey = "k"\n[join.a.foreign]\nformat = "jsnl"\nkey = "k"\n')
-    result = CliRunner().invoke(main, ["config", "check", str(path)])
+    result = CliRunner().invoke(main, ["doctor", "config", "--config", str(path)])
     assert result.exit_code == 2
     assert "join.a.foreign" in result.output
     assert len(result.output.strip().splitlines()) == 1

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from photon.cli.main import main
 from photon.dispatcher.ledger import HOUR_NS, Verdict, cell
 from photon.dispatcher.state import Changes, State
-from photon.embedded.ports import free_ports
+from photon.supervision.ports import free_ports
 
 DEPLOYMENT = """
 key_file = "key"

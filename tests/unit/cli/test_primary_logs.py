@@ -1,4 +1,4 @@
-"""photon eventstore status and forget, against a store that lost one of its logs."""
+"""photon status eventstore and forget, against a store that lost one of its logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from photon.config.disk import RealDisk
 from photon.eventstore import unavailable
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.service import start_server
+from photon.eventstore.process import start_server
 from tests.unit.eventstore.helpers import LineAdapter
 
 DEPLOYMENT = """
@@ -69,7 +69,8 @@ class Lost:
             time.sleep(0.01)
 
     def photon(self, *arguments: str) -> Result:
-        return CliRunner().invoke(main, ["eventstore", *arguments, "--config", str(self.config)])
+        words = ["status", "eventstore"] if arguments[0] == "status" else ["eventstore", arguments[0]]
+        return CliRunner().invoke(main, [*words, *arguments[1:], "--config", str(self.config)])
 
     def close(self) -> None:
         self.run(self.server.stop(0))

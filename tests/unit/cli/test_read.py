@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.cli.read import _start, named_place
+from photon.cli.read import _start, named_place, table
 from photon.cli.read_sink import OutputSink, Signals
-from photon.cli.read_table import table
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs import Cursor, CursorUnreadable, OutputBlock, OutputLog, OutputPlace, Position

@@ -28,7 +28,6 @@ def config(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["status"], 2, "Missing option '--config'"),
         (["transfer-leader", "--config", "FILE"], 2, "--group, or a replica by --from"),
         (["transfer-leader", "--config", "FILE", "--group", "1", "--from", "r1"], 2, "one of them"),
         (["transfer-leader", "--config", "FILE", "--group", "1", "--to", "r9"], 2, "r9: not in [registry.replicas]"),
@@ -46,7 +45,7 @@ def config(tmp_path: Path) -> str:
         (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "replace it first"),
         (["export", "--config", "FILE", "--shard", "1", "--output", "x", "--replica", "r9"], 2, "there are: r1"),
         (["register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),
-        (["status", "--config", "FILE", "--set", "registry.replicas={}"], 2, "names no [registry.replicas.NAME]"),
+        (["verify", "backup", "--shards"], 2, "--shards goes with --config"),
     ],
 )
 def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
@@ -56,3 +55,21 @@ def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
     assert result.stderr.startswith("photon: ")
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["registry"], "name the deployment file with --config"),
+        (["registry", "--config", "FILE", "--set", "registry.replicas={}"], "names no [registry.replicas.NAME]"),
+        (["registry", "r1", "--config", "FILE"], "r1 does not go with status registry"),
+        (["members", "--wait", "--config", "FILE"], "--wait does not go with status members"),
+        (["lag", "--run", "run", "--config", "FILE"], "--run does not go with status lag"),
+        (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "one of them"),
+        (["nothing", "--config", "FILE"], "'nothing' is not one of"),
+    ],
+)
+def test_parts_of_status(config: str, arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["status", *(config if each == "FILE" else each for each in arguments)])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
+    assert said in result.stderr

@@ -9,21 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from photon.cli.main import main
-from photon.idregistry import client
-from photon.idregistry.commands import Range
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.resharding import applying
-from photon.idregistry.resharding.api import (
-    END_OF_TIME,
-    NO_TIME,
-    Action,
-    Ask,
-    Change,
-    Resharding,
-    ReshardOutcome,
-    ShardView,
-    Stage,
-)
+from photon.idregistry.client import grpc_client as client
+from photon.idregistry.core.commands import END_OF_TIME, NO_TIME, Range
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import Action, Ask, Change, Resharding, ReshardOutcome, ShardView, Stage
+from photon.idregistry.operate import resharding as applying
 from tests.unit.cli.test_ledger import DEPLOYMENT
 
 START = 1_795_000_000_000_000_000
@@ -73,19 +63,22 @@ asked: list[tuple[Ask, str]] = []
 
 
 def run(deployment: Path, *arguments: str) -> Result:
-    verb, *more = arguments
-    return CliRunner().invoke(main, ["registry", "reshard", verb, "--config", str(deployment), *more])
+    """``status``: photon status shards; ``verify``: photon registry verify --shards."""
+    command = {"status": ["status", "shards"], "verify": ["registry", "verify", "--shards"]}
+    first = command.get(arguments[0])
+    words = [*first, *arguments[1:]] if first else ["registry", "reshard", *arguments]
+    return CliRunner().invoke(main, [*words, "--config", str(deployment)])
 
 
-def test_plan_shows_when_and_why_not_sooner(deployment: Path, script: list[ReshardOutcome]) -> None:
+def test_dry_run_shows_when_and_why_not_sooner(deployment: Path, script: list[ReshardOutcome]) -> None:
     script.append(state(Stage.PLANNED))
-    result = run(deployment, "plan", "--shards", "3", "--lead", "2s")
+    result = run(deployment, "--shards", "3", "--lead", "2s", "--dry-run")
     assert result.exit_code == 0, result.output
     assert "change 2 would be: events from 2026-11-18T11:06:40.000Z (in 12.5 s) on go to shards 1 2 3; new: 3" in (
         result.stdout
     )
     assert "not sooner: events of up to 5 s ahead" in result.stdout
-    assert asked == [(Ask(Action.PLAN, 3, lead_s=2.0), "")]
+    assert asked == [(Ask(Action.APPLY, 3, True, 2.0), "")]
 
 
 def test_json_has_times_as_numbers_and_text_and_null_for_none(deployment: Path, script: list[ReshardOutcome]) -> None:
@@ -135,7 +128,7 @@ def test_status_says_whether_a_change_is_under_way(
 def test_apply_tells_its_progress_and_ends_when_settled(deployment: Path, script: list[ReshardOutcome]) -> None:
     done = state(Stage.ACTIVATED, settled=True)
     script += [state(Stage.PLANNED), state(Stage.PREPARING), state(Stage.PREPARING), state(Stage.ACTIVATED), done]
-    result = run(deployment, "apply", "--shards", "3", "-o", "json")
+    result = run(deployment, "--shards", "3", "-o", "json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["change"]["settled"] is True
     stages = [line.split(":")[0] for line in result.stderr.splitlines()]
@@ -149,31 +142,31 @@ def test_apply_tells_its_progress_and_ends_when_settled(deployment: Path, script
 
 def test_apply_that_is_aborted_fails(deployment: Path, script: list[ReshardOutcome]) -> None:
     script += [state(Stage.PLANNED), state(Stage.PREPARING), state(Stage.ABORTED, reason="by the operator")]
-    result = run(deployment, "apply", "--shards", "3")
+    result = run(deployment, "--shards", "3")
     assert result.exit_code == 1
     assert "change 2 was aborted: by the operator" in result.output
 
 
 def test_apply_that_does_not_settle_in_time_needs_attention(deployment: Path, script: list[ReshardOutcome]) -> None:
     script += [state(Stage.PLANNED), state(Stage.PREPARING)]
-    result = run(deployment, "apply", "--shards", "3", "--limit", "50ms")
+    result = run(deployment, "--shards", "3", "--limit", "50ms")
     assert result.exit_code == 3
-    assert "reshard status" in result.stderr
+    assert "photon status shards" in result.stderr
 
 
 @pytest.mark.parametrize("flag", ["--dry-run", "--no-wait"])
 def test_apply_that_does_not_wait_asks_once(deployment: Path, script: list[ReshardOutcome], flag: str) -> None:
     script.append(state(Stage.PREPARING))
-    assert run(deployment, "apply", "--shards", "3", flag).exit_code == 0
+    assert run(deployment, "--shards", "3", flag).exit_code == 0
     assert asked == [(Ask(Action.APPLY, 3, flag == "--dry-run"), "")]
 
 
 def test_abort(deployment: Path, script: list[ReshardOutcome]) -> None:
     script.append(state(Stage.ABORTED, reason="by the operator"))
-    assert run(deployment, "abort", "--change", "2").exit_code == 0
+    assert run(deployment, "--abort", "--change", "2").exit_code == 0
     assert asked == [(Ask(Action.ABORT, config=2), "")]
     script[:] = [state(Stage.ACTIVATED)]
-    assert run(deployment, "abort").exit_code == 1
+    assert run(deployment, "--abort").exit_code == 1
 
 
 def test_verify_asks_every_replica(deployment: Path, script: list[ReshardOutcome]) -> None:
@@ -211,12 +204,12 @@ def test_verify_says_who_was_silent(deployment: Path, script: list[ReshardOutcom
     ("arguments", "refusal", "said"),
     [
         (
-            ("plan", "--shards", "2"),
+            ("--shards", "2", "--dry-run"),
             Refusal(Status.REFUSED, "there are 2 shards already"),
             "there are 2 shards already",
         ),
-        (("apply", "--shards", "2"), SILENT, "the registry does not answer: no registry replica answers"),
-        (("abort",), Refusal(Status.REFUSED, "no change is under way"), "no change is under way"),
+        (("--shards", "2"), SILENT, "the registry does not answer: no registry replica answers"),
+        (("--abort",), Refusal(Status.REFUSED, "no change is under way"), "no change is under way"),
         (("status",), SILENT, "does not answer"),
     ],
 )
@@ -234,11 +227,13 @@ def test_refusals_are_one_line(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("plan",), "Missing option '--shards'"),
-        (("plan", "--shards", "0"), "--shards"),
-        (("plan", "--shards", "2", "--lead", "soon"), "a duration is"),
+        (("--dry-run",), "say --shards N or --abort, one of them"),
+        (("--shards", "2", "--abort"), "say --shards N or --abort, one of them"),
+        (("--shards", "2", "--change", "2"), "--change goes with --abort"),
+        (("--shards", "0"), "--shards"),
+        (("--shards", "2", "--lead", "soon"), "a duration is"),
         (("status", "--replica", "r9"), "--replica r9: there are r1"),
-        (("apply", "--shards", "2", "--config", "nowhere.toml"), "nowhere.toml: no such file"),
+        (("--shards", "2", "--set", "registry.shards=x"), "registry.shards"),
     ],
 )
 def test_wrong_usage(deployment: Path, script: list[ReshardOutcome], arguments: tuple[str, ...], said: str) -> None:

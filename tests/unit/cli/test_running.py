@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 from photon.cli.main import main
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
-from photon.embedded.control import NobodyListens, Request, ask
-from photon.embedded.deployment import Deployment
-from photon.embedded.ports import free_ports
-from photon.embedded.states import ServiceState
-from photon.embedded.supervisor import Service
-from photon.embedded.up import Up
-from photon.wan.routes import write_routes
+from photon.supervision.control import NobodyListens, Request, ask
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import write_routes
+from photon.supervision.states import ServiceState
+from photon.supervision.supervisor import Service
+from photon.supervision.up import Up
 
 WAIT_S = 120.0
 FAILED, USAGE, ATTENTION = 1, 2, 3
@@ -66,7 +66,8 @@ class Site:
         self.file.write_text("\n".join(self.lines))
 
     async def photon(self, verb: str, *arguments: str) -> Result:
-        command = [verb, str(self.file), *arguments]
+        named = ("processes", "--config") if verb == "status" else ()
+        command = [verb, *named, str(self.file), *arguments]
         return await asyncio.to_thread(CliRunner().invoke, main, command)
 
     async def states(self) -> dict[str, ServiceState]:
@@ -120,12 +121,12 @@ async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
     held = await site.photon("hold", "--datacentre", "east")
     assert (held.exit_code, held.output) == (0, "held: registry r1, joiner east-1\n")
     assert [state.state for state in (await site.states()).values()] == ["held", "held", "up"]
-    assert (await site.photon("ps", "--wait", "--timeout", "0.5")).exit_code == ATTENTION
+    assert (await site.photon("status", "--wait", "--timeout", "0.5")).exit_code == ATTENTION
     late = await site.photon("restart", "nobody")
     assert late.exit_code == USAGE
     released = await site.photon("release", "registry r1", "joiner east-1")
     assert (released.exit_code, released.output) == (0, "up: registry r1, joiner east-1\n")
-    assert (await site.photon("ps", "--wait")).exit_code == 0
+    assert (await site.photon("status", "--wait")).exit_code == 0
 
 
 async def test_wrong_usage_is_one_line(site: Site) -> None:

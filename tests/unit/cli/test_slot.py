@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from photon.cli.main import main
-from photon.embedded.slots import operating, sealing
-from photon.embedded.slots.id_list import Listed
-from photon.embedded.slots.known import OnDisk, SlotRow
-from photon.embedded.slots.operating import Checked
-from photon.embedded.slots.retiring import Report, RetiringRefused, ShardCount
 from photon.idregistry.witness import KnownSlot, WitnessLog
+from photon.operations.slots import operating, sealing
+from photon.operations.slots.id_list import Listed
+from photon.operations.slots.inventory import OnDisk, SlotRow
+from photon.operations.slots.operating import Checked
+from photon.operations.slots.retiring import Report, RetiringRefused, ShardCount
 
 KNOWN = KnownSlot("east-1", "east", "host:1", 7, 3, False, (WitnessLog(1, 100, b"h"),))
 LISTED = Listed("00" * 16, 1_763_700_000_000_000_000, "joined", "0000070000000001", "click-1")
@@ -125,18 +125,18 @@ def test_what_needs_attention_shows_in_the_exit_code(file: Path, deployment: Dep
 
 
 def test_a_list_says_where_each_slot_stands(file: Path, deployment: Deployment) -> None:
-    found = json.loads(photon("slot", "list", "--config", file, "-o", "json").output)["slots"]
+    found = json.loads(photon("status", "slots", "--config", file, "-o", "json").output)["slots"]
     assert [(each["slot"], each["state"]) for each in found] == [("east-1", "orphaned"), ("west-9", "never opened")]
     assert found[0]["disk"]["cleared_bytes"] == 60
-    assert "/state/east-1" in photon("slot", "list", "--config", file).output
+    assert "/state/east-1" in photon("status", "slots", "--config", file).output
 
 
 def test_a_slot_is_shown_with_what_it_owns(
     file: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("photon.embedded.slots.known.witness_rows", lambda disk, row: [])
-    done = photon("slot", "show", "east-1", "--config", file)
+    monkeypatch.setattr("photon.operations.slots.inventory.witness_rows", lambda disk, row: [])
+    done = photon("status", "slots", "east-1", "--config", file)
     assert done.exit_code == 0
     assert "slot east-1 of datacentre east: orphaned" in done.output
     assert "incarnation 7, opened 3 times, last by host:1" in done.output
-    assert photon("slot", "show", "nobody", "--config", file).exit_code == 2
+    assert photon("status", "slots", "nobody", "--config", file).exit_code == 2

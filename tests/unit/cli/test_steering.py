@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from photon.cli import deployment_file, steering
+from photon.cli import heads
 from photon.cli.main import main
-from tests.unit.embedded.deployments import write_deployment
+from tests.unit.supervision.deployments import write_deployment
 
 FOR_GOOD: dict[str, list[str]] = {
     "dispatcher skip": ["--datacentre", "east", "--to", "now"],
@@ -29,8 +29,7 @@ ASK = {*FOR_GOOD, "slot retire"}
 BACK = {
     "dispatcher replay",
     "registry transfer-leader",
-    "registry reshard apply",
-    "registry reshard abort",
+    "registry reshard",
     "restart",
     "hold",
     "joiner drain",
@@ -79,7 +78,7 @@ def test_whatever_changes_is_audited() -> None:
 
 
 NOT_JSON = {
-    **{name: "runs until SIGTERM; its log is JSON" for name in COMMANDS if name.split()[-1] == "serve"},
+    **{name: "runs until SIGTERM; its log is JSON" for name in COMMANDS if "serve" in name.split()},
 }
 NOT_CONFIG = {
     "join": "its --config says how logs are read, and it makes a deployment of its own",
@@ -106,30 +105,30 @@ def test_the_deployment_file_may_stand_in_the_environment() -> None:
     for name in with_config - set(NOT_CONFIG):
         [option] = [each for each in COMMANDS[name].params if "--config" in each.opts]
         with click.Context(COMMANDS[name]) as context:
-            assert deployment_file.VARIABLE in context.command.get_help(context), name
-        assert option.envvar == deployment_file.VARIABLE or option.callback is not None, name
+            assert heads.VARIABLE in context.command.get_help(context), name
+        assert option.envvar == heads.VARIABLE or option.callback is not None, name
 
 
 def test_what_is_named_counts_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(deployment_file.VARIABLE, str(tmp_path / "default.toml"))
+    monkeypatch.setenv(heads.VARIABLE, str(tmp_path / "default.toml"))
 
     def said(*arguments: str) -> str:
         done = CliRunner().invoke(main, list(arguments))
         assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
         return done.output
 
-    assert "default.toml" in said("registry", "status")
-    assert "other.toml" in said("registry", "status", "--config", str(tmp_path / "other.toml"))
-    assert "default.toml" in said("ps")
-    assert "other.toml" in said("ps", str(tmp_path / "other.toml"))
+    assert "default.toml" in said("status", "registry")
+    assert "other.toml" in said("status", "registry", "--config", str(tmp_path / "other.toml"))
+    assert "default.toml" in said("status", "processes")
+    assert "other.toml" in said("status", "processes", "--config", str(tmp_path / "other.toml"))
     assert "default.toml" in said("restart", "joiner")
     (tmp_path / "other.toml").write_text("")
     words = (str(tmp_path / "other.toml"), "joiner")
-    assert deployment_file.file_and_names(words, "restart") == (tmp_path / "other.toml", ("joiner",))
-    assert "default.toml" in said("wan", "list")
-    assert "--control: " in said("wan", "list", "--control", "nowhere")
+    assert heads.file_and_names(words, "restart") == (tmp_path / "other.toml", ("joiner",))
+    assert "default.toml" in said("status", "wan")
+    assert "--control: " in said("status", "wan", "--control", "nowhere")
     assert "default.toml" not in CliRunner().invoke(main, ["ledger", str(tmp_path)]).output
-    monkeypatch.delenv(deployment_file.VARIABLE)
+    monkeypatch.delenv(heads.VARIABLE)
     assert "PHOTON_CONFIG" in said("restart")
 
 
@@ -144,7 +143,7 @@ def test_what_cannot_be_taken_back_is_refused_where_nobody_can_be_asked(name: st
 
 @pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("n\n", 1), ("", 1)])
 def test_a_person_is_asked(said: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steering, "can_be_asked", lambda: True)
+    monkeypatch.setattr(heads, "can_be_asked", lambda: True)
     config = write_deployment(tmp_path)
     command = ["verifier", "acknowledge", "--datacentre", "east", "--config", str(config)]
     done = CliRunner().invoke(main, command, input=said)

@@ -1,4 +1,4 @@
-"""What ``photon verifier status`` shows of files alone, while nothing runs."""
+"""What ``photon status verifier`` shows of files alone, while nothing runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from photon.cli.main import main
 from photon.config.disk import RealDisk
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import CheckedFile
-from photon.verifier.owned_ids import OwnedFile
-from tests.unit.embedded.deployments import write_deployment
+from photon.verifier.slot_work import OwnedFile
+from tests.unit.supervision.deployments import write_deployment
 
 ATTENTION = 3
 
@@ -37,7 +37,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["verifier", *map(str, arguments)])
+    noun, verb = ("status", "verifier") if arguments[0] == "status" else ("verifier", str(arguments[0]))
+    return CliRunner().invoke(main, [noun, verb, *map(str, arguments[1:])])
 
 
 def test_how_far_each_slot_is_verified(file: Path) -> None:

@@ -25,7 +25,7 @@ LISTED = "import {module}, sys; print(*(name for name in {unused} if name in sys
 
 @pytest.mark.parametrize(
     "module",
-    ["photon.embedded.join", "photon.embedded.registry", "photon.eventstore.process", "photon.embedded.services"],
+    ["photon.local_join.join", "photon.local_join.children", "photon.eventstore.process", "photon.assembly.registry"],
 )
 def test_a_start_imports_nothing_that_it_does_not_use(module: str) -> None:
     code = LISTED.format(module=module, unused=UNUSED)

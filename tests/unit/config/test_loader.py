@@ -101,6 +101,14 @@ def test_references_between_tables_are_checked() -> None:
         convert({**GOOD, "datacentre": {"east": pipeline}}, "f.toml")
     with pytest.raises(ConfigError, match="used twice"):
         convert({**GOOD, "datacentre": {"east": {**pipeline, "join": "clicks", "eventstore": "h:2"}}}, "f.toml")
+    replica = {"address": "h:3", "directory": "r1", "together": True}
+    for datacentre, said in (
+        ("", "set together in a datacentre that it names"),
+        ("east", "together in datacentre.east"),
+    ):
+        registry = {"replicas": {"r1": {**replica, "datacentre": datacentre}}}
+        with pytest.raises(ConfigError, match=said):
+            convert({**GOOD, "registry": registry, "datacentre": {"east": {**pipeline, "join": "clicks"}}}, "f.toml")
 
 
 @pytest.mark.parametrize(("text", "value"), [("500ms", 0.5), ("3d", 259200.0), (7, 7.0), ("2 min", 120.0)])

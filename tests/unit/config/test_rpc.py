@@ -4,6 +4,7 @@ nothing is served past them."""
 from __future__ import annotations
 
 import ast
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from photon.config.rpc import Service, WireError, abort, seconds_left
 from photon.config.serving import HealthyServer, listen_for
 from photon.config.tls import open_blocking_channel, open_channel
 from photon.idregistry import registry_pb2
-from photon.idregistry.channels import REGISTRY
+from photon.idregistry.client.channels import REGISTRY
 
 ROOT = Path(__file__).parents[3]
 KINDS = {"Ask": (False, False), "Pour": (False, True), "Gather": (True, False), "Talk": (True, True)}
@@ -193,3 +194,30 @@ def test_nothing_is_served_past_the_bounds() -> None:
         )
     }
     assert found == {"config/rpc.py"}
+
+
+async def test_a_servicer_in_this_process_answers_as_over_a_channel() -> None:
+    class Local(Servicer):
+        async def Ask(self, request: Any, context: Any) -> Any:  # noqa: N802
+            if request.parts == [b"slow"]:
+                await asyncio.sleep(60.0)
+            if request.parts == [b"broken"]:
+                raise ZeroDivisionError
+            left = seconds_left(context, default=0.0, margin=0.0)
+            assert 50.0 < left <= 60.0 or request.parts == [b"slow"]
+            return await super().Ask(request, context)
+
+    stub = SERVICE.here(Local())
+    request = PARTS(parts=[b"a"])
+    assert await stub.Ask(request, timeout=60.0) is request
+    for part, timeout, code in (
+        (b"unreadable", 60.0, grpc.StatusCode.INVALID_ARGUMENT),
+        (b"nobody", 60.0, grpc.StatusCode.NOT_FOUND),
+        (b"broken", 60.0, grpc.StatusCode.UNKNOWN),
+        (b"slow", 0.0, grpc.StatusCode.DEADLINE_EXCEEDED),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await stub.Ask(PARTS(parts=[part]), timeout=timeout)
+        assert failed.value.code() is code
+    with pytest.raises(AttributeError, match="no method Fly"):
+        stub.Fly  # noqa: B018

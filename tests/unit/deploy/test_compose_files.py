@@ -9,12 +9,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from photon.assembly.copies import keepers
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.embedded.copying import keepers
 from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
-from photon.wan.routes import read_routes
+from photon.supervision.routes import read_routes
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -114,9 +114,9 @@ def test_joiners_and_dispatchers_can_be_scaled() -> None:
     for each, pipeline in settings().datacentre.items():
         assert pipeline.discover
         assert not pipeline.joiners
-        for name, flag, port in ((f"joiner-{each}", "--slot", 7040), (f"dispatcher-{each}", "--worker", 7050)):
-            lines = found[name]
-            assert f"{flag}, auto" in lines
+        for kind, port in (("joiner", 7040), ("dispatcher", 7050)):
+            lines = found[f"{kind}-{each}"]
+            assert f"serve, {kind}, auto, " in lines
             assert f'--listen, "0.0.0.0:{port}", --address, "auto:{port}"' in lines
             assert f'"127.0.0.1:{port}"' in lines.split("healthcheck")[1]
             assert "container_name" not in lines

@@ -19,10 +19,9 @@ from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.homes import HeadStart, Homes
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.queues import Queues
+from photon.dispatcher.queues import Queues, Shares
 from photon.dispatcher.retry import FAILED_HELD, RETRY_BACKOFF, SETTLED_NS, Patience
 from photon.dispatcher.retry_loader import RetryLoader
-from photon.dispatcher.shares import Shares
 from photon.dispatcher.state import Changes, State
 from photon.eventstore.api import KeyArrivals
 from photon.joiner.api import JoinAnswers, Outcome

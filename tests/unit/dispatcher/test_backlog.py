@@ -18,13 +18,12 @@ from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, OversizedRecord
 from photon.batch.verdicts import Verdicts
 from photon.dispatcher import lookups
-from photon.dispatcher.backlog import PROBE_EVERY, Backlog, Worth, departures, must_know
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.homes import Homes
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.lookups import LookUpPolicy, settle
+from photon.dispatcher.lookups import PROBE_EVERY, Backlog, LookUpPolicy, Worth, departures, must_know, settle
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import I64, Answer, Kind

@@ -92,7 +92,8 @@ class Run:
             self.core.answered(batch, self.registry.answers(events), self.wall(), self.now)
 
     def load(self) -> None:
-        ids = self.state.ids_between(self.swept, self.state.last_row_at_open, 5)
+        behind = self.state.keys_behind(self.swept, 5)
+        ids = [row for row, _ in behind if row <= self.state.last_row_at_open]
         self.swept = ids[-1] if ids else self.swept
         ids += self.state.due_ids(self.wall(), 5) + self.state.triggered_ids(self.core.read_past_ns, 5)
         self.core.load(self.state.rows(self.core.unloaded(dict.fromkeys(ids))), self.wall(), 0.0)

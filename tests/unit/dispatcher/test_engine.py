@@ -20,14 +20,13 @@ from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
-from photon.dispatcher.database import STATE_NAME
-from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.database import STATE_NAME, read_ledger
+from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import LedgerLine, Verdict
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.lookups import LookUpPolicy
-from photon.dispatcher.process import Places, Policy, open_dispatcher, serve
+from photon.dispatcher.process import Places, open_dispatcher, serve
 from photon.dispatcher.retry import Backoff, Patience
 from photon.eventstore.api import Progress
 from photon.idregistry.api import I64, U8, U64, Answer, Digester, Kind, Opened, Slot
@@ -63,17 +62,19 @@ class World:
         with open_dispatcher(
             Places(self.logs, self.root / "out", self.root / "state", max_record=200),
             self.policy,
-            join="clicks",
-            datacentre=HERE,
-            adapter=Words({}),
-            digester=self.digester,
-            joiners=self.joiners,
-            progress=progress,
-            registry=self.look_ups,
-            envelope=Envelope(),
-            clock=SystemClock(),
-            disk=RealDisk(),
-            random=random.Random(5).random,
+            Surroundings(
+                join="clicks",
+                datacentre=HERE,
+                adapter=Words({}),
+                digester=self.digester,
+                joiners=self.joiners,
+                progress=progress,
+                registry=self.look_ups,
+                envelope=Envelope(),
+                clock=SystemClock(),
+                random=random.Random(5).random,
+            ),
+            RealDisk(),
             report=self.problems.append,
         ) as engine:
             yield engine
@@ -306,7 +307,7 @@ async def test_batches_in_flight_are_bounded_and_reading_stops(world: World) -> 
 
 async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     back_off = Backoff(first=0.1, most=0.3)  # how much time is luck
-    monkeypatch.setattr("photon.dispatcher.next_try.RETRY_BACKOFF", back_off)
+    monkeypatch.setattr("photon.dispatcher.retry.RETRY_BACKOFF", back_off)
     broken = FakeJoiner(world)
 
     def explode() -> JoinAnswers | None:
@@ -325,7 +326,7 @@ async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch:
 async def test_with_once_what_nobody_can_decide_waits_for_the_next_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("photon.dispatcher.next_try.ONCE_ATTEMPTS_MAX", 3)
+    monkeypatch.setattr("photon.dispatcher.retry.ONCE_ATTEMPTS_MAX", 3)
     (joiner,) = world.joiners
     world.write("a.log", lines(0, 10))
     answers = iter([answers_of([Outcome.JOINED] * 4 + [Outcome.RETRY] * 6)])

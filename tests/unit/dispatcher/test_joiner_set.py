@@ -27,7 +27,7 @@ from photon.dispatcher.joiner_set import (
     Removed,
 )
 from photon.dispatcher.reporting import Troubles
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.whereabouts import noted

@@ -10,10 +10,10 @@ import pytest
 
 from photon.batch.events import Events
 from photon.config.clock import SystemClock
-from photon.dispatcher.backlog import Backlog
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.lookups import Backlog
 from photon.dispatcher.replay.guests import Guests
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import block, core, take
@@ -24,7 +24,7 @@ EVENTS = 2100
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """A run has it come so rarely that it may as well never do (``embedded.runtime``)."""
+    """A run has it come so rarely that it may as well never do (``config.runtime``)."""
     gc.collect()
     gc.disable()
     yield

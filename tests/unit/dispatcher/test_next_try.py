@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS, NS_PER_S
-from photon.dispatcher.next_try import Attempt, Likeness, NextTries, NextTry
 from photon.dispatcher.retry import (
     EARLY_BACKOFF,
     EARLY_S,
@@ -21,6 +20,10 @@ from photon.dispatcher.retry import (
     RETRY_BACKOFF,
     TOO_NEW_ONCE_S,
     TOO_NEW_ONCE_TRIES,
+    Attempt,
+    Likeness,
+    NextTries,
+    NextTry,
     Patience,
 )
 from photon.eventstore.api import ALL_BUT_ENDS_NS

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from photon.dispatcher import oldest as words
+from photon.dispatcher import status as words
 from photon.dispatcher.core import Core
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.oldest import OldRow, Pending, oldest, oldest_stretches
 from photon.dispatcher.retry import COMPLETE_NS, SETTLED_NS, Patience
 from photon.dispatcher.state import Changes, State
+from photon.dispatcher.status import OldRow, Pending, oldest, oldest_stretches
 from photon.joiner.api import Outcome
 from tests.unit.dispatcher.test_state import item
 from tests.unit.dispatcher.world import block, core, stored, take

@@ -107,7 +107,7 @@ async def test_what_comes_while_it_is_asked_is_not_missed() -> None:
         await answer.wait()
         return Progress(read_past_ns=100)
 
-    rig.watch._progress = slowly
+    rig.watch.progress = slowly
     task = asyncio.create_task(rig.watch.run())
     await asked.wait()
     rig.watch.wanted()

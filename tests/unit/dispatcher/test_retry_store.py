@@ -13,12 +13,19 @@ from photon.dispatcher import retry_loader
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.next_try import Attempt, Likeness, NextTries
-from photon.dispatcher.queues import STOCK_EVENTS
-from photon.dispatcher.retry import LONGEST_S, NOT_YET_BACKOFF, NOT_YET_MOST_S, SETTLED_NS, Patience
+from photon.dispatcher.queues import BEHIND_S, CALM_S, STOCK_EVENTS, Shares
+from photon.dispatcher.retry import (
+    LONGEST_S,
+    NOT_YET_BACKOFF,
+    NOT_YET_MOST_S,
+    SETTLED_NS,
+    Attempt,
+    Likeness,
+    NextTries,
+    Patience,
+)
 from photon.dispatcher.retry_loader import LOOK_ROWS, LOOK_S, RetryLoader
 from photon.dispatcher.shared_state import SharedState
-from photon.dispatcher.shares import BEHIND_S, CALM_S, Shares
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.two_clocks import Heard
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome

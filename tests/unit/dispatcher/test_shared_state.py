@@ -10,12 +10,11 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPart, LogPosition
 from photon.dispatcher import database, shared_state
-from photon.dispatcher.database import lock_worker, share_state
+from photon.dispatcher.database import lock_worker, read_ledger, share_state
 from photon.dispatcher.errors import StateError, WorkerFenced
 from photon.dispatcher.events import LATE, Export
 from photon.dispatcher.leases import Decision
 from photon.dispatcher.ledger import Verdict, cell
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.dispatcher.shares import CALM_S, SMALL_EVENTS, TRICKLE_EVENTS, Shares
+from photon.dispatcher.queues import CALM_S, SMALL_EVENTS, TRICKLE_EVENTS, Shares
 
 BATCH = 1000
 

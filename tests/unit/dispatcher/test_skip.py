@@ -14,12 +14,11 @@ from photon.adapters.contract import Framing, LogFile
 from photon.adapters.logs.api import LogPart, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.reader import open_source
-from photon.dispatcher import skip
+from photon.dispatcher import skipping
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.process import Places
-from photon.dispatcher.skip import Log, Skip, plan, times_of
-from photon.dispatcher.skipping import commit_skips, locked_state, plan_skips
+from photon.dispatcher.skipping import Log, Skip, commit_skips, locked_state, plan, plan_skips, times_of
 from photon.dispatcher.state import Changes
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
@@ -33,9 +32,9 @@ MAX_RECORD = 300
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred records are many places, blocks and looks back."""
-    monkeypatch.setattr(skip, "PROBE_BYTES", 60)
-    monkeypatch.setattr(skip, "BLOCK_BYTES", 256)
-    monkeypatch.setattr(skip, "LOOK_BACK_BYTES", 1024)
+    monkeypatch.setattr(skipping, "PROBE_BYTES", 60)
+    monkeypatch.setattr(skipping, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(skipping, "LOOK_BACK_BYTES", 1024)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
+from photon.dispatcher.database import read_standing
 from photon.dispatcher.errors import StateError
-from photon.dispatcher.ledger_reader import read_standing
 from photon.dispatcher.state import Changes, State
 from photon.joiner.api import WAIT_NS, ForeignEvent
 from tests.unit.dispatcher.world import StoredRow, stored

@@ -10,10 +10,10 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher import database
+from photon.dispatcher.database import read_ledger
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import Export
 from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict, cell, unknown_cell
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.retry import SETTLED_NS
 from photon.dispatcher.state import Changes, State
 from photon.joiner.api import ForeignEvent
@@ -45,7 +45,7 @@ def test_what_is_committed_is_there_after_reopening(tmp_path: Path) -> None:
     assert state.due_ids(10, 1) == [2]
     assert state.triggered_ids(6, 10) == []
     assert state.triggered_ids(7, 10) == [3]
-    assert state.ids_between(1, 3, 10) == [2, 3]
+    assert [row for row, _ in state.keys_behind(1, 10)] == [2, 3]
     (row,) = stored_rows(state.rows([3]))
     assert row.event == ForeignEvent(b"id3", b"\3" * 16, 0, b"k\xff", b"\0rec", LogFile("f1", b"h"), 3, 0, 3)
     assert (row.first_read_ns, row.attempts, row.row_id) == (1003, 3, 3)

@@ -17,21 +17,19 @@ from photon.batch.events import Events
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.dispatcher import shared_state
-from photon.dispatcher.database import STATE_NAME, share_state
-from photon.dispatcher.engine import DispatcherEngine, Options
+from photon.dispatcher.database import STATE_NAME, read_ledger, share_state
+from photon.dispatcher.engine import DispatcherEngine, Options, Policy, Surroundings
 from photon.dispatcher.errors import StateError, WorkerFenced
 from photon.dispatcher.events import REJECTED, Export
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.holdings import Terms
 from photon.dispatcher.leases import Decision
-from photon.dispatcher.ledger_reader import read_ledger
 from photon.dispatcher.limits import Limits
+from photon.dispatcher.log_leases import Terms
 from photon.dispatcher.previous import copy_state
-from photon.dispatcher.process import Places, Policy, open_dispatcher
+from photon.dispatcher.process import Places, Worker, open_dispatcher, open_exports
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
-from photon.dispatcher.worker import Worker, open_exports
 from photon.eventstore.api import Progress
 from photon.joiner.api import JoinAnswers
 from tests.unit.dispatcher.world import DIGESTER, HERE, FakeRegistry, Words
@@ -72,9 +70,10 @@ class Pool:
             Places(self.root / "logs", self.root / "out", self.root),
             Policy(Patience(once=once, unmatched_after_ns=None if once else 10**12), Limits(batch_events=50),
                    Options(once=True) if once else OPTIONS),
-            join="clicks", datacentre=HERE, adapter=Words({}), digester=DIGESTER, joiners=[self.joiner],
-            progress=progress, registry=None, envelope=Envelope(), clock=SystemClock(), disk=RealDisk(),
-            random=random.Random(5).random, worker=None if name is None else Worker(name, TERMS),
+            Surroundings(join="clicks", datacentre=HERE, adapter=Words({}), digester=DIGESTER, joiners=[self.joiner],
+                         progress=progress, registry=None, envelope=Envelope(), clock=SystemClock(),
+                         random=random.Random(5).random),
+            RealDisk(), worker=None if name is None else Worker(name, TERMS),
         ) as engine:  # fmt: skip
             yield engine
 
@@ -107,7 +106,7 @@ async def test_workers_share_the_logs_and_a_huge_one_and_leave_them_in_order(poo
         pool.write(f"{n}.log", 20)
     with pool.engine("w1") as one, pool.engine("w2") as two:
         running = [asyncio.create_task(engine.run()) for engine in (one, two)]
-        held = [engine._holdings for engine in (one, two)]
+        held = [engine._log_leases for engine in (one, two)]
         await until(lambda: [len(h.units) for h in held if h is not None] == [3, 3])
         pool.write("huge.log", 2000)
         await until(pool.all_are_counted)
@@ -152,7 +151,7 @@ async def test_one_that_is_alone_reads_what_workers_left(pool: Pool, monkeypatch
     monkeypatch.setattr(shared_state, "share_state", partial(share_state, wait_s=0.0))
     pool.write("huge.log", 300)
     with pool.engine("w1") as one, pool.engine("w2") as two:
-        one._holdings = None  # it only makes the other one cut the log
+        one._log_leases = None  # it only makes the other one cut the log
         running = asyncio.create_task(two.run())
         state = two._state
         await until(lambda: bool(state.parts()) or pool.all_are_counted())

@@ -44,7 +44,9 @@ def test_a_name_that_another_one_just_took_is_passed_over(tmp_path: Path) -> Non
 def test_when_all_names_are_in_use_it_says_so(tmp_path: Path) -> None:
     names = [f"auto{number}" for number in range(1, AUTO_MAX + 1)]
     with (
-        pytest.raises(StateError, match="has 64 workers that were started with --worker auto; stop some"),
+        pytest.raises(
+            StateError, match="has 64 workers that were started as photon serve dispatcher auto; stop some"
+        ),
         under_free_name(tmp_path / "dispatcher.db", names, lambda name: opening(tmp_path / "x", name)),
     ):
         pass

@@ -21,8 +21,7 @@ from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.limits import Limits
-from photon.dispatcher.loaded import StoredEvents
-from photon.dispatcher.open_events import OpenEvents
+from photon.dispatcher.open_events import OpenEvents, StoredEvents
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
 from photon.idregistry.api import Digester, Kind

@@ -12,11 +12,11 @@ from photon.adapters.logs.identity import log_name
 from photon.batch.records import PrimaryRecord
 from photon.config.disk import RealDisk
 from photon.eventstore.block_keys import BlockKeys, block_keys
-from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
 from photon.eventstore.file_map import MapKind, MappedBlock
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import hash_keys
+from photon.eventstore.segments import CacheEventStore
 
 LOG = LogFile("a.log")
 

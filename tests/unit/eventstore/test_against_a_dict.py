@@ -226,7 +226,7 @@ def test_deleted_logs_wait_and_given_up_ones_are_as_if_they_had_never_been(
     if model.cache_bytes == 1:
         assert set(store.tiers.look_up(keys, [0] * len(keys)).answers) == {LookUpCode.UNAVAILABLE}
     watched.forget([log.identity for log in store.map.logs()], store.map.logs(), apply=True)
-    store.tiers._given_up = lambda: watched.given_up
+    store.tiers.given_up = lambda: watched.given_up
     said = store.tiers.look_up(keys, [0] * len(keys)).answers
     assert set(said) <= ({LookUpCode.ABSENT} if model.cache_bytes == 1 else {LookUpCode.ABSENT, LookUpCode.FOUND})
     for log in model.logs:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from photon.adapters.contract import LogFile
-from photon.eventstore.cache import DEAD_ENTRIES_MIN, CacheEventStore
 from photon.eventstore.index import ENTRY_BYTES, hash_keys
+from photon.eventstore.segments import DEAD_ENTRIES_MIN, CacheEventStore
 
 from .helpers import LineAdapter, listed, put_lines
 

@@ -12,7 +12,7 @@ import pytest
 from photon.adapters.contract import LogFile
 from photon.eventstore import log_files, log_pass
 from photon.eventstore.file_map import MappedLog
-from photon.eventstore.log_files import new_pages, open_log
+from photon.eventstore.log_files import Pages, open_log
 from photon.eventstore.logs_store import LogsEventStore, ReadTroubles
 from photon.eventstore.places_to_read import PlaceToRead
 
@@ -196,7 +196,7 @@ def test_gzip_pages_and_checkpoints_are_bounded(tmp_path: Path, monkeypatch: pyt
     data = random.Random(3).randbytes(1 << 20)
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(data[:500_000]) + b"\0" * 600 + gzip.compress(data[500_000:]))
-    pages = new_pages(1 << 15)
+    pages = Pages(1 << 15)
     source = open_log(path, pages, 1)
     rng = random.Random(4)
     for _ in range(300):

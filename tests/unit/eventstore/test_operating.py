@@ -8,7 +8,6 @@ import grpc
 import pytest
 
 from photon.eventstore import eventstore_pb2 as pb
-from photon.eventstore import operating
 from photon.eventstore.api import (
     Details,
     EventLookUps,
@@ -17,6 +16,7 @@ from photon.eventstore.api import (
     Progress,
     UnavailableLog,
 )
+from photon.eventstore.process import EventStoreService
 
 LOGS = (
     UnavailableLog("a.log.7", "0" * 32, "its file is gone", 12, 34, False, True),
@@ -63,13 +63,16 @@ class Call:
 
 async def test_logs_are_given_up_when_that_is_asked_for() -> None:
     store = Store()
-    await operating.forget(store, pb.ForgetRequest(logs=["a"]), Call())  # type: ignore[arg-type]
-    reply = await operating.forget(store, pb.ForgetRequest(logs=["a"], apply=True), Call())  # type: ignore[arg-type]
+    service = EventStoreService({"clicks": store})
+    await service.Forget(pb.ForgetRequest(join="clicks", logs=["a"]), Call())  # type: ignore[arg-type]
+    asked = pb.ForgetRequest(join="clicks", logs=["a"], apply=True)
+    reply = await service.Forget(asked, Call())  # type: ignore[arg-type]
     assert store.asked == [(["a"], False), (["a"], True)]
     assert [each.path for each in reply.logs] == ["a.log.7"]
 
 
 async def test_a_disk_that_is_full_is_one_line() -> None:
-    store = Store(OSError(28, "No space left on device", "state/forgotten-logs"))
+    service = EventStoreService({"clicks": Store(OSError(28, "No space left on device", "state/forgotten-logs"))})
+    asked = pb.ForgetRequest(join="clicks", logs=["a"], apply=True)
     with pytest.raises(Aborted, match="forgotten-logs: No space left on device"):
-        await operating.forget(store, pb.ForgetRequest(logs=["a"], apply=True), Call())  # type: ignore[arg-type]
+        await service.Forget(asked, Call())  # type: ignore[arg-type]

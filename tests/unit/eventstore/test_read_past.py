@@ -21,7 +21,7 @@ class Jumping(ManualClock):
 
 def test_a_clock_that_jumps_makes_no_reading_younger(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    clock = store.clock = store.reader._clock = Jumping(100 * S)
+    clock = store.clock = store.reader.clock = Jumping(100 * S)
     store.write("a.log", b"k1,x\n")
     store.read_all()
     assert store.reader.read_past == (100 * S, 100.0)

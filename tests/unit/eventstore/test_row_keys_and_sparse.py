@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.eventstore.row_keys import ROW_KEY_BYTES, micros_of, parse_event_id, row_key
-from photon.eventstore.sparse import sparse_additions
+from photon.eventstore.sparse import ROW_KEY_BYTES, micros_of, parse_event_id, row_key, sparse_additions
 
 
 @pytest.mark.parametrize(

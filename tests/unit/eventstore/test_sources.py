@@ -9,9 +9,9 @@ from pathlib import Path
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore.api import Details, LookUpCode
+from photon.eventstore.client import EventStoreClient
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.operating import EventStoreOperator
-from photon.eventstore.service import start_server
+from photon.eventstore.process import start_server
 
 from .helpers import LineAdapter
 
@@ -24,7 +24,7 @@ async def test_each_source_says_how_far_it_was_read(tmp_path: Path) -> None:
     config = EventStoreConfig("clicks", logs, tmp_path / "map")
     store = EventStoreEngine(config, LineAdapter({}), SystemClock(), RealDisk())
     server = await start_server({"clicks": store}, "127.0.0.1:0")
-    operator = EventStoreOperator(f"127.0.0.1:{server.port}", "clicks")
+    operator = EventStoreClient(f"127.0.0.1:{server.port}", "clicks")
     store.start()
 
     async def details(offset: int, since_ns: int) -> Details:

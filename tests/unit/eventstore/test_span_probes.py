@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from photon.eventstore import span_probes
+from photon.eventstore import log_pass
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.tiered import TieredEventStore
@@ -42,7 +42,7 @@ def test_a_guess_reads_little(tmp_path: Path) -> None:
     found = store.tiers.look_up(keys, [0] * len(keys))
     assert found.answers == [LookUpCode.FOUND] * len(keys)
     assert [each.offset for each in found.records if each] == [300 * n for n in [RECORDS // 2, *asked]]
-    assert store.reads.counts().bytes < len(keys) * 2 * span_probes.PROBE_BYTES
+    assert store.reads.counts().bytes < len(keys) * 2 * log_pass.PROBE_BYTES
     store.close()
 
 

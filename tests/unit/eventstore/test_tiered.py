@@ -17,10 +17,10 @@ from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.clock import NEVER_NS, SystemClock
 from photon.eventstore.api import ALL_BUT_ENDS_NS, LookUpCode
 from photon.eventstore.block_keys import AdapterBroken, block_keys
-from photon.eventstore.cache import CacheEventStore
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReader
+from photon.eventstore.segments import CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys
 from photon.eventstore.tiered import NOTHING_READ_NS, TieredEventStore
 

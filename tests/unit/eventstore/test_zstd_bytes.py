@@ -8,7 +8,7 @@ from pathlib import Path
 
 import zstandard
 
-from photon.eventstore.log_files import PAGE_BYTES, new_pages, open_log
+from photon.eventstore.log_files import PAGE_BYTES, Pages, open_log
 
 
 def test_reads_anywhere_as_from_the_plain_file(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_reads_anywhere_as_from_the_plain_file(tmp_path: Path) -> None:
     cuts = [0, 700_000, 700_010, 1_500_000, len(data)]
     path = tmp_path / "a.log.zst"
     path.write_bytes(b"".join(packer.compress(data[a:b]) for a, b in pairwise(cuts)))
-    log = open_log(path, new_pages(), 1)
+    log = open_log(path, Pages(), 1)
     for at, length in [(0, 20), (len(data) - 9, 50), (5, 2 * PAGE_BYTES), (PAGE_BYTES - 3, 6)] + [
         (r.randrange(len(data)), r.randrange(1, 3000)) for _ in range(40)
     ]:
@@ -36,7 +36,7 @@ def test_reads_anywhere_as_from_the_plain_file(tmp_path: Path) -> None:
 def test_damaged_gives_what_the_follower_gave_out(tmp_path: Path) -> None:
     path = tmp_path / "a.log.zst"
     path.write_bytes(zstandard.ZstdCompressor().compress(b"1\n2\n") + b"garbage")
-    log = open_log(path, new_pages(), 1)
+    log = open_log(path, Pages(), 1)
     assert log.read(2, 10) == b"2\n"
     assert log.read(4, 10) == b""
     log.close()

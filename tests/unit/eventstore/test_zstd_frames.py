@@ -11,8 +11,7 @@ import pytest
 import zstandard
 
 from photon.adapters.logs.zstd_source import ZstdSource
-from photon.eventstore.log_files import PAGE_BYTES, new_pages, open_log
-from photon.eventstore.zstd_frames import frame_begins
+from photon.eventstore.log_files import PAGE_BYTES, Pages, frame_begins, open_log
 
 SEEKABLE = 0x8F92EAB1
 
@@ -93,7 +92,7 @@ def test_far_places_are_read_without_what_lies_before(
         return piece
 
     monkeypatch.setattr(ZstdSource, "_more", counted)
-    log = open_log(path, new_pages(4 * PAGE_BYTES), 1)
+    log = open_log(path, Pages(4 * PAGE_BYTES), 1)
     assert log.read(len(data) - 500, 500) == data[-500:]
     far = inflated
     rng = random.Random(2)

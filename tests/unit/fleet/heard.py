@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from photon.config.metrics.readings import Readings
-from photon.fleet.asking import Heard
+from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 
 

@@ -26,19 +26,18 @@ from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.serving import HealthyServer, listen
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
-from photon.dispatcher.metrics import details_of, reads
-from photon.dispatcher.status import JoinTimes, Status
-from photon.embedded.ports import free_ports
+from photon.dispatcher.status import JoinTimes, Status, details_of, reads
+from photon.supervision.ports import free_ports
 
 CONTRACT = Path(__file__).with_name("contract.json")
 COMMANDS = {
     "status": ("status",),
     "top": ("top", "--once", "--every", "0.3", "--sort", "name"),
-    "lag": ("dispatcher", "lag"),
-    "lag of west": ("dispatcher", "lag", "--datacentre", "west"),
+    "lag": ("status", "lag"),
+    "lag of west": ("status", "lag", "--datacentre", "west"),
     "ledger": ("ledger",),
     "doctor": ("doctor",),
-    "cache": ("cache", "status", "--datacentre", "east"),
+    "cache": ("status", "cache", "--datacentre", "east"),
 }
 VOLATILE = {
     "at_s", "window_s", "uptime_s", "seconds", "oldest_pending_s", "retry_store_oldest_s", "foreign_lag_s", "history",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photon.fleet.asking import SHOWN_S, Discovered, Heard, once
+from photon.fleet.polling import SHOWN_S, Discovered, Heard, once
 from photon.fleet.processes import Process
 from photon.idregistry.witness import KnownSlot
 from tests.unit.fleet.heard import said, silent

@@ -9,8 +9,8 @@ import pytest
 from photon.config.loader import load
 from photon.config.roles import Role
 from photon.config.settings import Settings
-from photon.embedded.deployment import Deployment
 from photon.fleet.processes import KINDS, PIPELINE, Kind, Process, asked_of, identities, listening, processes, stages
+from photon.supervision.deployment import Deployment
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 
@@ -62,6 +62,10 @@ def test_one_process_starts_in_place_of_those_of_a_pipeline_that_is_together_and
     gone = {each.label for stage in stages(apart) for each in stage} - started
     assert gone == {"eventstore east", "joiner east-1", "joiner east-2", "verifier east", "dispatcher east"}
     assert "pipeline east" in started
+    more = ["datacentre.east.together=true", "registry.replicas.r1.together=true"]
+    voting = load(EXAMPLE, environment={}, flags=more)
+    assert listening(voting).keys() == listening(apart).keys()
+    assert {each.label for stage in stages(voting) for each in stage} == started - {"registry r1"}
 
 
 def test_a_keeper_that_nothing_needs_is_not_started() -> None:
@@ -82,5 +86,5 @@ def test_another_kind_of_process_is_one_entry(monkeypatch: pytest.MonkeyPatch) -
     assert "tally-east" in identities(settings)
     assert listening(settings)["127.0.0.1:9999"].kind == "tally"
     [started] = [each for each in Deployment(EXAMPLE, settings, Path("run")).services() if each.name == "tally east"]
-    assert started.arguments[:2] == ("tally", "serve")
+    assert started.arguments[:2] == ("serve", "tally")
     assert (started.health, started.address, started.datacentre) == ("photon.v1.Tally", "127.0.0.1:9999", "east")

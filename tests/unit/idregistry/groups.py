@@ -10,12 +10,12 @@ import numpy as np
 
 from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
-from photon.idregistry import commands as c
 from photon.idregistry.api import token_of
-from photon.idregistry.clocks.watch import ClockWatch
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import single_range
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
-from photon.idregistry.server import Machines, RegistryReplica
-from photon.idregistry.sharding import single_range
+from photon.idregistry.replica.clocks import ClockWatch
+from photon.idregistry.replica.server import Machines, RegistryReplica
 
 
 @dataclass

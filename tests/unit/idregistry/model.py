@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, incarnation_of, token_of
-from photon.idregistry.sharding import FOREVER
-from photon.idregistry.state_machine import UNKNOWN_CALLER
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import FOREVER
+from photon.idregistry.core.state_machine import UNKNOWN_CALLER
 
 BUCKET_BITS = 4  # 16 ns a bucket: small times exercise many buckets
 ALL_OF_TIME = (c.Range(*FOREVER, (1,)),)

@@ -14,11 +14,11 @@ import grpc.aio
 from photon.batch.ids import Ids
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Registry, Slot
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.server import RegistryReplica
-from photon.idregistry.service import SERVER_OPTIONS, Context, RegistryServicer
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.replica.server import RegistryReplica
+from photon.idregistry.replica.service import SERVER_OPTIONS, Context, RegistryServicer
 from tests.unit.idregistry.groups import Cluster
 
 SLOT = Slot("slot", "dc1", "host:1")

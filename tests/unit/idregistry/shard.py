@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from photon.idregistry import commands as c
-from photon.idregistry.scanning import EntryPage
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.id_bucket import FrozenBucket
+from photon.idregistry.core.id_table import IdTable
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 from tests.unit.idregistry.model import ALL_OF_TIME, BUCKET_BITS, Row, batch, digest, time_of
+
+
+def thawed(buckets: Iterable[FrozenBucket], bucket_bits: int) -> IdTable:
+    """The table that ``freeze`` saw, as a restart reads it."""
+    table = IdTable(bucket_bits)
+    for each in buckets:
+        while each.position < each.count:
+            table.load(each.number, each.read(16_384))
+        table.load_generations(each.number, each.generations.items())
+    return table
 
 
 class Shard:

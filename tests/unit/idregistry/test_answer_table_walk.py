@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from photon.idregistry import commands as c
-from photon.idregistry.state_machine import UNKNOWN_CALLER, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.state_machine import UNKNOWN_CALLER, ShardMachine
 from tests.unit.idregistry.model import ALL_OF_TIME, BUCKET_BITS, Model, Row, batch, reopen, time_of, xor_of
 from tests.unit.idregistry.shard import Shard, ids_in
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from photon.batch.ids import Ids
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer
-from photon.idregistry.batching import QUEUED_IDS_MAX, Batcher, Waiting
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.replica.batching import QUEUED_IDS_MAX, Batcher, Waiting
 from tests.unit.idregistry.groups import inserts
 from tests.unit.idregistry.model import ALL_OF_TIME
 

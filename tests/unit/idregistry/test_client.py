@@ -11,7 +11,7 @@ import pytest
 from photon.batch.ids import Ids
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, Opened, Pulse, Slot
-from photon.idregistry.channels import REGISTRY
+from photon.idregistry.client.channels import REGISTRY
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
 

@@ -9,8 +9,8 @@ import pytest
 
 from photon.batch.ids import Ids
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.client import SILENT_SECONDS, GrpcBackend
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.client.grpc_client import SILENT_SECONDS, GrpcBackend
+from photon.idregistry.core.outcomes import Refusal, Status
 
 SHARD = 1
 ROW = Ids.decode(bytes(16), bytes(8), bytes(8))

@@ -13,11 +13,11 @@ import numpy as np
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer
-from photon.idregistry.channels import REQUESTS_OUTSTANDING_MAX
-from photon.idregistry.client import LOOK_UP_SECONDS_MIN, TRY_SECONDS_MAX, GrpcBackend, RegistryClient
-from photon.wan.api import Fault, Route
-from photon.wan.links import Change
-from photon.wan.proxy import Proxy
+from photon.idregistry.client.channels import REQUESTS_OUTSTANDING_MAX
+from photon.idregistry.client.grpc_client import LOOK_UP_SECONDS_MIN, TRY_SECONDS_MAX, GrpcBackend, RegistryClient
+from photon.lab.wan.links import Change, Fault
+from photon.lab.wan.proxy import Proxy
+from photon.supervision.routes import Route
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import Served, answers, opened, served
 

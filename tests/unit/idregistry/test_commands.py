@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from photon.idregistry import commands as c
+from photon.idregistry.core import commands as c
 from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Opened
-from photon.idregistry.config_machine import INCARNATION_MAX, MAGIC, ConfigMachine
-from photon.idregistry.shard_snapshot import SnapshotError
-from photon.idregistry.sharding import single_range
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import INCARNATION_MAX, MAGIC, ConfigMachine
+from photon.idregistry.core.shard_snapshot import SnapshotError
+from photon.idregistry.core.sharding import single_range
 
 
 def do(machine: ConfigMachine, command: c.ConfigCommand) -> Opened | str:
@@ -27,7 +27,7 @@ def test_each_open_gets_a_number_of_its_own() -> None:
     assert opened(machine, "a", 0, b"n1") == Opened(1, 1)
     assert opened(machine, "b", 0, b"n2", "dc2") == Opened(2, 2)
     assert opened(machine, "a", 1, b"n3") == Opened(3, 3)
-    assert machine.newest("a") == 3
+    assert machine.witnessed("a").newest == 3
 
 
 def test_the_same_nonce_learns_the_same_number() -> None:

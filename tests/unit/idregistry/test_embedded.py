@@ -9,7 +9,7 @@ import numpy as np
 from photon.batch.ids import Ids
 from photon.config.disk import AppendFile, RealAppendFile, RealDisk
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.embedded import EmbeddedRegistry
+from photon.idregistry.replica.embedded import EmbeddedRegistry
 
 
 class FailingDisk(RealDisk):

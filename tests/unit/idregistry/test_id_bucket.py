@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from photon.idregistry import digest_index, growing
-from photon.idregistry.growing import GrowingArray
-from photon.idregistry.id_bucket import CLEARED, OWNED, REOPENED, SUM_ROWS, Bucket
-from photon.idregistry.id_table import Entry, IdTable, digest_columns
+from photon.idregistry.core import digest_index, growing_array
+from photon.idregistry.core.growing_array import GrowingArray
+from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, SUM_ROWS, Bucket
+from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
+from tests.unit.idregistry.shard import thawed
 
 BITS = 20
 
@@ -52,7 +53,7 @@ def states(table: IdTable, first: int, count: int, time: int = 5) -> np.ndarray:
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many splits and moves with few ids."""
     monkeypatch.setattr(digest_index, "SEGMENT_SLOTS", 64)
-    monkeypatch.setattr(growing, "MAPPED_FROM_BYTES", 4096)
+    monkeypatch.setattr(growing_array, "MAPPED_FROM_BYTES", 4096)
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -96,7 +97,7 @@ def test_a_real_size_takes_less_than_48_bytes_an_id() -> None:
 
 
 def test_an_array_moves_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "MAPPED_FROM_BYTES", 4096)
+    monkeypatch.setattr(growing_array, "MAPPED_FROM_BYTES", 4096)
     array = GrowingArray(np.uint32)
     kept = []
     for rows in (10, 100, 1_000, 5_000, 50_000, 51_000, 500_000):
@@ -132,7 +133,7 @@ def test_a_snapshot_sees_what_was_whatever_changes_meanwhile() -> None:
     assert {n: read.get(digests_of(n, 1)) for n in range(3_000)} == expected
     assert len(read) == 3_000
     assert later is not None
-    again = IdTable.thaw(later[0], BITS)
+    again = thawed(later[0], BITS)
     assert {n: again.get(digests_of(n, 1)) for n in range(3_550)} == later[1]
 
 
@@ -164,7 +165,7 @@ def test_sums_are_the_same_in_any_order_and_differ_for_any_difference() -> None:
     assert one.sum() != other.sum()
     other.put(digests_of(2_000, 1), 5, entry)
     assert one.sum() == other.sum()
-    assert IdTable.thaw(one.freeze(), BITS).sum() == one.sum()
+    assert thawed(one.freeze(), BITS).sum() == one.sum()
     for changed in ({"state": OWNED}, {"token": 4}, {"kind": 2}, {"tag": 8}, {"generation": 5}):
         other.put(digests_of(2_000, 1), 5, replace(entry, **changed))
         assert one.sum() != other.sum(), changed

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from photon.idregistry.id_table import CLEARED, OWNED, REOPENED, Entry, IdTable, digest_columns
+from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED
+from photon.idregistry.core.id_table import Entry, IdTable, digest_columns
+from tests.unit.idregistry.shard import thawed
 
 Batch = tuple[bytes, np.ndarray, np.ndarray]  # digests, times, tokens
 
@@ -58,7 +60,7 @@ def test_batches_equal_a_dict(seed: int, span: int, number: int, most: int) -> N
             elif may_add[i]:
                 model[key] = [OWNED, int(tokens[i])]
         assert len(table) == len(model)
-        table = IdTable.thaw(table.freeze(), 10) if rng.random() < 12 / number else table
+        table = thawed(table.freeze(), 10) if rng.random() < 12 / number else table
 
 
 def test_one_id_at_a_time() -> None:
@@ -71,7 +73,7 @@ def test_one_id_at_a_time() -> None:
     table.put(b"d" * 16, -7, Entry(CLEARED, 5, 1, 0, 0))
     assert table.get(b"d" * 16) == Entry(CLEARED, 5, 1, 0, 0)
     assert table.collect(0) == 1
-    assert len(table) == table.buckets == 0
+    assert len(table) == len(table.bucket_numbers()) == 0
 
 
 def test_collection_touches_whole_buckets_below() -> None:
@@ -110,7 +112,7 @@ def test_of_ids_that_an_earlier_release_entered_twice_the_earliest_counts_and_no
         held = [table.get(number.to_bytes(16, "little")) for number in (7, 8, 9)]
         assert held == [again.get(number.to_bytes(16, "little")) for number in (7, 8, 9)]
         tokens.append([entry.token if entry else 0 for entry in held])
-        again = IdTable.thaw(again.freeze(), 4)  # a replica that was restarted
+        again = thawed(again.freeze(), 4)  # a replica that was restarted
     assert tokens == [[11, 11, 31], [21, 11, 31], [31, 11, 31]]
     lo, hi = digest_columns((7).to_bytes(16, "little"))
     one = np.ones(1, np.uint64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.embedded import EmbeddedRegistry
+from photon.idregistry.replica.embedded import EmbeddedRegistry
 
 SLOT = Slot("backfill-1", "east")
 IDS = 40

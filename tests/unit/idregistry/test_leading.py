@@ -8,11 +8,11 @@ import time
 import pytest
 
 from photon.config.clock import SystemClock
-from photon.idregistry import leading, server
 from photon.idregistry.api import Slot
-from photon.idregistry.embedded import LocalBackend
-from photon.idregistry.leading import LEAST_IDS, PERIOD_S, PERIODS, Leading
-from photon.idregistry.routing import RoutedRegistry
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.replica import lead_placement, server
+from photon.idregistry.replica.embedded import LocalBackend
+from photon.idregistry.replica.lead_placement import LEAST_IDS, PERIOD_S, PERIODS, LeadPlacement
 from tests.unit.idregistry.groups import Cluster, inserts
 
 Near = dict[str, tuple[str, ...]]
@@ -22,7 +22,7 @@ NEAR: Near = {"east": ("r1", "r2"), "west": ("r3",), "islands": ()}
 
 def asked(name: str, *periods: dict[str, int], near: Near = NEAR) -> list[tuple[str, ...]]:
     """What is better after each period, in which so many ids came from each datacentre."""
-    lead = Leading(name, near)
+    lead = LeadPlacement(name, near)
     assert lead.better(100.0) == ()  # its time begins
     said = []
     for number, period in enumerate(periods, 1):
@@ -59,7 +59,7 @@ def test_where_no_place_is_known_nothing_moves() -> None:
 
 
 def test_what_one_heard_before_it_led_says_nothing() -> None:
-    lead = Leading("r1", NEAR)
+    lead = LeadPlacement("r1", NEAR)
     lead.better(0.0)
     for now in (PERIOD_S, 20 * PERIOD_S):
         lead.inserted("west", 1000)
@@ -70,7 +70,7 @@ def test_what_one_heard_before_it_led_says_nothing() -> None:
 async def test_the_caretaker_hands_the_lead_to_a_replica_that_is_heard(
     cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leading, "PERIOD_S", 0.05)
+    monkeypatch.setattr(lead_placement, "PERIOD_S", 0.05)
     monkeypatch.setattr(server, "CARETAKER_SECONDS", 0.06)
     cluster = Cluster(replicas=2)
     near = {"west": ("r2",)}

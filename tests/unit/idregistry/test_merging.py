@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from photon.idregistry import commands as c
-from photon.idregistry.merging import merged
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.batch_merging import merged
+from photon.idregistry.core.state_machine import ShardMachine
 from tests.unit.idregistry.model import BUCKET_BITS, Row, batch, reopen
 from tests.unit.idregistry.shard import Shard
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photon.idregistry.nearest import BEHIND_ENTRIES, BEHIND_S, SAMPLES, Nearest
+from photon.idregistry.client.nearest_replica import BEHIND_ENTRIES, BEHIND_S, SAMPLES, Nearest
 
 NEAR, FAR, FURTHER = 0.001, 0.030, 0.100
 

@@ -14,8 +14,8 @@ from photon.config.roles import Role, identity
 from photon.config.serving import make_server
 from photon.config.tls import OPERATOR, bind, open_channel
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.service import RegistryServicer
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.replica.service import RegistryServicer
 
 REQUESTS = (
     ("RetireSlot", pb.RetireSlotRequest(slot="s"), pb.RetireSlotReply, True),

@@ -13,11 +13,11 @@ import pytest
 from photon.config.clock import SystemClock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.embedded import LocalBackend
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.recovery.serving import REOPEN_IDS_MAX, RecoveryServer
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.replica.embedded import LocalBackend
+from photon.idregistry.replica.recovery import REOPEN_IDS_MAX, RecoveryServer
 from photon.idregistry.witness import KnownSlot, Witnessed, WitnessLog
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, closing, opened, served
@@ -178,7 +178,7 @@ async def test_retiring_fences_every_shard(kind: str) -> None:
 
 @both
 async def test_all_slots_are_listed_page_by_page(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("photon.idregistry.recovery.serving.PAGE_SLOTS_MAX", 2)
+    monkeypatch.setattr("photon.idregistry.replica.recovery.PAGE_SLOTS_MAX", 2)
     async with registry(kind) as (client, _):
         assert await client.recovery.list_slots(timeout=5.0) == []
         names = [f"s{number}" for number in range(5)]

@@ -7,22 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.resharding.api import (
-    END_OF_TIME,
-    NO_TIME,
-    Action,
-    Ask,
-    Change,
-    Resharding,
-    ReshardOutcome,
-    ShardView,
-    Stage,
-)
-from photon.idregistry.resharding.applying import (
+from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import Action, Ask, Change, Resharding, ReshardOutcome, ShardView, Stage
+from photon.idregistry.operate.resharding import (
     AFTER_START_SECONDS,
     ReshardFailed,
-    Shards,
     apply,
     asked,
     ended,
@@ -49,7 +39,7 @@ class Time:
         self.now += seconds
 
 
-class Script(Shards):
+class Script:
     """Answers in turn, the last one for ever."""
 
     def __init__(self, *answers: ReshardOutcome) -> None:

@@ -15,9 +15,9 @@ from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
 from photon.idregistry.api import Answer, Pulse, Slot
-from photon.idregistry.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.sharding import single_range
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
+from photon.idregistry.core.sharding import single_range
 
 
 class Scripted:

@@ -14,16 +14,16 @@ import pytest
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import SystemClock
-from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, Opened, Registry, Slot
-from photon.idregistry.batching import ENTRIES_IN_FLIGHT, QUEUED_IDS_MAX
-from photon.idregistry.embedded import LocalBackend
-from photon.idregistry.outcomes import Refusal, SlotClaim, Status
-from photon.idregistry.proposing import proposed
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.server import Machines, RegistryReplica
-from photon.idregistry.service import RegistryServicer
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.outcomes import Refusal, SlotClaim, Status
+from photon.idregistry.replica.batching import ENTRIES_IN_FLIGHT, QUEUED_IDS_MAX
+from photon.idregistry.replica.embedded import LocalBackend
+from photon.idregistry.replica.proposing import proposed
+from photon.idregistry.replica.server import Machines, RegistryReplica
+from photon.idregistry.replica.service import RegistryServicer
 from tests.unit.idregistry.groups import Cluster, LocalGroup, Log, digests_of, inserts, lead
 
 SLOT = Slot("slot", "dc1", "host:1")

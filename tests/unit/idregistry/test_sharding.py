@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.idregistry.sharding import shards_of, split
+from photon.idregistry.core.sharding import shards_of, split
 
 SHARDS = (1, 2, 3, 9)
 

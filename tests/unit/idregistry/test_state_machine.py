@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Kind
-from photon.idregistry.shard_snapshot import SnapshotError
-from photon.idregistry.state_machine import UNKNOWN_CALLER, WRONG_SHARD, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.shard_snapshot import SnapshotError
+from photon.idregistry.core.state_machine import UNKNOWN_CALLER, WRONG_SHARD, ShardMachine
 from tests.unit.idregistry.model import ALL_OF_TIME, Row, batch, reopen
 from tests.unit.idregistry.shard import Shard
 

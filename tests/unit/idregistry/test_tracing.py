@@ -6,8 +6,8 @@ import numpy as np
 
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, token_of
-from photon.idregistry.recovery.serving import RecoveryServer
-from photon.idregistry.tracing import Traced
+from photon.idregistry.core.scans import Traced
+from photon.idregistry.replica.recovery import RecoveryServer
 from tests.unit.idregistry.groups import digests_of, inserts
 from tests.unit.idregistry.served import SLOT, answers, opened
 from tests.unit.idregistry.test_recovery import both, registry

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from photon.idregistry import commands as c
-from photon.idregistry import server, watch
 from photon.idregistry.api import Answer
-from photon.idregistry.memory_limit import RESUME_SHARE, MemoryLimit
-from photon.idregistry.outcomes import GroupFacts
-from photon.idregistry.routing import RoutedRegistry
-from photon.idregistry.server import RegistryReplica
-from photon.idregistry.state_checks import Checked, Checks
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.outcomes import GroupFacts
+from photon.idregistry.core.state_checks import Checked, Checks
+from photon.idregistry.replica import self_checks, server
+from photon.idregistry.replica.batching import RESUME_SHARE, MemoryLimit
+from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
 from tests.unit.idregistry.test_server import answers, opened, routed, running
 
@@ -27,7 +27,7 @@ from tests.unit.idregistry.test_server import answers, opened, routed, running
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "WATCH_SECONDS", 0.005)
     monkeypatch.setattr(server, "CARETAKER_SECONDS", 0.02)
-    monkeypatch.setattr(watch, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(self_checks, "CHECK_SECONDS", 0.02)
 
 
 @pytest.fixture

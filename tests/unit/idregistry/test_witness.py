@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Opened
-from photon.idregistry.config_machine import MAGIC, ConfigMachine
-from photon.idregistry.shard_snapshot import SnapshotError
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import MAGIC, ConfigMachine
+from photon.idregistry.core.shard_snapshot import SnapshotError
 from photon.idregistry.witness import LOGS_MAX, Witness, Witnessed, WitnessLog, extends, refusal
 
 NOTHING: Witness = ()

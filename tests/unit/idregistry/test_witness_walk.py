@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Opened
-from photon.idregistry.config_machine import ConfigMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.witness import Witness, Witnessed, WitnessLog
 
 Message = tuple[int, Witness, Witness]

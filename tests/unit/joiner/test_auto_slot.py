@@ -10,11 +10,10 @@ import pytest
 
 from photon.batch.events import Events
 from photon.config.disk import RealDisk
-from photon.idregistry.outcomes import Refusal, Status
+from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Outcome
-from photon.joiner.auto_joiner import AutoJoiner
-from photon.joiner.slot.auto import AUTO_MAX, Here, auto_name, is_auto, to_try
+from photon.joiner.auto_joiner import AUTO_MAX, AutoJoiner, Here, auto_name, is_auto, to_try
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock, is_held
 from photon.joiner.whereabouts import is_reachable, noted, reached_at
@@ -226,6 +225,6 @@ async def test_when_all_names_are_in_use_it_says_so(tmp_path: Path) -> None:
     world.retired.update(auto_name("dc0", number) for number in range(2, AUTO_MAX + 1))
     holder = SlotLock(world.slots / "dc0-auto-1")
     holder.take()
-    with pytest.raises(SlotRefused, match="no slot dc0-auto-1 to dc0-auto-256 can be taken; see photon slot list"):
+    with pytest.raises(SlotRefused, match="no slot dc0-auto-1 to dc0-auto-256 can be taken; see photon status slots"):
         await world.joiner().start()
     holder.release()

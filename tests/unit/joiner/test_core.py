@@ -6,8 +6,18 @@ import pytest
 
 from photon.idregistry.api import BATCH_BITS, Answer, Kind, incarnation_of
 from photon.joiner.api import Outcome
-from photon.joiner.core import SMALL_ROWS, CoreLimits, SlotCore
-from photon.joiner.instructions import Append, Insert, Release, Reply, Stop, SyncOutput, Write
+from photon.joiner.core import (
+    SMALL_ROWS,
+    Append,
+    CoreLimits,
+    Insert,
+    Release,
+    Reply,
+    SlotCore,
+    Stop,
+    SyncOutput,
+    Write,
+)
 from tests.unit.joiner.helpers import answers_of, rows_for
 from tests.unit.joiner.told import outcomes_of, owners_of
 

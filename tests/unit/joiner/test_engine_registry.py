@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from photon.idregistry.embedded import EmbeddedRegistry
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.replica.embedded import EmbeddedRegistry
 from photon.joiner.engine import JoinerEngine, JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.identity import SlotRefused

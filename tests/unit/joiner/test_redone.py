@@ -9,8 +9,7 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import Answer, Kind, token_of
-from photon.joiner.core import CoreLimits, SlotCore
-from photon.joiner.instructions import Append, Insert, Instruction, Redone, Release, Write
+from photon.joiner.core import Append, CoreLimits, Insert, Instruction, Redone, Release, SlotCore, Write
 from photon.joiner.rows import concat
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import RedoLogDamaged

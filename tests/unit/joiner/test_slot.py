@@ -14,9 +14,8 @@ from photon.config.disk import RealDisk
 from photon.idregistry.api import Kind, Slot
 from photon.idregistry.witness import Witnessed
 from photon.joiner.opening import register_standing
-from photon.joiner.slot.finals import Cleared
 from photon.joiner.slot.identity import STATE_VERSION, SlotRefused, SlotState, open_incarnation, read_state
-from photon.joiner.slot.lock import SlotLock, file_system_of
+from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import OutputDamaged, OutputLimits
 from photon.joiner.slot.slot import REDONE_ROWS_MAX, Ages, SlotPaths, SlotStore
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, rows_for
@@ -47,7 +46,7 @@ def durable(path: Path) -> dict[str, int]:
 def clear_all(path: Path, **trouble: int) -> None:
     target = path / "state/verifier/cleared.json"
     target.parent.mkdir(exist_ok=True)
-    target.write_bytes(msgspec.json.encode(Cleared(1, durable(path), trouble)))
+    target.write_bytes(msgspec.json.encode({"version": 1, "files": durable(path), "trouble": trouble}))
 
 
 # -- opening -------------------------------------------------------------------------------------------------------
@@ -141,14 +140,6 @@ def test_a_live_holder_keeps_others_out_and_a_dead_one_does_not(tmp_path: Path) 
     lock = SlotLock(tmp_path)
     lock.take(wait_s=0.0)
     lock.release()
-
-
-def test_the_file_system_is_that_of_the_longest_mount(tmp_path: Path) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"a / ext4 rw 0 0\nb {tmp_path.resolve()} nfs4 rw 0 0\nc {tmp_path.resolve()}x xfs rw 0 0\n")
-    assert file_system_of(tmp_path, mounts) == "nfs4"
-    assert file_system_of(Path("/"), mounts) == "ext4"
-    assert file_system_of(tmp_path, tmp_path / "none") == ""
 
 
 # -- recovery ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Kind
 from photon.joiner.api import JoinAnswers, Outcome
-from photon.joiner.instructions import Reply
+from photon.joiner.core import Reply
 
 
 class TakenBy(NamedTuple):

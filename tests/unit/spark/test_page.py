@@ -6,9 +6,16 @@ import re
 from html.parser import HTMLParser
 
 from photon.spark.classes import Class
-from photon.spark.ledger_check import LedgerDifference
 from photon.spark.verify.advice import GOOD, MEANING, PROBLEMS, TO_DO
-from photon.spark.verify.figures import ClassCount, ExampleFinding, Figures, InputTotal, LedgerLine, bars
+from photon.spark.verify.figures import (
+    ClassCount,
+    ExampleFinding,
+    Figures,
+    InputTotal,
+    LedgerDifference,
+    LedgerLine,
+    bars,
+)
 from photon.spark.verify.page import page
 
 HOUR = 494_784

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from photon.cli.main import main
 from photon.config.clock import SystemClock
 from photon.config.loader import load
-from photon.status.assets import CONTENT_POLICY, read_assets
-from photon.status.process import StatusService
+from photon.status.process import CONTENT_POLICY, StatusService, read_assets
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 LINES_MAX = 500

@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from photon.config.errors import PhotonError
-from photon.embedded.explaining.evidence import Evidence
-from photon.embedded.explaining.question import Place, Question
-from photon.embedded.explaining.story import Heard, Story, tell
-from photon.status.explained import PATH, QUERY_BYTES_MAX, Explained
+from photon.fleet.explain.evidence import Evidence
+from photon.fleet.explain.question import Place, Question
+from photon.fleet.explain.story import Heard, Story, tell
 from photon.status.http import HttpServer
+from photon.status.process import EXPLAIN_PATH, QUERY_BYTES_MAX, Explained
 from tests.unit.status.test_http import _said
 
 
@@ -91,7 +91,7 @@ async def test_it_ends_in_time_and_failures_are_one_line() -> None:
 
 async def test_over_http() -> None:
     everybody = _Everybody()
-    server = HttpServer(lambda path: None, {PATH: Explained(everybody.ask).answer})
+    server = HttpServer(lambda path: None, {EXPLAIN_PATH: Explained(everybody.ask).answer})
     await server.start("127.0.0.1:0")
     try:
         said = await _said(server, b"GET /explain.json?id=x%3Fy HTTP/1.1\r\nHost: x\r\n\r\n")

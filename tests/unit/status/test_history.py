@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from photon.status.history import COARSE_S, EVERY_S, POINTS, History, Point, together
+from photon.status.view import COARSE_S, EVERY_S, POINTS, History, Point, together
 
 
 def point(at_s: float, **values: float | None) -> Point:

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from photon.config.clock import SystemClock
-from photon.embedded.ports import free_ports
 from photon.status.process import PERIOD_S, StatusService
-from tests.unit.fleet.test_asking import settings_of
+from photon.supervision.ports import free_ports
+from tests.unit.fleet.test_polling import settings_of
 
 
 class _Still(SystemClock):

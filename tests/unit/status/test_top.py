@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from photon.cli import top as command
-from photon.fleet.asking import Heard
+from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 from photon.status.top import SORTS, VIEWS, Top, ordered
 

@@ -10,7 +10,7 @@ import orjson
 from photon.cli.status_view import text
 from photon.config.metrics.histogram import Histogram
 from photon.config.metrics.readings import Readings
-from photon.fleet.asking import Heard
+from photon.fleet.polling import Heard
 from photon.status.view import View
 from tests.unit.fleet.heard import said, silent
 

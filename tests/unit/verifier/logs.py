@@ -9,7 +9,7 @@ from pathlib import Path
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LINES, Adapter, Joined, LogFile
 from photon.adapters.envelope import Envelope
-from photon.verifier.source_logs import SourceSide
+from photon.verifier.source_finder import SourceSide
 from tests.lines import joined_lines, undone_lines
 
 ADAPTER = ConfiguredAdapter(

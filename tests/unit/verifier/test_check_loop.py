@@ -8,8 +8,8 @@ from typing import Any
 from photon.config.disk import RealDisk
 from photon.outputs.published import OutputFile
 from photon.verifier.alarms import AlarmKind
-from photon.verifier.check_loop import CheckLimits, CheckLoop, _CheckedSlot
 from photon.verifier.checker import CheckedSlice, LineFinding
+from photon.verifier.service import CheckLoop, ServiceLimits, _CheckedSlot
 
 GRACE_S = 30.0
 
@@ -23,7 +23,7 @@ class Rig:
         self.committed: list[CheckedSlice] = []
         clock: Any = self
         sources: Any = None
-        self.checking = CheckLoop(RealDisk(), clock, Path(), sources, dict, CheckLimits(log_grace_s=GRACE_S))
+        self.checking = CheckLoop(RealDisk(), clock, Path(), sources, dict, ServiceLimits(log_grace_s=GRACE_S))
         self.own = _CheckedSlot()
         checker: Any = self
         self.own.checker = checker

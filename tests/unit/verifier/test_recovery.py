@@ -12,9 +12,9 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.idregistry.api import I64, U8, U32, U64, Answer, Slot, token_of
-from photon.idregistry.operations.restoring import INCARNATIONS_SINCE_MAX
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.operate.backup import INCARNATIONS_SINCE_MAX
 from photon.outputs.cleared import Clearing
 from photon.outputs.published import OutputFile, PublishedDamaged, SlotOutput
 from photon.verifier.recovery import RecoveryLimits, Redone, SlotRecovery, read_redone, unread

@@ -15,8 +15,8 @@ import pytest
 from photon.adapters.envelope import Envelope
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
 from photon.verifier.alarms import Alarm, open_alarms
 from photon.verifier.lock import VerifierBusy
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld

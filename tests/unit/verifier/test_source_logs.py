@@ -14,7 +14,7 @@ import zstandard
 from photon.adapters.contract import Framing
 from photon.verifier.comparison import SourceRecord
 from photon.verifier.published_lines import RecordPlace
-from photon.verifier.source_logs import SourceLogs
+from photon.verifier.source_finder import SourceLogs
 from tests.unit.verifier.logs import foreign_record, log_of, offset_of, side
 
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json, print_table
+from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from photon.idregistry.operations.backup import Source
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.backup import Source
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command()
-@deployment
-@formatted
-@click.argument("directory", type=click.Path(path_type=Path))
-def backup(config: Path, overrides: tuple[str, ...], output_format: str, directory: Path) -> None:
+@click.argument("directory", type=PATH)
+@deployed()
+def backup(at: Deployed, directory: Path) -> None:
     """Write all groups to DIRECTORY, which must not exist yet, while traffic runs.
 
     \b
@@ -30,32 +30,39 @@ def backup(config: Path, overrides: tuple[str, ...], output_format: str, directo
       photon registry backup --config photon.toml backups/2026-11-21
     Exit codes: 0 written and verified, 1 not written.
     """
+    made_at, rows = write(at, directory)
+
+    def people() -> None:
+        print_table(">group, >entry, >ids, >bytes", [[f"{value:,}" for value in row.values()] for row in rows])
+        click.echo(f"{directory}: {sum(row['ids'] for row in rows):,} ids, written and verified")
+
+    at.show({"directory": str(directory), "made_at": made_at, "groups": rows}, people)
+
+
+def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
+    """A backup of the running registry: when it was made, and a row a group. Raises PhotonError."""
     from datetime import UTC, datetime
 
     from photon import __version__
     from photon.config.disk import RealDisk
-    from photon.idregistry.operations.backup import write_backup
+    from photon.idregistry.operate.backup import write_backup
 
-    settings = loaded(config, overrides)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
-    disk = RealDisk()
-    with connected(settings, config.parent) as client:
-        members = list(settings.registry.replicas)
-        found = write_backup(disk, directory, _sources(client), photon=__version__, made_at=made_at, members=members)
-    rows = [{"group": each.group, "index": each.index, "ids": each.ids, "bytes": each.bytes} for each in found]
-    if output_format == "json":
-        print_json({"directory": str(directory), "made_at": made_at, "groups": rows})
-        return
-    columns = [("group", True), ("entry", True), ("ids", True), ("bytes", True)]
-    print_table(columns, [[f"{each[key]:,}" for key in ("group", "index", "ids", "bytes")] for each in rows])
-    click.echo(f"{directory}: {sum(each['ids'] for each in rows):,} ids, written and verified")
+    members = list(at.with_registry.registry.replicas)
+    with at.registry() as client:
+        found = write_backup(
+            RealDisk(), directory, _sources(client), photon=__version__, made_at=made_at, members=members
+        )
+    return made_at, [
+        {"group": each.group, "index": each.index, "ids": each.ids, "bytes": each.bytes} for each in found
+    ]
 
 
 def _sources(client: OperatorClient) -> Iterator[Source]:
     """Shards first, the config group last."""
-    from photon.idregistry.operations.backup import Source
-    from photon.idregistry.operations.inspection import groups_of
-    from photon.idregistry.operations.seeding import GroupSeed
+    from photon.idregistry.operate.backup import Source
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.seeding import GroupSeed
 
     client.leader(0)
     for group in sorted(groups_of(client.inspect_all().values()), reverse=True):
@@ -65,14 +72,11 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 
 
 @click.command()
-@deployment
-@formatted
+@deployed()
 @click.option("--shard", type=click.IntRange(1), required=True, help="Which shard.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="The file; must not exist yet.")
+@click.option("--output", type=PATH, required=True, help="The file; must not exist yet.")
 @click.option("--replica", metavar="NAME", help="From this replica; default: the leader.")
-def export(
-    config: Path, overrides: tuple[str, ...], output_format: str, shard: int, output: Path, replica: str | None
-) -> None:
+def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
     """Write the ids of a shard, as of one moment, as columns to a file, while traffic runs.
 
     \b
@@ -83,16 +87,14 @@ def export(
     """
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.idregistry.operations.columns import write_columns
+    from photon.idregistry.operate.id_columns import write_columns
 
-    settings = loaded(config, overrides)
+    settings = at.with_registry
     if replica is not None and replica not in settings.registry.replicas:
         raise UsageError(f"--replica {replica}: there are: {', '.join(sorted(settings.registry.replicas))}")
-    with connected(settings, config.parent) as client:
+    with at.registry() as client:
         mark = client.marked(shard)
         written = write_columns(RealDisk(), output, client.export(replica or client.leader(shard), mark))
     said = {"file": str(output), "shard": shard, "index": written.index, "ids": written.ids, "bytes": written.bytes}
-    if output_format == "json":
-        print_json(said)
-        return
-    click.echo(f"{output}: {written.ids:,} ids of shard {shard} as of entry {written.index}, {written.bytes:,} bytes")
+    people = f"{output}: {written.ids:,} ids of shard {shard} as of entry {written.index}, {written.bytes:,} bytes"
+    at.show(said, people)

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import steering
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json, print_table
+from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
+from photon.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from photon.config.settings import Settings
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command("register-again")
-@deployment
-@formatted
-@click.option("--datacentre", metavar="NAME", multiple=True, help="Only its output; default: all that lie here.")
-@steering.sure
+@click.option(
+    "--datacentre", "only", metavar="NAME", multiple=True, help="Only its output; default: all that lie here."
+)
+@sure
+@deployed()
 @audited
-def register_again(
-    config: Path,
-    overrides: tuple[str, ...],
-    output_format: str,
-    datacentre: tuple[str, ...],
-    dry_run: bool,
-    yes: bool,
-) -> int:
+def register_again(at: Deployed, only: tuple[str, ...], dry_run: bool, yes: bool) -> int:
     """Register what the outputs on this machine hold in a restored registry that is closed.
 
     \b
@@ -46,65 +38,65 @@ def register_again(
     """
     from photon.config.errors import UsageError
 
-    steering.must_be_said("registering outputs again", dry_run=dry_run, yes=yes)
-    settings = loaded(config, overrides)
-    unknown = [name for name in datacentre if name not in settings.datacentre]
+    must_be_said("registering outputs again", dry_run=dry_run, yes=yes)
+    settings = at.with_registry
+    unknown = [name for name in only if name not in settings.datacentre]
     if not settings.datacentre:
-        raise UsageError(f"{config}: has no [datacentre.NAME]: no pipeline, so no outputs to read")
+        raise UsageError(f"{at.config}: has no [datacentre.NAME]: no pipeline, so no outputs to read")
     if unknown:
         known = ", ".join(sorted(settings.datacentre))
         raise UsageError(f"--datacentre {', '.join(unknown)}: not in the configuration; there are: {known}")
-    names = datacentre or tuple(settings.datacentre)
-    with connected(settings, config.parent) as client:
+    names = only or tuple(settings.datacentre)
+    with at.registry() as client:
         client.leader(0)  # waits while they start
         if dry_run:
-            return _dry_run(client, settings, config.parent, names, output_format)
-        steering.ask(f"Register what the outputs of {', '.join(names)} hold, under their tokens?", yes=yes)
-        rows = [_of(client, settings, config.parent, name) for name in names]
-    if output_format == "json":
-        print_json(rows)
-    else:
-        columns = [("datacentre", False), ("files", True), ("lines", True), ("registered", True), ("taken", True),
-                   ("too old", True), ("without token", True)]  # fmt: skip
-        print_table(columns, [[str(value) for value in row.values()] for row in rows])
+            return _dry_run(at, client, names)
+        ask(f"Register what the outputs of {', '.join(names)} hold, under their tokens?", yes=yes)
+        rows = [_of(at, client, name) for name in names]
+    columns = "datacentre, >files, >lines, >registered, >taken, >too old, >without token"
+    at.show(rows, lambda: _table(columns, rows))
     return ATTENTION if any(row["taken"] or row["without_token"] for row in rows) else DONE
 
 
-def _dry_run(client: OperatorClient, settings: Settings, base: Path, names: Sequence[str], output_format: str) -> int:
+def _table(columns: str, rows: Sequence[dict[str, Any]]) -> None:
+    print_table(columns, [[str(value) for value in row.values()] for row in rows])
+
+
+def _dry_run(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
     """What would be registered. Raises PhotonError where it would be refused."""
     from photon.config.errors import PhotonError
-    from photon.embedded.registering import counted, output_files
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
+    from photon.operations.register import counted, output_files
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
         raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")
     rows = []
     for name in names:
-        files = output_files(base / settings.datacentre[name].output)
+        files = output_files(at.base / at.settings.datacentre[name].output)
         done = counted(files)
         row = {"datacentre": name, "files": len(files), "lines": done.lines, "without_token": done.without_token}
         rows.append(row)
-    if output_format == "json":
-        print_json({"dry_run": True, "datacentres": rows})
-        return DONE
-    columns = [("datacentre", False), ("files", True), ("lines", True), ("without token", True)]
-    print_table(columns, [[str(value) for value in row.values()] for row in rows])
-    click.echo("they would be registered again; nothing was changed")
+
+    def people() -> None:
+        _table("datacentre, >files, >lines, >without token", rows)
+        click.echo("they would be registered again; nothing was changed")
+
+    at.show({"dry_run": True, "datacentres": rows}, people)
     return DONE
 
 
-def _of(client: OperatorClient, settings: Settings, base: Path, name: str) -> dict[str, Any]:
-    from photon.embedded.registering import Registered, cleared_lengths, output_files, register_file
-    from photon.embedded.services import key_path, read_key
+def _of(at: Deployed, client: OperatorClient, name: str) -> dict[str, Any]:
     from photon.idregistry.api import Digester
+    from photon.idregistry.client.deployment_key import key_path, read_key
+    from photon.operations.register import Registered, cleared_lengths, output_files, register_file
 
-    pipeline = settings.datacentre[name]
-    digester = Digester(read_key(key_path(settings, base)), pipeline.join)
+    pipeline = at.settings.datacentre[name]
+    digester = Digester(read_key(key_path(at.settings, at.base)), pipeline.join)
     ranges = client.ranges()
     done = Registered()
-    files = output_files(base / pipeline.output)
+    files = output_files(at.base / pipeline.output)
     for file in files:
-        lengths = cleared_lengths(base / pipeline.state / "slots" / file.slot)
+        lengths = cleared_lengths(at.base / pipeline.state / "slots" / file.slot)
         register_file(client, ranges, digester, name, file, lengths.get(file.name, 0), done)
     return {
         "datacentre": name,

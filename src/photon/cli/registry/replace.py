@@ -10,37 +10,34 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli import steering
 from photon.cli.audited import audited
-from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json
+from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.client import OperatorClient
-    from photon.idregistry.operations.replacing import Exchange
-    from photon.idregistry.operations.seeding import GroupSeed
+    from photon.idregistry.operate.operator_client import OperatorClient
+    from photon.idregistry.operate.replacing import Exchange
+    from photon.idregistry.operate.seeding import GroupSeed
 
 BARRIER_SECONDS = 30.0
 PAUSE = 0.1
 
 
 @click.command()
-@deployment
-@formatted
 @click.argument("old")
 @click.argument("new")
 @click.option("--address", metavar="HOST:PORT", help="Of NEW; default: that of OLD.")
 @click.option("--directory", metavar="DIR", help="Of NEW, relative to the file; default: beside OLD's, named NEW.")
-@click.option("--datacentre", help="Of NEW; default: that of OLD.")
+@click.option("--datacentre", "place", help="Of NEW; default: that of OLD.")
 @click.option("--region", help="Of NEW; default: that of OLD.")
-@steering.sure
+@sure
 @click.option("--wait", is_flag=True, help="Afterwards: wait until all run in the new epoch and nothing lags.")
 @click.option("--timeout", default=120.0, show_default=True, help="Of --wait, seconds.")
+@deployed()
 @audited
 def replace(
-    config: Path, overrides: tuple[str, ...], output_format: str, old: str, new: str, address: str | None,
-    directory: str | None, datacentre: str | None, region: str | None, dry_run: bool, yes: bool, wait: bool,
-    timeout: float,
+    at: Deployed, old: str, new: str, address: str | None, directory: str | None, place: str | None,
+    region: str | None, dry_run: bool, yes: bool, wait: bool, timeout: float,
 ) -> None:  # fmt: skip
     """Give the place of replica OLD, whose disk is lost, to NEW, a name that was never used. Step by step:
 
@@ -60,24 +57,22 @@ def replace(
     """
     from photon.config.errors import UsageError
 
-    settings = loaded(config, overrides)
+    settings = at.with_registry
     if wait and (dry_run or yes):
         raise UsageError("--wait comes after the restarts: a call of its own")
     if wait:
-        _wait(settings, config.parent, old, new, timeout, output_format)
+        _wait(at, old, new, timeout)
         return
-    steering.must_be_said(f"replacing {old}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
-    wanted = _wanted(settings, old, new, address, directory, datacentre, region)
-    with connected(settings, config.parent) as client:
-        steps = _plan(client, settings, config, wanted)
-        if dry_run:
-            _say(steps, output_format, done=False)
-            return
-        steering.ask(
-            f"Is the disk of {old} gone for ever? If it comes back, what was acknowledged can be lost", yes=yes
-        )
-        _apply(client, settings, config, wanted)
-    _say(steps, output_format, done=True)
+    must_be_said(f"replacing {old}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
+    wanted = _wanted(settings, old, new, address, directory, place, region)
+    with at.registry() as client:
+        steps = _plan(client, settings, at.config, wanted)
+        if not dry_run:
+            ask(f"Is the disk of {old} gone for ever? If it comes back, what was acknowledged can be lost", yes=yes)
+            _apply(client, settings, at.config, wanted)
+    people = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
+    people.append("nothing was changed" if dry_run else "1 to 3 are done")
+    at.show({"done": not dry_run, "steps": steps}, "\n".join(people))
 
 
 def _wanted(
@@ -85,7 +80,7 @@ def _wanted(
     datacentre: str | None, region: str | None,
 ) -> Exchange:  # fmt: skip
     from photon.config.settings import Replica
-    from photon.idregistry.operations.replacing import Exchange, ReplaceRefused
+    from photon.idregistry.operate.replacing import Exchange, ReplaceRefused
 
     known = settings.registry.replicas.get(old)
     if known is None:
@@ -101,8 +96,8 @@ def _wanted(
 
 
 def _plan(client: OperatorClient, settings: Settings, config: Path, wanted: Exchange) -> list[str]:
-    from photon.idregistry.operations.replacing import check_survivors, check_wanted, edited
-    from photon.idregistry.operations.seeding import check_free
+    from photon.idregistry.operate.replacing import check_survivors, check_wanted, edited
+    from photon.idregistry.operate.seeding import check_free
 
     check_wanted(settings, wanted)
     check_free(config.parent / wanted.replica.directory)
@@ -124,8 +119,8 @@ def _kept(config: Path, settings: Settings) -> Path:
 
 def _apply(client: OperatorClient, settings: Settings, config: Path, wanted: Exchange) -> None:
     from photon.config.disk import RealDisk
-    from photon.idregistry.operations.replacing import after, edited
-    from photon.idregistry.operations.seeding import Member, seed_directory
+    from photon.idregistry.operate.replacing import after, edited
+    from photon.idregistry.operate.seeding import Member, seed_directory
 
     disk = RealDisk()
     text = config.read_text(encoding="utf-8")
@@ -140,8 +135,8 @@ def _apply(client: OperatorClient, settings: Settings, config: Path, wanted: Exc
 
 def _barriers(client: OperatorClient, old: str) -> None:
     """Until every survivor has applied what was acknowledged before."""
-    from photon.idregistry.operations.inspection import groups_of
-    from photon.idregistry.operations.replacing import ReplaceRefused, behind
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.replacing import ReplaceRefused, behind
 
     found = client.inspect_all()
     barriers = {group: client.barrier(group) for group in groups_of(found.values())}
@@ -156,9 +151,9 @@ def _barriers(client: OperatorClient, old: str) -> None:
 
 def _seeds(client: OperatorClient, old: str) -> Iterator[GroupSeed]:
     """The state of each group, past the barrier, with the term of its last entry."""
-    from photon.idregistry.operations.export_stream import ExportFailed
-    from photon.idregistry.operations.inspection import groups_of
-    from photon.idregistry.operations.seeding import GroupSeed
+    from photon.idregistry.client.export_stream import ExportFailed
+    from photon.idregistry.operate.inspection import groups_of
+    from photon.idregistry.operate.seeding import GroupSeed
 
     for group in groups_of(client.inspect_all().values()):
         mark = client.marked(group)
@@ -168,28 +163,18 @@ def _seeds(client: OperatorClient, old: str) -> Iterator[GroupSeed]:
             raise ExportFailed(f"group {group}: the export is not of entry {mark.index}; try again")
 
 
-def _say(steps: list[str], output_format: str, *, done: bool) -> None:
-    if output_format == "json":
-        print_json({"done": done, "steps": steps})
-        return
-    for number, step in enumerate(steps, 1):
-        click.echo(f"{number}. {step}")
-    click.echo("1 to 3 are done" if done else "nothing was changed")
+def _wait(at: Deployed, old: str, new: str, timeout: float) -> None:
+    from photon.idregistry.operate.replacing import ReplaceRefused, not_there_yet
 
-
-def _wait(settings: Settings, base: Path, old: str, new: str, timeout: float, output_format: str) -> None:
-    from photon.idregistry.operations.replacing import ReplaceRefused, not_there_yet
-
-    replicas = settings.registry.replicas
+    registry = at.settings.registry
+    replicas = registry.replicas
     if old in replicas or new not in replicas:
         raise ReplaceRefused(f"the file does not have {new} in place of {old} yet: replace it first")
     deadline = time.monotonic() + timeout
-    with connected(settings, base) as client:
-        while left := not_there_yet(client.inspect_all(), settings.registry.epoch):
+    with at.registry() as client:
+        while left := not_there_yet(client.inspect_all(), registry.epoch):
             if time.monotonic() >= deadline:
                 raise ReplaceRefused(f"not done after {timeout:g} s: {'; '.join(left)}")
             time.sleep(PAUSE)
-    if output_format == "json":
-        print_json({"done": True, "epoch": settings.registry.epoch, "members": sorted(replicas)})
-        return
-    click.echo(f"epoch {settings.registry.epoch}: {', '.join(replicas)} have everything")
+    document = {"done": True, "epoch": registry.epoch, "members": sorted(replicas)}
+    at.show(document, f"epoch {registry.epoch}: {', '.join(replicas)} have everything")

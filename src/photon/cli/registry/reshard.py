@@ -1,228 +1,116 @@
-"""``photon registry reshard``: how many shards new events go to, changed while everything runs."""
+"""``photon registry reshard``: how many shards new events go to, changed while everything runs; and the shards."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from photon.cli import deployment_file, steering
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import Deployed, deployed, dry_run
 from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
-    from photon.config.settings import Settings
-    from photon.idregistry.client import RegistryClient
-    from photon.idregistry.resharding.api import Resharding
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.core.resharding import Ask, Resharding
 
 T = TypeVar("T")
 TRY_SECONDS = 10.0
 
 
-DURATION = DURATION
-
-
-def _common(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        deployment_file.config(),
-        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."),
-        click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _timeout(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
-        "--timeout", type=DURATION, default=default, show_default=True, help="How long an answer is waited for."
-    )
-
-
-_shards = click.option(
-    "--shards", "count", type=click.IntRange(min=1), required=True, help="How many shards new events go to."
-)
-_lead = click.option(
-    "--lead", type=DURATION, help="Time for the shards to prepare before the change takes effect (10s)."
-)
-
-
-@click.group()
-def reshard() -> None:
-    """Change how many shards new events go to, from an event time on, while everything runs.
-
-    Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it.
-
-    \b
-    Example:
-      photon registry reshard plan --config photon.toml --shards 3
-      photon registry reshard apply --config photon.toml --shards 3
-    """
-
-
-@reshard.command("plan")
-@_common
-@_shards
-@_lead
-@_timeout("10s")
-def plan(
-    config: Path, overrides: tuple[str, ...], output_format: str, count: int, lead: float | None, timeout: float
-) -> int:
-    """Show what apply would do now, when it would take effect and why not sooner. Changes nothing.
-
-    \b
-    Example:
-      photon registry reshard plan --config photon.toml --shards 3 -o json
-    Exit codes: 0 it can be applied, 1 it cannot (the reason is printed), or nobody answers.
-    """
-    from photon.idregistry.resharding.api import Action, Ask
-    from photon.idregistry.resharding.applying import asked
-
-    ask = Ask(Action.PLAN, count, lead_s=lead)
-    _print(_at(config, overrides, lambda registry, _: asked(registry, ask, timeout=timeout)), output_format)
-    return DONE
-
-
-@reshard.command("apply")
-@_common
-@_shards
-@_lead
-@steering.dry_run
-@click.option("--no-wait", is_flag=True, help="Return once the change has begun; status shows its end.")
+@click.command()
+@click.option("--shards", "count", type=click.IntRange(min=1), metavar="N", help="How many new events go to.")
+@click.option("--abort", is_flag=True, help="In place of --shards: end the change that is under way, unless it is "
+                                            "activated already. Every event stays where it went.")  # fmt: skip
+@click.option("--change", type=click.IntRange(min=1), metavar="NUMBER", help="With --abort: only if it is this one.")
+@click.option("--lead", type=DURATION, help="Time for the shards to prepare before the change takes effect (10s).")
+@dry_run
+@click.option("--no-wait", is_flag=True, help="Return once the change has begun; photon status shards shows its end.")
 @click.option("--tries", type=click.IntRange(1, 20), default=3, show_default=True,
               help="How often, if a shard holds a later event than the start.")  # fmt: skip
 @click.option("--limit", type=DURATION, help="Longest wait for its end (a minute after it takes effect).")
+@deployed()
 @audited
-def apply(
-    config: Path,
-    overrides: tuple[str, ...],
-    output_format: str,
-    count: int,
+def reshard(
+    at: Deployed,
+    count: int | None,
+    abort: bool,
+    change: int | None,
     lead: float | None,
     dry_run: bool,
     no_wait: bool,
     tries: int,
     limit: float | None,
 ) -> int:
-    """Change the number of shards and wait until every shard knows and new ones serve.
+    """Change how many shards new events go to, while everything runs; wait until all know it and new ones serve.
 
-    Progress is told on standard error. Interrupting the command ends the waiting, not the change.
-
-    \b
-    Example:
-      photon registry reshard apply --config photon.toml --shards 3
-    Exit codes: 0 the change is settled (with --no-wait: begun), 1 refused, aborted or nobody answers, 3 it was begun
-    and has not settled in time.
-    """
-    from photon.config.clock import SystemClock
-    from photon.idregistry.resharding import applying
-    from photon.idregistry.resharding.api import Action, Ask
-
-    async def run(registry: RegistryClient, _: Settings) -> Resharding:
-        if dry_run or no_wait:
-            ask = Ask(Action.APPLY, count, dry_run, lead)
-            return await applying.asked(registry, ask, timeout=TRY_SECONDS)
-        return await applying.apply(
-            registry,
-            count,
-            lead_s=lead,
-            tries=tries,
-            timeout=TRY_SECONDS,
-            limit=limit,
-            clock=SystemClock(),
-            tell=_Progress().tell,
-        )
-
-    found = _at(config, overrides, run)
-    _print(found, output_format)
-    return DONE if dry_run or no_wait else _how_it_ended(found)
-
-
-@reshard.command("status")
-@_common
-@click.option("--replica", metavar="NAME", help="What this one knows (the leader of the config group).")
-@_timeout("10s")
-def status(config: Path, overrides: tuple[str, ...], output_format: str, replica: str | None, timeout: float) -> int:
-    """Show the shards, which event times they hold, and the change under way or the last one.
+    Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run
+    it shows when the change would take effect and why not sooner. Progress is told on standard error. Interrupting
+    the command ends the waiting, not the change. photon status shards shows it.
 
     \b
-    Example:
-      photon registry reshard status --config photon.toml
-    Exit codes: 0 no change is under way, 3 one is, or is not known to every shard yet, 1 nobody answers.
+    Examples:
+      photon registry reshard --config photon.toml --shards 3 --dry-run
+      photon registry reshard --config photon.toml --shards 3
+      photon registry reshard --config photon.toml --abort
+    Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or nobody answers,
+    with --abort: there is none, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
     """
-    from photon.idregistry.resharding.api import Action, Ask, Stage
-    from photon.idregistry.resharding.applying import asked
+    from photon.config.errors import UsageError
+    from photon.idregistry.core.resharding import Action, Ask, Stage
 
-    async def run(registry: RegistryClient, settings: Settings) -> Resharding:
-        _known(settings, replica)
-        return await asked(registry, Ask(Action.STATUS), replica=replica or "", timeout=timeout)
-
-    found = _at(config, overrides, run)
-    _print(found, output_format)
-    change = found.change
-    over = change is None or change.stage is Stage.ABORTED or change.settled
-    return DONE if over else ATTENTION
-
-
-@reshard.command("abort")
-@_common
-@click.option("--change", "number", type=click.IntRange(min=1), help="Only if it is this one that is under way.")
-@steering.dry_run
-@_timeout("10s")
-@audited
-def abort(
-    config: Path, overrides: tuple[str, ...], output_format: str, number: int | None, dry_run: bool, timeout: float
-) -> int:
-    """End the change that is under way, unless it is activated already. Every event stays where it went.
-
-    \b
-    Example:
-      photon registry reshard abort --config photon.toml
-    Exit codes: 0 it is aborted (with --dry-run: would be), 1 there is none, it is activated, or nobody answers.
-    """
-    from photon.idregistry.resharding.api import Action, Ask, Stage
-    from photon.idregistry.resharding.applying import asked
-
-    ask = Ask(Action.ABORT, dry_run=dry_run, config=number or 0)
-    found = _at(config, overrides, lambda registry, _: asked(registry, ask, timeout=timeout))
-    _print(found, output_format)
+    if abort == (count is not None) or (change is not None and not abort):
+        raise UsageError("say --shards N or --abort, one of them; --change goes with --abort")
+    if count is not None:
+        found = _asked(at, _applied(count, lead, tries, limit, dry_run=dry_run, at_once=dry_run or no_wait))
+        return DONE if dry_run or no_wait else _how_it_ended(found)
+    found = _asked(at, _answered(Ask(Action.ABORT, dry_run=dry_run, config=change or 0), TRY_SECONDS))
     if dry_run or (found.change is not None and found.change.stage is Stage.ABORTED):
         return DONE
     click.echo("photon: the change is not aborted: see its stage above", err=True)
     return FAILED
 
 
-@reshard.command("verify")
-@_common
-@_timeout("60s")
-def verify(config: Path, overrides: tuple[str, ...], output_format: str, timeout: float) -> int:
-    """Have every replica check that each id is in the shard that its event time says, and that shards agree.
+def _applied(
+    count: int, lead: float | None, tries: int, limit: float | None, *, dry_run: bool, at_once: bool
+) -> Callable[[RegistryClient], Awaitable[Resharding]]:
+    from photon.config.clock import SystemClock
+    from photon.idregistry.core.resharding import Action, Ask
+    from photon.idregistry.operate import resharding as applying
 
-    \b
-    Example:
-      photon registry reshard verify --config photon.toml
-    Exit codes: 0 all is well, 1 there are problems (printed) or nobody answered, 3 a replica did not answer.
-    """
-    import orjson
+    if at_once:
+        return _answered(Ask(Action.APPLY, count, dry_run, lead), TRY_SECONDS)
+    return lambda registry: applying.apply(
+        registry, count, lead_s=lead, tries=tries, timeout=TRY_SECONDS, limit=limit, clock=SystemClock(),
+        tell=_Progress().tell,
+    )  # fmt: skip
 
+
+def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECONDS) -> int:
+    """``photon status shards``: which event times each holds, and the change under way or the last one. Exit code 3:
+    a change is under way, or is not known to every shard yet."""
+    from photon.config.errors import UsageError
+    from photon.idregistry.core.resharding import Action, Ask, Stage
+
+    known = at.with_registry.registry.replicas
+    if replica is not None and replica not in known:
+        raise UsageError(f"--replica {replica}: there are {', '.join(sorted(known))}")
+    change = _asked(at, _answered(Ask(Action.STATUS), timeout, replica or "")).change
+    return DONE if change is None or change.stage is Stage.ABORTED or change.settled else ATTENTION
+
+
+def verify_shards(at: Deployed, timeout: float) -> int:
+    """``photon registry verify --shards``. Exit code 3: a replica did not answer."""
     from photon.cli.registry import reshard_view as view
-    from photon.idregistry.outcomes import Refusal
-    from photon.idregistry.resharding.applying import verified
+    from photon.idregistry.core.outcomes import Refusal
+    from photon.idregistry.operate.resharding import verified
 
-    found = _at(
-        config,
-        overrides,
-        lambda registry, settings: verified(registry, list(settings.registry.replicas), timeout=timeout),
-    )
-    if output_format == "json":
-        click.echo(orjson.dumps(view.verify_as_json(found)).decode())
-    else:
-        view.show_verified(found)
+    names = list(at.with_registry.registry.replicas)
+    found = _of_registry(at, lambda registry: verified(registry, names, timeout=timeout))
+    at.show(view.verify_as_json(found), lambda: view.show_verified(found))
     for line in view.troubles(found):
         click.echo(f"photon: {line}", err=True)
     silent = [name for name, each in found.items() if isinstance(each, Refusal)]
@@ -232,52 +120,40 @@ def verify(config: Path, overrides: tuple[str, ...], output_format: str, timeout
 
 
 # -- inside ----------------------------------------------------------------------------------------------------------
+def _of_registry(at: Deployed, what: Callable[[RegistryClient], Awaitable[T]]) -> T:
+    """Connects to the registry as its operator, and does one thing."""
+    from photon.idregistry.client.grpc_client import RegistryClient
 
-
-def _at(config: Path, overrides: tuple[str, ...], what: Callable[[RegistryClient, Settings], Awaitable[T]]) -> T:
-    """Connects to the registry of a deployment file as its operator, and does one thing."""
-    from photon.config.errors import UsageError
-    from photon.config.loader import load
-    from photon.config.tls import OPERATOR
-    from photon.embedded.services import tls_of
-    from photon.idregistry.client import RegistryClient
-
-    settings = load(config, environment=os.environ, flags=overrides)
-    if not settings.registry.replicas:
-        raise UsageError(f"{config}: has no [registry.replicas]; there is no registry to ask")
-    tls = tls_of(settings, config.parent, OPERATOR)
+    addresses = {name: replica.address for name, replica in at.with_registry.registry.replicas.items()}
+    tls = at.tls
 
     async def run() -> T:
-        addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
         registry = RegistryClient(addresses, tls=tls)
         try:
-            return await what(registry, settings)
+            return await what(registry)
         finally:
             await registry.close()
 
     return asyncio.run(run())
 
 
-def _known(settings: Settings, replica: str | None) -> None:
-    from photon.config.errors import UsageError
+def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[RegistryClient], Awaitable[Resharding]]:
+    from photon.idregistry.operate.resharding import asked
 
-    if replica is not None and replica not in settings.registry.replicas:
-        raise UsageError(f"--replica {replica}: there are {', '.join(sorted(settings.registry.replicas))}")
+    return lambda registry: asked(registry, ask, replica=replica, timeout=timeout)
 
 
-def _print(found: Resharding, output_format: str) -> None:
-    import orjson
-
+def _asked(at: Deployed, what: Callable[[RegistryClient], Awaitable[Resharding]]) -> Resharding:
+    """What the registry says; printed."""
     from photon.cli.registry import reshard_view as view
 
-    if output_format == "json":
-        click.echo(orjson.dumps(view.as_json(found)).decode())
-    else:
-        view.show(found)
+    found = _of_registry(at, what)
+    at.show(view.as_json(found), lambda: view.show(found))
+    return found
 
 
 def _how_it_ended(found: Resharding) -> int:
-    from photon.idregistry.resharding.api import Stage
+    from photon.idregistry.core.resharding import Stage
 
     change = found.change
     if change is None or change.stage is Stage.ABORTED:
@@ -285,7 +161,7 @@ def _how_it_ended(found: Resharding) -> int:
         return FAILED
     if change.settled:
         return DONE
-    click.echo("photon: the change goes on, not waited for any longer: photon registry reshard status", err=True)
+    click.echo("photon: the change goes on, not waited for any longer: photon status shards", err=True)
     return ATTENTION
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.resharding.api import (
-    END_OF_TIME,
-    NO_TIME,
-    Change,
-    Resharding,
-    ReshardOutcome,
-    ShardView,
-    Stage,
-)
+import click
+
+from photon.cli.tables import print_table
+from photon.idregistry.core.commands import END_OF_TIME, NO_TIME
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome, ShardView, Stage
 
 
 def moment(ns: int) -> str | None:
@@ -130,8 +126,6 @@ def _shard(view: ShardView) -> dict[str, object]:
 
 def show(found: Resharding) -> None:
     """The config, the change, and a line a shard."""
-    import click
-
     click.echo(f"config {found.config}, as replica {found.replica} knows it")
     if found.change is not None:
         click.echo(sentence(found))
@@ -175,47 +169,29 @@ def prepared(found: Resharding) -> str:
 
 def show_verified(found: Mapping[str, ReshardOutcome]) -> None:
     """A line a replica."""
-    from rich.table import Table
-
-    from photon.cli import tables
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("replica", "config", "shards", "ids", "problems"):
-        table.add_column(name, justify="left" if name == "replica" else "right")
+    rows = []
     for name, each in found.items():
         if isinstance(each, Refusal):
-            table.add_row(name, "-", "-", "-", "no answer")
+            rows.append([name, "-", "-", "-", "no answer"])
         else:
             ids = sum(shard.ids for shard in each.shards)
-            table.add_row(name, str(each.config), str(len(each.shards)), f"{ids:,}", str(len(each.problems)))
-    tables.show(table)
+            rows.append([name, str(each.config), str(len(each.shards)), f"{ids:,}", str(len(each.problems))])
+    print_table("replica, >config, >shards, >ids, >problems", rows)
 
 
 def _show_ranges(found: Resharding) -> None:
-    from rich.table import Table
-
-    from photon.cli import tables
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("events from", "until", "shards"):
-        table.add_column(name)
-    for each in found.ranges:
-        table.add_row(moment(each.start_ns) or "the beginning", moment(each.end_ns) or "-", numbers(each.shards))
-    tables.show(table)
+    print_table(
+        "events from, until, shards",
+        [[moment(e.start_ns) or "the beginning", moment(e.end_ns) or "-", numbers(e.shards)] for e in found.ranges],
+    )
 
 
 def _show_shards(found: Resharding) -> None:
-    from rich.table import Table
-
-    from photon.cli import tables
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("shard", "leader", "state", "ids", "latest event", "collected below"):
-        table.add_column(name, justify="right" if name in ("shard", "ids") else "left")
+    rows = []
     for each in found.shards:
-        row = (str(each.shard), each.leader or "-", _state(each, found), f"{each.ids:,}")
-        table.add_row(*row, moment(each.latest_ns) or "-", moment(each.boundary_ns) or "-")
-    tables.show(table)
+        row = [str(each.shard), each.leader or "-", _state(each, found), f"{each.ids:,}"]
+        rows.append([*row, moment(each.latest_ns) or "-", moment(each.boundary_ns) or "-"])
+    print_table(">shard, leader, state, >ids, latest event, collected below", rows)
 
 
 def _state(view: ShardView, found: Resharding) -> str:

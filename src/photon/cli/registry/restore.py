@@ -8,32 +8,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli import steering
 from photon.cli.audited import audited
-from photon.cli.registry.common import connected, deployment, formatted, loaded, moment, print_json
+from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.tables import moment
 from photon.cli.units import NOW, given_ns
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.backup import Manifest
+    from photon.idregistry.operate.backup import Manifest
 
 
 @click.command()
-@deployment
-@formatted
-@click.argument("backup", type=click.Path(path_type=Path), required=False)
+@click.argument("backup", type=PATH, required=False)
 @click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
 @click.option("--open", "open_", is_flag=True, help="All that was registered since the backup was registered again.")
 @click.option(
     "--accept-boundary", metavar="TIME",
     help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago), or than now.",
 )  # fmt: skip
-@steering.sure
+@sure
+@deployed()
 @audited
 def restore(
-    config: Path,
-    overrides: tuple[str, ...],
-    output_format: str,
+    at: Deployed,
     backup: Path | None,
     replicas: tuple[str, ...],
     open_: bool,
@@ -59,36 +56,27 @@ def restore(
     """
     from photon.config.errors import UsageError
 
-    settings = loaded(config, overrides)
+    settings = at.with_registry
     if (backup is not None) + open_ + (accept_boundary is not None) != 1:
         raise UsageError("name a BACKUP, or --open, or --accept-boundary TIME, one of them")
     if backup is not None:
-        steering.must_be_said("restoring", dry_run=dry_run, yes=yes)
-        _restore(settings, config.parent, backup, replicas, output_format, dry_run=dry_run, yes=yes)
+        must_be_said("restoring", dry_run=dry_run, yes=yes)
+        _restore(at, backup, replicas, dry_run=dry_run, yes=yes)
         return
     if replicas:
         raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
     boundary = None if accept_boundary is None else _boundary(settings, accept_boundary)
-    steering.must_be_said("opening shards", dry_run=dry_run, yes=yes)
-    _open(settings, config.parent, boundary, output_format, dry_run=dry_run, yes=yes)
+    must_be_said("opening shards", dry_run=dry_run, yes=yes)
+    _open(at, boundary, dry_run=dry_run, yes=yes)
 
 
-def _restore(
-    settings: Settings,
-    base: Path,
-    backup: Path,
-    replicas: tuple[str, ...],
-    output_format: str,
-    *,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: bool, yes: bool) -> None:
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.idregistry.operations.backup import check_backup, read_manifest
-    from photon.idregistry.operations.restoring import restore_replica
-    from photon.idregistry.operations.seeding import Member, check_free
+    from photon.idregistry.operate.backup import check_backup, read_manifest, restore_replica
+    from photon.idregistry.operate.seeding import Member, check_free
 
+    settings, base = at.settings, at.base
     known = settings.registry.replicas
     for name in replicas:
         if name not in known:
@@ -102,29 +90,25 @@ def _restore(
     _check_set_up(settings, base, backup, manifest)
     ids = sum(each.ids for each in found)
     if not dry_run:
-        steering.ask(f"Make the directories of {', '.join(chosen)}, with {ids:,} ids?", yes=yes)
+        ask(f"Make the directories of {', '.join(chosen)}, with {ids:,} ids?", yes=yes)
     for name in () if dry_run else chosen:
         member = Member(name, list(known), settings.registry.epoch)
         restore_replica(disk, backup, manifest, base / known[name].directory, member, os.urandom)
-    if output_format == "json":
-        said = {"replicas": list(chosen), "ids": ids, "made_at": manifest.made_at, "closed": True, "dry_run": dry_run}
-        print_json(said)
-        return
-    if dry_run:
-        click.echo(f"{', '.join(chosen)} would get {ids:,} ids as of {manifest.made_at}; nothing was changed")
-        return
-    click.echo(f"{', '.join(chosen)}: {ids:,} ids as of {manifest.made_at}; every shard is closed")
-    click.echo("next: start all replicas; photon registry register-again; photon registry restore --open")
+    said = {"replicas": list(chosen), "ids": ids, "made_at": manifest.made_at, "closed": True, "dry_run": dry_run}
+    names, made = ", ".join(chosen), f"{ids:,} ids as of {manifest.made_at}"
+    next_ = "next: start all replicas; photon registry register-again; photon registry restore --open"
+    would, done = f"{names} would get {made}; nothing was changed", f"{names}: {made}; every shard is closed\n{next_}"
+    at.show(said, would if dry_run else done)
 
 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
     """Raises UsageError when the replicas would refuse to serve what they were given."""
+    from photon.assembly.registry import rules_of
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
-    from photon.embedded.services import rules_of
-    from photon.idregistry import commands as c
-    from photon.idregistry.operations.backup import config_of
-    from photon.idregistry.sharding import single_range
+    from photon.idregistry.core import commands as c
+    from photon.idregistry.core.sharding import single_range
+    from photon.idregistry.operate.backup import config_of
 
     machine = config_of(RealDisk(), backup, manifest)
     conflict = machine.conflict(c.SetUp(single_range(settings.registry.shards), rules_of(settings, base)))
@@ -132,13 +116,11 @@ def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manife
         raise UsageError(f"the backup is of another deployment: {conflict}")
 
 
-def _open(
-    settings: Settings, base: Path, boundary_ns: int | None, output_format: str, *, dry_run: bool, yes: bool
-) -> None:
+def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) -> None:
     from photon.config.errors import PhotonError
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
 
-    with connected(settings, base) as client:
+    with at.registry() as client:
         client.leader(0)
         closed = [row.group for row in group_rows(client.inspect_all()) if row.closed]
         if not closed:
@@ -147,14 +129,12 @@ def _open(
         shards = f"shards {', '.join(map(str, closed))}"
         if not dry_run:
             word = " Was all that outputs hold registered again?" if boundary_ns is None else " Do it?"
-            steering.ask(f"{shards} are opened{refused}.{word}", yes=yes)
+            ask(f"{shards} are opened{refused}.{word}", yes=yes)
         for shard in () if dry_run else closed:
             client.open_shard(shard, boundary_ns)
-    if output_format == "json":
-        print_json({"opened": closed, "boundary_ns": boundary_ns, "dry_run": dry_run})
-        return
     would = f"{shards} would be opened{refused}; nothing was changed"
-    click.echo(would if dry_run else f"{shards} are open{refused}")
+    document = {"opened": closed, "boundary_ns": boundary_ns, "dry_run": dry_run}
+    at.show(document, would if dry_run else f"{shards} are open{refused}")
 
 
 def _boundary(settings: Settings, given: str) -> int:

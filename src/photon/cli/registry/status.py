@@ -1,47 +1,38 @@
-"""``photon registry status`` and ``members``."""
+"""The registry looked at: its groups, its members, and what is wrong with it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli.errors import ATTENTION, DONE
-from photon.cli.registry.common import connected, deployment, formatted, loaded, moment, print_json, print_table
+from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import Deployed
+from photon.cli.tables import moment, print_table
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
-    from photon.idregistry.operations.inspection import GroupRow, Inspection
+    from photon.idregistry.operate.findings import CertificateEnd
+    from photon.idregistry.operate.inspection import GroupRow, Inspection
 
 
 BEHIND_MAX = 1000
 """Entries: a replica that lacks more has not caught up."""
 PAUSE_S = 0.2
+WAIT_S = 120.0
 
 
-@click.command()
-@deployment
-@formatted
-@click.option("--wait", is_flag=True, help="Until each group is led and each replica answers and has caught up.")
-@click.option("--timeout", type=float, default=120.0, show_default=True, help="Of --wait, seconds.")
-def status(config: Path, overrides: tuple[str, ...], output_format: str, wait: bool, timeout: float) -> int:
-    """Show each group: leader, term, lag of every replica, ids, bytes, batches, commit times, alarms.
-
-    \b
-    Group 0 is the config group, the others are shards. Lag is in entries, committed but not applied there.
-    Examples:
-      photon registry status --config photon.toml -o json
-      photon registry status --config photon.toml --wait
-    Exit codes: 0 each group is led and each replica answers, 3 not so (--wait: not in time), 1 no replica answers.
-    """
+def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
+    """``photon status registry``: a line a group. ``wait``: until each group is led and each replica answers and has
+    caught up. Raises PhotonError when no replica answers. Exit code 3: not so."""
     from photon.config.errors import PhotonError
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
 
-    settings = loaded(config, overrides)
-    with connected(settings, config.parent) as client:
+    with at.registry() as client:
         found = client.inspect_all()
         deadline = time.monotonic() + timeout
         while wait and not _all_is_well(found) and time.monotonic() < deadline:
@@ -52,18 +43,19 @@ def status(config: Path, overrides: tuple[str, ...], output_format: str, wait: b
         raise PhotonError(f"no registry replica answers ({why})")
     rows = group_rows(found)
     silent = {name: each.why for name, each in found.items() if each.reply is None}
-    if output_format == "json":
-        print_json({"groups": [_as_json(row) for row in rows], "silent": silent})
-    else:
-        _show(rows)
+
+    def people() -> None:
+        print_table(COLUMNS, [_cells(row) for row in rows])
         for name, why in silent.items():
             click.echo(f"replica {name} at {client.addresses[name]}: {why}")
+
+    at.show({"groups": [_as_json(row) for row in rows], "silent": silent}, people)
     return DONE if all(row.leader for row in rows) and not silent else ATTENTION
 
 
 def _all_is_well(found: Mapping[str, Inspection]) -> bool:
     """Whether a further replica may be restarted: nothing is silent, leaderless or far behind."""
-    from photon.idregistry.operations.inspection import group_rows
+    from photon.idregistry.operate.inspection import group_rows
 
     rows = group_rows(found)
     lags = [each.behind for row in rows for each in row.lags]
@@ -89,11 +81,7 @@ def _as_json(row: GroupRow) -> dict[str, Any]:
     }
 
 
-def _show(rows: list[GroupRow]) -> None:
-    columns = [("group", True), ("leader", False), ("term", True), ("applied", True), ("lag", False)]
-    columns += [("ids", True), ("bytes", True), ("batch", True), ("commit p50/p99", True)]
-    columns += [("boundary", False), ("alarms", False)]
-    print_table(columns, [_cells(row) for row in rows])
+COLUMNS = ">group, leader, >term, >applied, lag, >ids, >bytes, >batch, >commit p50/p99, boundary, alarms"
 
 
 def _cells(row: GroupRow) -> list[str]:
@@ -114,28 +102,16 @@ def _cells(row: GroupRow) -> list[str]:
     ]
 
 
-@click.command()
-@deployment
-@formatted
-def members(config: Path, overrides: tuple[str, ...], output_format: str) -> int:
-    """Show the replicas: addresses, datacentres, regions, membership epoch, whether they can be reached.
-
-    \b
-    Example:
-      photon registry members --config photon.toml
-    Exit codes: 0 all answer and agree on the membership, 3 not so.
-    """
-    settings = loaded(config, overrides)
-    with connected(settings, config.parent) as client:
+def members(at: Deployed) -> int:
+    """``photon status members``: addresses, datacentres, regions, membership epoch. Exit code 3: not all answer and
+    agree on the membership."""
+    settings = at.with_registry
+    with at.registry() as client:
         found = client.measure_all()
     rows = [_member(settings, found[name]) for name in settings.registry.replicas]
-    if output_format == "json":
-        print_json({"epoch": settings.registry.epoch, "members": rows})
-    else:
-        columns = [("replica", False), ("address", False), ("datacentre", False), ("region", False),
-                   ("release", False), ("epoch", True), ("round trip", True), ("leads", True),
-                   ("state", False)]  # fmt: skip
-        print_table(columns, [_member_cells(row) for row in rows])
+    columns = "replica, address, datacentre, region, release, >epoch, >round trip, >leads, state"
+    document = {"epoch": settings.registry.epoch, "members": rows}
+    at.show(document, lambda: print_table(columns, [_member_cells(row) for row in rows]))
     return DONE if all(row["state"] == "reachable" for row in rows) else ATTENTION
 
 
@@ -168,3 +144,51 @@ def _member_cells(row: dict[str, Any]) -> list[str]:
     shown = [row["replica"], row["address"], row["datacentre"], row["region"], row["version"], row["epoch"]]
     shown += ["-" if trip is None else f"{trip} ms", row["leads"], row["state"]]
     return ["-" if each in (None, "") else str(each) for each in shown]
+
+
+# -- photon doctor registry ------------------------------------------------------------------------------------------
+def findings_of(at: Deployed) -> int:
+    """Exit code 1: something is wrong."""
+    from photon.idregistry.operate.findings import Expected, findings
+
+    settings = at.with_registry
+    with at.registry() as client:
+        found = client.measure_all()
+    addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
+    expected = Expected(addresses, settings.registry.epoch, settings.clock.uncertainty)
+    said = findings(found, expected, _certificates(settings, at.base))
+
+    def people() -> None:
+        if said:
+            print_table("level, where, what, what to do", [[e.level, e.where, e.what, e.do] for e in said])
+        else:
+            click.echo(f"{len(found)} replicas: nothing found")
+
+    at.show([{"level": e.level, "where": e.where, "what": e.what, "do": e.do} for e in said], people)
+    return FAILED if said else DONE
+
+
+def _certificates(settings: Settings, base: Path) -> list[CertificateEnd]:
+    """Those that lie in this machine's directory."""
+    from photon.config.certificates import CertificateError, facts, read_certificate
+    from photon.fleet.processes import identities
+    from photon.idregistry.operate.findings import CertificateEnd
+
+    if settings.tls is None:
+        return []
+    directory = base / settings.tls.directory
+    now = datetime.now(UTC)
+    ends = []
+    for name in ["ca", *identities(settings)]:
+        path = directory / f"{name}.crt"
+        if not path.exists():
+            continue
+        try:
+            said = facts(read_certificate(path.read_bytes(), str(path)))
+        except CertificateError as error:
+            ends.append(CertificateEnd(name, None, why=str(error)))
+        else:
+            expired = said.ends <= now
+            why = f"expired on {said.ends:%Y-%m-%d}" if expired else ""
+            ends.append(CertificateEnd(name, None if expired else said.ends, said.expires_soon(now), why))
+    return ends

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import steering
 from photon.cli.audited import audited
-from photon.cli.registry.common import connected, deployment, formatted, loaded, print_json
+from photon.cli.heads import Deployed, deployed, dry_run
 
 if TYPE_CHECKING:
-    from photon.idregistry.operations.client import OperatorClient
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command("transfer-leader")
-@deployment
-@formatted
+@deployed()
 @click.option("--group", "groups", type=click.IntRange(0), multiple=True, help="Of this group; may be repeated.")
 @click.option("--from", "source", metavar="REPLICA", help="Of every group that this replica leads.")
 @click.option("--to", "to", metavar="REPLICA", default="", help="To this replica; not named: the one furthest on.")
-@steering.dry_run
+@dry_run
 @audited
-def transfer_leader(
-    config: Path,
-    overrides: tuple[str, ...],
-    output_format: str,
-    groups: tuple[int, ...],
-    source: str | None,
-    to: str,
-    dry_run: bool,
-) -> None:
+def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, to: str, dry_run: bool) -> None:
     """Let another replica lead, for instance before one is restarted. Inserts wait for some round trips.
 
     \b
@@ -42,7 +31,7 @@ def transfer_leader(
     """
     from photon.config.errors import UsageError
 
-    settings = loaded(config, overrides)
+    settings = at.with_registry
     if bool(groups) == bool(source):
         raise UsageError("name groups by --group, or a replica by --from, one of them")
     for name in filter(None, (source, to)):
@@ -51,23 +40,17 @@ def transfer_leader(
             raise UsageError(f"{name}: not in [registry.replicas]; there are: {known}")
     if source and source == to:
         raise UsageError("--from and --to name the same replica")
-    with connected(settings, config.parent) as client:
+    with at.registry() as client:
         chosen = list(groups) if source is None else _led_by(client, source)
         move = _would_move if dry_run else _moved
         done = [move(client, group, to) for group in chosen]
-    if output_format == "json":
-        print_json(done)
-        return
-    for each in done:
-        click.echo(f"group {each['group']}: {each['from']} -> {each['to'] or 'the one furthest on'}")
-    if not done:
-        click.echo(f"replica {source} leads nothing")
-    if dry_run:
-        click.echo("nothing was changed")
+    people = [f"group {each['group']}: {each['from']} -> {each['to'] or 'the one furthest on'}" for each in done]
+    people = people or [f"replica {source} leads nothing"]
+    at.show(done, "\n".join([*people, *(["nothing was changed"] if dry_run else [])]))
 
 
 def _led_by(client: OperatorClient, source: str) -> list[int]:
-    from photon.idregistry.operations.inspection import groups_of, leader_of
+    from photon.idregistry.operate.inspection import groups_of, leader_of
 
     found = client.inspect_all()
     return [group for group in groups_of(found.values()) if leader_of(found.values(), group) == source]
@@ -79,7 +62,7 @@ def _would_move(client: OperatorClient, group: int, to: str) -> dict[str, Any]:
 
     before = client.leader(group)
     if to and to not in client.inspect_all():
-        raise PhotonError(f"{to} does not answer, so it cannot lead; see photon registry status")
+        raise PhotonError(f"{to} does not answer, so it cannot lead; see photon status registry")
     return {"group": group, "from": before, "to": to or None, "dry_run": True}
 
 

@@ -7,78 +7,84 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.registry.common import connected, formatted, loaded, moment, print_json, print_table
+from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.tables import moment, print_table
+from photon.cli.units import DURATION
 
 if TYPE_CHECKING:
-    from photon.idregistry.operations.client import OperatorClient
-    from photon.idregistry.operations.comparing import Fingerprint
+    from photon.idregistry.operate.fingerprints import Fingerprint
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command()
-@click.argument("backup", type=click.Path(path_type=Path), required=False)
-@deployment_file.config(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
-@formatted
-def verify(backup: Path | None, config: Path | None, overrides: tuple[str, ...], output_format: str) -> int:
+@click.argument("backup", type=PATH, required=False)
+@click.option("--shards", is_flag=True,
+              help="With --config: each id is in the shard of its event time, and shards agree.")  # fmt: skip
+@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Of --shards: for an answer.")
+@deployed(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
+def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
     """Check a BACKUP byte by byte; or, with --config, that all replicas hold the same, while traffic runs.
 
     \b
     Live: each group's replicas keep their state as of the same entry, and are compared by number of ids, a sum
-    over all entries, and all else that they know. That reads every id from every replica.
+    over all entries, and all else that they know. That reads every id from every replica. With --shards every
+    replica looks through its own ids.
     Examples:
       photon registry verify backups/2026-11-21
       photon registry verify --config photon.toml -o json
-    Exit codes: 0 good, 1 damaged or different, 3 the same, but some replica could not be asked.
+      photon registry verify --config photon.toml --shards
+    Exit codes: 0 good, 1 damaged, different or in the wrong shard, or nobody answers, 3 good, but some replica could
+    not be asked.
     """
     from photon.config.errors import UsageError
 
-    if (backup is None) == (config is None):
-        raise UsageError("name a BACKUP or --config FILE, one of them")
+    if (backup is None) == (at.given is None) or (shards and backup is not None):
+        raise UsageError("name a BACKUP or --config FILE, one of them; --shards goes with --config")
     if backup is not None:
-        _verify_backup(backup, output_format)
+        _verify_backup(at, backup)
         return DONE
-    assert config is not None
-    settings = loaded(config, overrides)
-    with connected(settings, config.parent) as client:
+    if shards:
+        from photon.cli.registry.reshard import verify_shards
+
+        return verify_shards(at, timeout)
+    with at.registry() as client:
         compared, problems, silent = _compare(client)
-    if output_format == "json":
-        print_json({"groups": compared, "problems": problems, "silent": silent})
-    else:
-        columns = [("group", True), ("entry", True), ("ids", True), ("sum", False), ("replicas", False)]
-        print_table(columns, [_cells(each) for each in compared])
+
+    def people() -> None:
+        print_table(">group, >entry, >ids, sum, replicas", [_cells(each) for each in compared])
         for line in problems or ["all that were asked hold the same"]:
             click.echo(line)
         for name in silent:
             click.echo(f"replica {name} could not be asked")
+
+    at.show({"groups": compared, "problems": problems, "silent": silent}, people)
     return FAILED if problems else ATTENTION if silent else DONE
 
 
-def _verify_backup(backup: Path, output_format: str) -> None:
+def _verify_backup(at: Deployed, backup: Path) -> None:
     from photon.config.disk import RealDisk
-    from photon.idregistry.operations.backup import check_backup, read_manifest
+    from photon.idregistry.operate.backup import check_backup, read_manifest
 
     disk = RealDisk()
     found = check_backup(disk, backup)
     made_at = read_manifest(disk, backup).made_at
-    if output_format == "json":
-        groups = [
-            {"group": e.group, "index": e.index, "ids": e.ids, "slots": e.slots, "boundary_ns": e.boundary_ns}
-            for e in found
-        ]
-        print_json({"backup": str(backup), "made_at": made_at, "groups": groups})
-        return
-    columns = [("group", True), ("entry", True), ("ids", True), ("slots", True), ("boundary", False)]
-    print_table(
-        columns, [[str(e.group), f"{e.index:,}", f"{e.ids:,}", str(e.slots), moment(e.boundary_ns)] for e in found]
-    )
-    click.echo(f"{backup}: good, made at {made_at}")
+    groups = [
+        {"group": e.group, "index": e.index, "ids": e.ids, "slots": e.slots, "boundary_ns": e.boundary_ns}
+        for e in found
+    ]
+
+    def people() -> None:
+        rows = [[str(e.group), f"{e.index:,}", f"{e.ids:,}", str(e.slots), moment(e.boundary_ns)] for e in found]
+        print_table(">group, >entry, >ids, >slots, boundary", rows)
+        click.echo(f"{backup}: good, made at {made_at}")
+
+    at.show({"backup": str(backup), "made_at": made_at, "groups": groups}, people)
 
 
 def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    from photon.idregistry.operations.comparing import differences
-    from photon.idregistry.operations.inspection import groups_of
+    from photon.idregistry.operate.fingerprints import differences
+    from photon.idregistry.operate.inspection import groups_of
 
     client.leader(0)
     inspected = client.inspect_all()
@@ -96,7 +102,7 @@ def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], l
 
 
 def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[str, Fingerprint]:
-    from photon.idregistry.operations.comparing import fingerprint
+    from photon.idregistry.operate.fingerprints import fingerprint
 
     mark = client.marked(group)
     exports = {name: client.export(name, mark) for name in replicas}  # all begun: each keeps what it has

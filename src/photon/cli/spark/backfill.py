@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import deployment_file
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.units import given_ns
+from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.units import DURATION, given_ns
 
 if TYPE_CHECKING:
     from photon.spark.backfill.run import BackfillOutcome
@@ -32,8 +31,7 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 
 
 @click.command("backfill")
-@deployment_file.config()
-@click.option("--datacentre", metavar="NAME", help="Whose logs; needed where there are several.")
+@deployed(datacentre="Whose logs; needed where there are several.")
 @click.option(
     "--from",
     "since",
@@ -42,36 +40,31 @@ NEED_A_PERSON = ("below_boundary", "too_new")
     help="Event times from here on: 2026-11-21T09:00, epoch seconds, or 2d (ago).",
 )
 @click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
-@click.option("--output", type=click.Path(path_type=Path), required=True,
+@click.option("--output", type=PATH, required=True,
               help="Directory that driver and executors share; one for each backfill.")  # fmt: skip
 @click.option("--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
               help="The joiner's lines, or their members as columns.")  # fmt: skip
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
 @click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
               help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
-@click.option("--slack", default="1h", show_default=True, metavar="DURATION",
+@click.option("--slack", type=DURATION, default="1h", show_default=True,
               help="How long ago --to must be at least.")  # fmt: skip
 @click.option("--batch-rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
               help="Records that a task registers at once; it bounds output files too.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Of Spark; else as spark-submit says, else local[*].")
 @click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the deployment.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def backfill(
-    config: Path,
-    datacentre: str | None,
+    at: Deployed,
     since: str,
     until: str,
     output: Path,
     file_format: str,
     unmatched: bool,
     below_boundary: str,
-    slack: str,
+    slack: float,
     batch_rows: int,
     master: str | None,
     spark_settings: tuple[str, ...],
-    overrides: tuple[str, ...],
-    output_format: str,
 ) -> int:
     """Join a historic range of the raw logs as a batch on Spark.
 
@@ -85,33 +78,26 @@ def backfill(
         --format parquet --master spark://host:7077
     Exit codes: 0 done, 1 failed (run it again), 2 wrong usage, 3 done, and some events were left out.
     """
-    from photon.config.loader import load
-    from photon.embedded.backfill import Wish
-    from photon.embedded.backfill import backfill as do
+    from photon.operations.spark_backfill import Wish
+    from photon.operations.spark_backfill import backfill as do
 
     now_ns = time.time_ns()
-    settings = load(config, environment=os.environ, flags=overrides)
     wish = Wish(
-        datacentre=datacentre,
+        datacentre=at.datacentre,
         from_ns=given_ns("--from", since, now_ns),
         to_ns=given_ns("--to", until, now_ns),
         output=output,
         format=file_format,
         unmatched=unmatched,
-        slack_s=_seconds(slack),
+        slack_s=slack,
         compare_below=below_boundary == "compare",
         batch_rows=batch_rows,
         master=master,
-        spark=_pairs(spark_settings),
+        spark=pairs(spark_settings),
     )
-    done = do(settings, config.parent, wish, lambda line: click.echo(f"photon: {line}", err=True))
+    done = do(at.settings, at.base, wish, lambda line: click.echo(f"photon: {line}", err=True))
     found = _as_json(done)
-    if output_format == "json":
-        from photon.cli.registry.common import print_json
-
-        print_json(found)
-    else:
-        _show(found, output)
+    at.show(found, lambda: _show(found, output))
     return ATTENTION if any(found["events"].get(name) for name in NEED_A_PERSON) else DONE
 
 
@@ -134,25 +120,16 @@ def _as_json(done: BackfillOutcome) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], output: Path) -> None:
-    from photon.cli.registry.common import print_table
+    from photon.cli.tables import print_table
 
     rows = [[f"{count:,}", WORDS.get(name, name)] for name, count in found["events"].items() if count]
-    print_table([("events", True), ("what became of them", False)], rows)
+    print_table(">events, what became of them", rows)
     size = found["bytes"] / 1e6
     click.echo(f"{output / 'manifest.json'}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}")
 
 
-def _seconds(value: str) -> float:
-    from photon.config.errors import UsageError
-    from photon.config.units import seconds
-
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise UsageError(f"--slack {value}: {error}") from None
-
-
-def _pairs(settings: tuple[str, ...]) -> dict[str, str]:
+def pairs(settings: tuple[str, ...]) -> dict[str, str]:
+    """Of ``--spark``. Raises UsageError."""
     from photon.config.errors import UsageError
 
     pairs = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli import deployment_file, steering
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.tables import print_table, time_of
 
 if TYPE_CHECKING:
-    from photon.embedded.recover import Recovery
+    from photon.operations.spark_recover import Recovery
     from photon.spark.recover.journal import RepairProgress, Replayed
 
 TELL_S = 1.0
@@ -41,28 +41,15 @@ WORDS = {
 
 
 @click.command("recover")
-@click.option(
-    "--report", type=click.Path(path_type=Path), required=True, help="Directory of a verification's report."
-)
-@deployment_file.config()
-@steering.sure
+@click.option("--report", type=PATH, required=True, help="Directory of a verification's report.")
+@sure
 @click.option("--also-unmatched", is_flag=True,
               help="Unmatched events whose primary exists get a second, joined line too.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
               help="Ids a second that the registry is asked to give up, at most.")  # fmt: skip
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@deployed()
 @audited
-def recover(
-    report: Path,
-    config: Path,
-    dry_run: bool,
-    yes: bool,
-    also_unmatched: bool,
-    rate: float,
-    overrides: tuple[str, ...],
-    output_format: str,
-) -> int:
+def recover(at: Deployed, report: Path, dry_run: bool, yes: bool, also_unmatched: bool, rate: float) -> int:
     """Give back to the dispatchers what a verification found lost.
 
     \b
@@ -76,32 +63,26 @@ def recover(
     Exit codes: 0 done, 1 the registry did not answer (run it again), 2 wrong usage or a report of another
     deployment, 3 done, and some findings need a person.
     """
-    from photon.config.loader import load
-    from photon.embedded.recover import Wish
-    from photon.embedded.recover import recover as do
+    from photon.operations.spark_recover import Wish
+    from photon.operations.spark_recover import recover as do
 
-    steering.must_be_said("giving ids back", dry_run=dry_run, yes=yes)
-    settings = load(config, environment=os.environ, flags=overrides)
+    must_be_said("giving ids back", dry_run=dry_run, yes=yes)
+    settings = at.settings
 
     def recovered(apply: bool) -> Recovery:
-        return do(settings, config.parent, Wish(report, apply, also_unmatched, rate), _Told())
+        return do(settings, at.base, Wish(report, apply, also_unmatched, rate), _Told())
 
     if not (dry_run or yes):
-        _ask(recovered(False))
+        _confirm(recovered(False))
     done = recovered(not dry_run)
-    if output_format == "json":
-        from photon.cli.registry.common import print_json
-
-        print_json(_as_json(done))
-    else:
-        _show(done, config)
+    at.show(_as_json(done), lambda: _show(done, at.config))
     return ATTENTION if done.attention or done.unasked else DONE
 
 
-def _ask(planned: Recovery) -> None:
+def _confirm(planned: Recovery) -> None:
     ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
     back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
-    steering.ask(f"{back:,} events are read again. Is it sure that their records are nowhere?", yes=False)
+    ask(f"{back:,} events are read again. Is it sure that their records are nowhere?", yes=False)
 
 
 class _Told:
@@ -137,8 +118,6 @@ def _classes(done: Recovery) -> dict[str, dict[str, int]]:
 
 
 def _replay(each: Replayed) -> dict[str, Any]:
-    from photon.cli.skip import time_of
-
     return {
         "datacentre": each.datacentre,
         "from": time_of(each.from_ns),
@@ -150,15 +129,13 @@ def _replay(each: Replayed) -> dict[str, Any]:
 
 
 def _show(done: Recovery, config: Path) -> None:
-    from photon.cli.registry.common import print_table
-
     rows = [
         [kind, f"{count:,}", WORDS.get(what, what)]
         for kind, of in _classes(done).items()
         for what, count in sorted(of.items())
     ]
     if rows:
-        print_table([("finding", False), ("events", True), ("done" if done.applied else "to be done", False)], rows)
+        print_table(f"finding, >events, {'done' if done.applied else 'to be done'}", rows)
     else:
         click.echo("the report has nothing to repair")
     for slot, count in sorted(done.progress.waiting_slots.items()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from photon.cli import deployment_file
+from photon.cli.heads import PATH, Deployed, deployed
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -22,7 +21,7 @@ SLACK_S = 3600.0
 
 
 @click.command("verify")
-@deployment_file.config()
+@deployed()
 @click.option(
     "--from",
     "since",
@@ -32,21 +31,19 @@ SLACK_S = 3600.0
 )
 @click.option("--to", "until", metavar="TIME",
               help="Event times before this hour; default: the last one that can be judged.")  # fmt: skip
-@click.option("--report", type=click.Path(path_type=Path), required=True,
+@click.option("--report", type=PATH, required=True,
               help="Directory of the report, which driver and executors share.")  # fmt: skip
 @click.option("--join", "join_name", metavar="NAME", help="Which join, if there are several.")
-@click.option("--export", type=click.Path(path_type=Path),
+@click.option("--export", type=PATH,
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
-@click.option("--keep-export", type=click.Path(path_type=Path), help="Where the backup made now is kept.")
-@click.option("--backfill", "backfills", type=click.Path(path_type=Path), multiple=True,
+@click.option("--keep-export", type=PATH, help="Where the backup made now is kept.")
+@click.option("--backfill", "backfills", type=PATH, multiple=True,
               help="Output directory of a backfill of this range; may be given several times.")  # fmt: skip
 @click.option("--without-registry", is_flag=True, help="Compare logs and outputs alone.")
 @click.option("--master", metavar="URL", help="Of Spark; else as spark-submit says, else local[*].")
 @click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the deployment.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def verify(
-    config: Path,
+    at: Deployed,
     since: str,
     until: str | None,
     report: Path,
@@ -57,8 +54,6 @@ def verify(
     without_registry: bool,
     master: str | None,
     spark_settings: tuple[str, ...],
-    overrides: tuple[str, ...],
-    output_format: str,
 ) -> int:
     """Verify a range of event times: every event exactly once, as a fresh join of the raw logs has it.
 
@@ -70,17 +65,17 @@ def verify(
       photon spark verify --config photon.toml --from 7d --report reports/week --master spark://host:7077
     Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems.
     """
-    from photon.cli.spark.backfill import _pairs
+    import msgspec
+
+    from photon.cli.spark.backfill import pairs
     from photon.cli.units import given_ns
     from photon.config.errors import UsageError
-    from photon.config.loader import load
-    from photon.embedded.nightly import Wish, nightly
+    from photon.operations.spark_verify import Wish, nightly
 
     now_ns = time.time_ns()
-    settings = load(config, environment=os.environ, flags=overrides)
     if without_registry and (export or keep_export):
         raise UsageError("--without-registry goes with neither --export nor --keep-export")
-    newest = _newest(settings, now_ns)
+    newest = _newest(at.settings, now_ns)
     to_ns = newest if until is None else given_ns("--to", until, now_ns)
     wish = Wish(
         from_ns=given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS,
@@ -92,15 +87,15 @@ def verify(
         keep_export=keep_export,
         backfills=backfills,
         master=master,
-        spark=_pairs(spark_settings),
+        spark=pairs(spark_settings),
     )
     if wish.from_ns >= wish.to_ns:
         raise UsageError("--from is not before --to")
     if wish.to_ns > now_ns:
         raise UsageError("--to: this hour is not over yet")
-    done = nightly(settings, config.parent, wish, partial(_export, settings, config.parent),
+    done = nightly(at.settings, at.base, wish, partial(_export, at),
                    lambda line: click.echo(f"photon: {line}", err=True))  # fmt: skip
-    _show(done, report, output_format)
+    at.show(msgspec.to_builtins(done.verdict), lambda: _show(done, report))
     return done.verdict.exit
 
 
@@ -110,39 +105,25 @@ def _newest(settings: Settings, now_ns: int) -> int:
     return (now_ns - int((patience + SLACK_S) * 1e9)) // HOUR_NS * HOUR_NS
 
 
-def _export(settings: Settings, base: Path, directory: Path) -> None:
+def _export(at: Deployed, directory: Path) -> None:
     """A backup of the running registry."""
-    from datetime import UTC, datetime
-
-    from photon import __version__
-    from photon.cli.registry.backup import _sources
-    from photon.cli.registry.common import connected
-    from photon.config.disk import RealDisk
+    from photon.cli.registry.backup import write
     from photon.config.errors import UsageError
-    from photon.idregistry.operations.backup import write_backup
 
-    if not settings.registry.replicas:
+    if not at.settings.registry.replicas:
         raise UsageError("the deployment names no [registry.replicas.NAME]: name a backup with --export")
-    made_at = datetime.now(UTC).isoformat(timespec="seconds")
-    with connected(settings, base) as client:
-        members = list(settings.registry.replicas)
-        write_backup(RealDisk(), directory, _sources(client), photon=__version__, made_at=made_at, members=members)
+    write(at, directory)
 
 
-def _show(done: VerifyOutcome, report: Path, output_format: str) -> None:
-    import msgspec
-
-    from photon.cli.registry.common import print_json, print_table
+def _show(done: VerifyOutcome, report: Path) -> None:
+    from photon.cli.tables import print_table
     from photon.spark.verify.advice import GOOD, MEANING, TO_DO
 
-    if output_format == "json":
-        print_json(msgspec.to_builtins(done.verdict))
-        return
     rows = [
         [f"{count:,}", str(kind), MEANING[kind] if kind in GOOD else TO_DO[kind]]
         for kind, count in done.figures.totals().items()
     ]
-    print_table([("events", True), ("finding", False), ("what to do", False)], rows)
+    print_table(">events, finding, what to do", rows)
     if done.verdict.ledger_unexplained:
         click.echo(f"{done.verdict.ledger_unexplained:,} counts of the dispatchers' ledgers differ, see the report")
     problems = done.verdict.problems

@@ -24,7 +24,7 @@ async function ask(id) {
     if (reply.ok && said !== null) shown = answer(said);
     else shown = [el("p", {}, failure(reply.status, said?.error ?? said?.problem ?? text))];
   } catch {
-    shown = [el("p", {}, "The status server does not answer. Is photon status serve running?")];
+    shown = [el("p", {}, "The status server does not answer. Is photon serve status running?")];
   }
   if (mine === asked) box.replaceChildren(el("h3", {}, "Event ", el("code", {}, id)), ...shown);
 }

@@ -78,7 +78,7 @@ async function ask() {
       trouble = `The status server answers with an error (${reply.status}).`;
     }
   } catch {
-    trouble = "The status server does not answer; is photon status serve running, and the network up?";
+    trouble = "The status server does not answer; is photon serve status running, and the network up?";
   }
   judge();
   clearTimeout(timer);

@@ -17,13 +17,13 @@ import pytest
 
 from photon.adapters.logs import inotify as inotify_module
 from photon.adapters.logs import watching as watching_module
-from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.api import Changes, LogPosition
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.inotify import InotifyWatcher
 from photon.adapters.logs.mounts import is_network, type_at
 from photon.adapters.logs.problems import Problem, ProblemKind
 from photon.adapters.logs.tail import IDLE_S, SCAN_S, WHOLE_S, Tail
-from photon.adapters.logs.watching import Changes, Watch, open_watcher
+from photon.adapters.logs.watching import Watch, open_watcher
 
 MOUNTINFO = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 40 22 0:35 / /srv/logs rw,relatime shared:9 - nfs4 filer:/logs rw

@@ -12,8 +12,7 @@ import pytest
 
 from photon.adapters.logs.api import LogPosition
 from photon.dispatcher import database
-from photon.dispatcher.database import REPLAY_TABLES
-from photon.dispatcher.ledger_reader import read_ledger
+from photon.dispatcher.database import REPLAY_TABLES, read_ledger
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.replay import coverage, rereading
 from photon.dispatcher.replay.coverage import (
@@ -139,7 +138,7 @@ async def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(
     reads = OnlyA()
     monkeypatch.setattr(rereading, "TIDYING_S", 0.001)
     monkeypatch.setattr(coverage, "COVERED_MAX", 8)
-    running = asyncio.create_task(rereading.Tidying(state, reads, lambda: True).run())  # type: ignore[arg-type]
+    running = asyncio.create_task(rereading.tidy(state, reads, lambda: True))  # type: ignore[arg-type]
 
     def rows() -> int:
         return int(state.database.execute("SELECT count(*) FROM covered").fetchone()[0])

@@ -18,8 +18,8 @@ from photon.dispatcher.replay import coverage, reading, reopened
 from photon.dispatcher.replay.rereading import Sources, is_ours
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.state import State
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.scanning import EntryPage
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.scans import EntryPage
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.verdicts import line_tag
 from tests.unit.dispatcher.replay.test_replayer import hours, read_all

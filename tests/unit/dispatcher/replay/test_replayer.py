@@ -16,7 +16,7 @@ from photon.adapters.logs import reading as log_reading
 from photon.batch.verdicts import Verdicts
 from photon.dispatcher import process
 from photon.dispatcher.ledger import LedgerLine, Verdict
-from photon.dispatcher.replay import control, coverage, replayer, requests
+from photon.dispatcher.replay import coverage, replayer, requests
 from photon.dispatcher.replay.requests import Step
 from photon.dispatcher.retry import Patience
 from photon.idregistry.api import I64, Answer
@@ -65,11 +65,11 @@ async def read_all(world: World) -> LedgerLine:
 
 
 def ask(world: World, first: int, after: int, pattern: str = "") -> int:
-    return control.ask(state_of(world), first * HOUR, after * HOUR, pattern, 1)
+    return requests.ask(state_of(world), first * HOUR, after * HOUR, pattern, 1)
 
 
 def step_of(world: World, number: int) -> Step:
-    return next(each.request.step for each in control.progress(state_of(world)) if each.request.number == number)
+    return next(each.request.step for each in requests.progress(state_of(world)) if each.request.number == number)
 
 
 def forget(world: World, one: Callable[[int], bool]) -> set[bytes]:
@@ -98,7 +98,7 @@ async def test_what_of_a_range_has_no_verdict_gets_one_and_the_ledger_stays(worl
     assert after == replace(before, reread=before.reread + 2000)
     assert status.reread == after.reread
     assert (status.read, status.pending) == (after.read, 0)
-    (told,) = control.progress(state_of(world))
+    (told,) = requests.progress(state_of(world))
     assert [(part.path, part.events, part.known) for part in told.parts] == [
         ("a.log", 1500, 1500 - sum(int(i[2:]) < 2000 for i in inside)),
         ("b.log", 500, 500 - sum(int(i[2:]) >= 2000 for i in inside)),
@@ -111,7 +111,7 @@ async def test_only_logs_that_match_and_only_chunks_of_that_time_are_read(world:
     world.write("b.log", hours(0, 20, "ib"))
     before = await read_all(world)
     number = ask(world, 5, 6, "a*")
-    shown = control.preview(
+    shown = requests.preview(
         state_of(world), world.logs, ("**/*",), has_header=False, from_ns=5 * HOUR, to_ns=6 * HOUR, pattern="a*"
     )
     assert [(each.path, each.there) for each in shown] == [("a.log", True)]
@@ -178,7 +178,7 @@ async def test_a_log_that_is_gone_is_told_and_a_cancelled_request_ends(world: Wo
     with world.engine() as engine:
         async with running(engine):
             await until(lambda: step_of(world, number) is Step.DONE)
-    (told,) = control.progress(state_of(world))
+    (told,) = requests.progress(state_of(world))
     assert [(part.path, part.step, part.events) for part in told.parts] == [
         ("a.log", Step.UNREAD, 0),
         ("b.log", Step.DONE, 500),
@@ -190,8 +190,8 @@ async def test_a_log_that_is_gone_is_told_and_a_cancelled_request_ends(world: Wo
     with world.engine() as engine:
         async with running(engine):
             await until(lambda: step_of(world, number) is Step.RUNNING)
-            assert control.cancel(state_of(world), number, 7)
-            assert not control.cancel(state_of(world), number, 8)
+            assert requests.cancel(state_of(world), number, 7)
+            assert not requests.cancel(state_of(world), number, 8)
             following = ask(world, 10, 11)
             await until(lambda: step_of(world, following) is Step.DONE)
             world.joiners[0].gate.set()
@@ -206,12 +206,12 @@ def test_requests_are_bounded_and_the_oldest_done_are_forgotten(
     monkeypatch.setattr(requests, "WAITING_MAX", 2)
     monkeypatch.setattr(requests, "KEPT_MAX", 1)
     for _ in range(4):
-        assert control.cancel(state_of(world), ask(world, 0, 1), 5)
+        assert requests.cancel(state_of(world), ask(world, 0, 1), 5)
     ask(world, 0, 1)
     ask(world, 0, 1)
-    with pytest.raises(control.StateError, match="2 replays wait already"):
+    with pytest.raises(requests.StateError, match="2 replays wait already"):
         ask(world, 0, 1)
-    assert [each.request.number for each in control.progress(state_of(world))] == [4, 5, 6]
-    with pytest.raises(control.StateError, match="no dispatcher state"):
-        control.progress(world.root / "nowhere")
+    assert [each.request.number for each in requests.progress(state_of(world))] == [4, 5, 6]
+    with pytest.raises(requests.StateError, match="no dispatcher state"):
+        requests.progress(world.root / "nowhere")
     assert Verdict.REREAD not in world.ledger().verdicts

@@ -8,11 +8,10 @@ from contextlib import AsyncExitStack
 
 from photon.adapters.contract import LogFile
 from photon.config.serving import HealthyServer
-from photon.embedded.ports import free_ports
 from photon.eventstore.block_keys import block_keys
-from photon.eventstore.cache_nodes.node import CacheNode
 from photon.eventstore.cache_nodes.nodes import CacheNodes
-from photon.eventstore.cache_nodes.service import CacheService, start_server
+from photon.eventstore.cache_nodes.service import CacheNode, CacheService, start_server
+from photon.supervision.ports import free_ports
 from tests.unit.eventstore.helpers import LineAdapter
 
 

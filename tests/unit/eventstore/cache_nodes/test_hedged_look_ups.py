@@ -10,8 +10,7 @@ from photon.adapters.contract import LogFile
 from photon.batch.records import NO_RECORDS, PrimaryRecord
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.hedged_look_ups import HedgedLookUps
-from photon.eventstore.cache_nodes.nodes import CacheNodes
+from photon.eventstore.cache_nodes.nodes import CacheNodes, HedgedLookUps
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import U64
 

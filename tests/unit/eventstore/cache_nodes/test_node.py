@@ -12,8 +12,7 @@ from photon.adapters.contract import LogFile
 from photon.batch.records import PrimaryRecord
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.cache_nodes import wire
-from photon.eventstore.cache_nodes.node import CacheNode
-from photon.eventstore.cache_nodes.process import serve
+from photon.eventstore.cache_nodes.service import CacheNode, serve
 from photon.eventstore.cache_nodes.wire import CACHE, Piece
 from photon.eventstore.columns import WireError
 from photon.eventstore.index import U64, hash_keys

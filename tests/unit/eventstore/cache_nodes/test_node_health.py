@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.eventstore.cache_nodes.node_health import (
+from photon.eventstore.cache_nodes.node_client import (
     FAILURES_MAX,
     HEDGE_FACTOR,
     HEDGE_SECONDS_MAX,

@@ -16,7 +16,7 @@ from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.eventstore import hbase_file_map
 from photon.eventstore.file_map import FileMap, FileMapUnavailable, MapKind, MappedPlaces, MapSettings, RowsLost
-from photon.eventstore.hbase.region_check import RegionView, VerifiedRegions, read_instances
+from photon.eventstore.hbase.schema import RegionView, VerifiedRegions, read_instances
 from photon.eventstore.hbase_file_map import HBaseFileMap
 from photon.eventstore.index import U64, hash_keys
 from tests.unit.eventstore.file_map_contract import FileMapContract, event
@@ -52,8 +52,8 @@ class NoMarks(HBaseFileMap):
     """Whatever a region that was opened anew holds is trusted."""
 
     def _verify(self) -> VerifiedRegions:
-        regions = self._hbase.regions(self._table)
-        instances = read_instances(self._hbase, regions)
+        regions = self.hbase.regions(self._table)
+        instances = read_instances(self.hbase, regions)
         assert instances is not None
         verified = VerifiedRegions(regions, instances)
         self._view = RegionView(verified, recovering=False)

@@ -13,9 +13,19 @@ from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import LogFile
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.eventstore.block_keys import block_keys
-from photon.eventstore.key_finding import shared_memory as layout
-from photon.eventstore.key_finding.process import MESSAGE_BYTES_MAX, FindKeys, JoinFormats, KeysFound, framed, run
-from photon.eventstore.key_finding.shared_memory import DATA_BYTES, FOUND_BYTES, MEMORY_BYTES, SharedSlots
+from photon.eventstore.key_finding import process as layout
+from photon.eventstore.key_finding.process import (
+    DATA_BYTES,
+    FOUND_BYTES,
+    MEMORY_BYTES,
+    MESSAGE_BYTES_MAX,
+    FindKeys,
+    JoinFormats,
+    KeysFound,
+    SharedSlots,
+    framed,
+    run,
+)
 from tests.unit.eventstore.helpers import same_keys
 
 PRIMARY = SideConfig(format="csv", key="k")

@@ -10,12 +10,11 @@ import structlog
 
 from photon.config.interval_clock import ASK_SECONDS, IntervalClock, KernelTime
 from photon.idregistry.api import Answer
-from photon.idregistry.clocks.asking import PeerClocks
-from photon.idregistry.clocks.offsets import READING_S_MAX, Agreement, Reading
-from photon.idregistry.clocks.watch import ClockWatch
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.resharding.api import Action, Ask
-from photon.idregistry.server import RegistryReplica
+from photon.idregistry.core.clock_offsets import READING_S_MAX, Agreement, Reading
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import Action, Ask
+from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
+from photon.idregistry.replica.server import RegistryReplica
 from tests.unit.idregistry.groups import Cluster, inserts
 from tests.unit.idregistry.served import served
 from tests.unit.idregistry.test_server import opened, routed

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.interval_clock import Interval, KernelTime, interval
-from photon.idregistry.clocks.offsets import (
+from photon.idregistry.core.clock_offsets import (
     ANYWHERE,
     OWN,
     READING_S_MAX,
     Agreement,
-    Range,
+    Offset,
     Reading,
     ahead_by,
     judged,
@@ -31,8 +31,8 @@ NOW = Interval(1_700_000_000 * SECOND, S, synchronised=False)
 OFFSETS = st.integers(-2 * DAY, 2 * DAY)
 
 
-def exactly(offset_ns: int, error_ns: int = 0) -> Range:
-    return Range(offset_ns - error_ns, offset_ns + error_ns)
+def exactly(offset_ns: int, error_ns: int = 0) -> Offset:
+    return Offset(offset_ns - error_ns, offset_ns + error_ns)
 
 
 @given(
@@ -111,7 +111,7 @@ def test_a_single_replica_agrees_with_itself() -> None:
 
 
 def test_of_two_clocks_both_belong_to_the_median() -> None:
-    assert median([OWN, exactly(DAY)]) == Range(0, DAY)
+    assert median([OWN, exactly(DAY)]) == Offset(0, DAY)
     with pytest.raises(ValueError, match="no clocks"):
         median([])
 
@@ -129,7 +129,7 @@ def test_of_two_clocks_both_belong_to_the_median() -> None:
         ({"r2": exactly(0, 6 * SECOND), "r3": exactly(0, 7 * SECOND)}, "cannot be told: correct them, or raise S"),
     ],
 )
-def test_why_nothing_is_proposed(peers: dict[str, Range], words: str) -> None:
+def test_why_nothing_is_proposed(peers: dict[str, Offset], words: str) -> None:
     said = objection(NOW, median([OWN, *peers.values()]), peers, uncertainty_ns=S, require_sync=False)
     assert words in said
     assert bool(said) == bool(words)
@@ -160,5 +160,5 @@ def test_what_is_within_s_of_a_clock_that_agrees_is_never_too_new_and_beyond_it_
 @pytest.mark.parametrize("offset", [DAY, -DAY])
 def test_a_clock_that_is_surely_wrong_does_not_decide_what_is_too_new(offset: int) -> None:
     assert too_new_after(NOW, exactly(offset, 10), S) == NOW.now_ns + offset + 10 + S
-    for perhaps in (Range(S, DAY), Range(-DAY, -S), ANYWHERE):
+    for perhaps in (Offset(S, DAY), Offset(-DAY, -S), ANYWHERE):
         assert too_new_after(NOW, perhaps, S) == NOW.now_ns + S

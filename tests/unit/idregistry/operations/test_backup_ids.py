@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.idregistry.operations import backup_ids
-from photon.idregistry.operations.backup import BackupDamaged, read_manifest
-from photon.idregistry.operations.backup_ids import IdsPart, plan_ids, read_part
-from photon.idregistry.operations.columns import blocks_of
-from photon.idregistry.shard_snapshot import read_shard
+from photon.idregistry.core.shard_snapshot import read_shard
+from photon.idregistry.operate.backup import BackupDamaged, read_manifest
+from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
+from photon.idregistry.operate.id_columns import blocks_of
 from tests.unit.idregistry.operations.test_files import filled, written
 
 DISK = RealDisk()
@@ -36,7 +35,7 @@ def rows(block: object) -> list[Id]:
 def test_parts_hold_each_id_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, part_bytes: int
 ) -> None:
-    monkeypatch.setattr("photon.idregistry.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
+    monkeypatch.setattr("photon.idregistry.core.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
     directory = written(tmp_path / "backup")
     parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), part_bytes))
     whole = Counter(row for block in blocks_of(read_shard(filled().machine.snapshot()).table) for row in rows(block))
@@ -51,9 +50,9 @@ def test_a_damaged_chunk_is_noticed(tmp_path: Path) -> None:
     parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), 1 << 20))
     file = directory / parts[0].file
     good = file.read_bytes()
-    at = parts[0].chunks[0].chunk.offset + backup_ids.FRAME.size + 100
+    at = parts[0].chunks[0].chunk.offset + 8 + 100  # behind its frame
     file.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-    with pytest.raises(BackupDamaged, match=r"snapshot: the chunk at byte \d+ is damaged"):
+    with pytest.raises(BackupDamaged, match=r"snapshot is damaged: the chunk at byte \d+ is bad"):
         rows_of(directory, parts)
     file.write_bytes(good[:-1])
     with pytest.raises(BackupDamaged, match="is not the file that the manifest names"):

@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 from photon.config.disk import RealDisk
-from photon.idregistry import commands as c
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.operations.backup import (
+from photon.idregistry.client.export_stream import ExportFailed, ExportReader, Summer, end, head, part
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.operate.backup import (
     BackupDamaged,
     BackupRefused,
     Source,
     check_backup,
     read_manifest,
+    restore_replica,
     write_backup,
 )
-from photon.idregistry.operations.columns import ColumnsRefused, read_columns, write_columns
-from photon.idregistry.operations.comparing import differences, fingerprint
-from photon.idregistry.operations.export_stream import ExportFailed, ExportReader, Summer, end, head, part
-from photon.idregistry.operations.restoring import restore_replica
-from photon.idregistry.operations.seeding import GroupSeed, Member, SeedRefused, seed_directory
+from photon.idregistry.operate.fingerprints import differences, fingerprint
+from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
+from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, seed_directory
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.sharding import single_range
-from photon.idregistry.state_machine import ShardMachine
 from tests.unit.idregistry.model import Row, digest, reopen, time_of
 from tests.unit.idregistry.raft.cluster import wait_until
 from tests.unit.idregistry.shard import Shard
@@ -239,7 +239,7 @@ def test_a_restored_replica_starts_closed_with_everything(tmp_path: Path) -> Non
     try:
         assert shard.ids == 40
         assert shard.closed
-        assert group0.newest("a") == 1
+        assert group0.witnessed("a").newest == 1
         wait_until(lambda: host.group(1).state().is_leader)
         assert host.group(1).state().applied >= 50
     finally:

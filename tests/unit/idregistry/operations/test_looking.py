@@ -12,9 +12,10 @@ import pytest
 from photon.config.loader import convert
 from photon.config.settings import Replica, Settings
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.operations.findings import CertificateEnd, Expected, Finding, findings
-from photon.idregistry.operations.inspection import Inspection, group_rows, groups_of, leader_of
-from photon.idregistry.operations.replacing import (
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.operate.findings import CertificateEnd, Expected, Finding, findings
+from photon.idregistry.operate.inspection import Inspection, group_rows, groups_of, leader_of
+from photon.idregistry.operate.replacing import (
     Exchange,
     ReplaceRefused,
     after,
@@ -24,7 +25,6 @@ from photon.idregistry.operations.replacing import (
     edited,
     not_there_yet,
 )
-from photon.idregistry.shard_snapshot import NO_BOUNDARY
 
 NAMES = ("r1", "r2", "r3")
 MEMBERS = {name: f"host:{name}" for name in NAMES}

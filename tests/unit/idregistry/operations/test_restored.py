@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, Opened
-from photon.idregistry.config_machine import INCARNATION_MAX, ConfigMachine
-from photon.idregistry.id_table import OWNED
-from photon.idregistry.operations.restored import CLOSED
-from photon.idregistry.shard_snapshot import SnapshotError, held_head, read_shard
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import INCARNATION_MAX, ConfigMachine
+from photon.idregistry.core.id_bucket import OWNED
+from photon.idregistry.core.restored_shard import CLOSED
+from photon.idregistry.core.shard_snapshot import SnapshotError, held_head, read_shard
+from photon.idregistry.core.state_machine import ShardMachine
 from tests.unit.idregistry.model import BASE_TIME, Row, digest, reopen, time_of
 from tests.unit.idregistry.shard import Shard
 
@@ -119,7 +119,7 @@ def test_a_mark_keeps_the_state_as_of_its_entry() -> None:
     assert entry is not None
     assert entry.state == OWNED
     shard.do(c.Barrier(b"next"))
-    shard.machine.marks.drop(b"next")
+    shard.machine.marks.take(b"next")
     assert shard.machine.marks.mark == b""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from photon.config.clock import SystemClock
@@ -12,7 +12,7 @@ from photon.config.disk import RealDisk
 from photon.idregistry.raft.api import Group, ProposalOutcome
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import RaftOptions
-from photon.idregistry.raft.transport import MemoryHub
+from photon.idregistry.raft.transport import GroupMessage, Hello, Network, Receiver
 
 GROUP = 3
 
@@ -56,6 +56,51 @@ def propose(group: Group, command: bytes, timeout: float = 10.0) -> ProposalOutc
     assert answered.wait(timeout + 10)
     assert len(outcomes) == 1
     return outcomes[0]
+
+
+class MemoryHub:
+    """Replicas of one process: frames arrive at once, on the sender's thread."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[str, Receiver] = {}
+        self.cut: set[tuple[str, str]] = set()
+        """(sender, receiver) pairs whose frames are lost."""
+
+    def network(self) -> Network:
+        return _MemoryNetwork(self)
+
+    def deliver(self, hello: Hello, peer: str, messages: Sequence[GroupMessage]) -> None:
+        receiver = self._receivers.get(peer)
+        if receiver is None or (hello.name, peer) in self.cut:
+            return
+        refusal = receiver.receive(hello, messages)
+        sender = self._receivers.get(hello.name)
+        if refusal is not None and sender is not None:
+            sender.refused(peer, refusal)
+
+    def join(self, name: str, receiver: Receiver) -> None:
+        self._receivers[name] = receiver
+
+    def leave(self, name: str) -> None:
+        self._receivers.pop(name, None)
+
+
+class _MemoryNetwork:
+    def __init__(self, hub: MemoryHub) -> None:
+        self._hub = hub
+        self._hello: Hello | None = None
+
+    def start(self, hello: Hello, receiver: Receiver) -> None:
+        self._hello = hello
+        self._hub.join(hello.name, receiver)
+
+    def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
+        if self._hello is not None:
+            self._hub.deliver(self._hello, peer, messages)
+
+    def stop(self) -> None:
+        if self._hello is not None:
+            self._hub.leave(self._hello.name)
 
 
 class Cluster:

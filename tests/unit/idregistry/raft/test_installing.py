@@ -11,9 +11,9 @@ import pytest
 
 from photon.idregistry.raft.codec import NO_OP, AppendAck, Chunk, ChunkAck
 from photon.idregistry.raft.driver import Core
-from photon.idregistry.raft.installing import CHUNKS_A_STEP, Installer
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.snapshot import SnapshotStore
+from photon.idregistry.raft.snapshot_install import CHUNKS_A_STEP, Installer
 from tests.simulation.world.disk import SimulatedDisk
 
 HERE, THERE = Path("/raft/here"), Path("/raft/there")

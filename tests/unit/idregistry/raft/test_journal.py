@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
 from photon.idregistry.raft import journal as journals
-from photon.idregistry.raft import move
 from photon.idregistry.raft.codec import NO_OP, REGULAR
 from photon.idregistry.raft.entry_log import Entry
 from photon.idregistry.raft.journal import Journal, segments_in
@@ -208,7 +207,7 @@ def test_a_full_disk_during_a_rewrite_leaves_the_old_segment() -> None:
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(move, "SLICE_BYTES", 300)
+    monkeypatch.setattr(journals, "SLICE_BYTES", 300)
     monkeypatch.setattr(journals, "FRAME_TARGET", 200)
 
 

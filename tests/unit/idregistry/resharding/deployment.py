@@ -8,13 +8,13 @@ from hashlib import blake2b
 import numpy as np
 
 from photon.batch.ids import Ids
-from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, Answer, token_of
-from photon.idregistry.config_machine import ConfigMachine
-from photon.idregistry.resharding.former import NotKnown, held_elsewhere
-from photon.idregistry.resharding.plan import Plan, config_step, plan, seeds, shard_step
-from photon.idregistry.sharding import single_range, split
-from photon.idregistry.state_machine import BatchAnswers, ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
+from photon.idregistry.core.reshard_plan import Plan, config_step, plan, seeds, shard_step
+from photon.idregistry.core.sharding import single_range, split
+from photon.idregistry.core.state_machine import BatchAnswers, ShardMachine
 
 S_NS = 5_000_000_000
 CALLER = 1

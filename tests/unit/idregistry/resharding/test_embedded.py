@@ -13,9 +13,9 @@ import pytest
 from photon.batch.ids import Ids
 from photon.config.clock import SystemClock
 from photon.idregistry.api import Answer, Slot, token_of
-from photon.idregistry.embedded import EmbeddedRegistry, RegistryConflict
-from photon.idregistry.outcomes import Refusal, Status
-from photon.idregistry.resharding.api import Action, Ask, Resharding, Stage
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.resharding import Action, Ask, Resharding, Stage
+from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
 from tests.unit.idregistry.resharding.deployment import digests_of
 
 SLOT = Slot("slot", "dc")

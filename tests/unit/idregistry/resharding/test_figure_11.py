@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import DIGEST_BYTES, Answer
+from photon.idregistry.core import commands as c
 from tests.unit.idregistry.resharding.deployment import S_NS, Deployment
 
 STEP = 3 * 3_600_000_000_000

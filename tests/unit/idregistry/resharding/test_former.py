@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer, token_of
-from photon.idregistry.resharding.former import NotKnown, held_elsewhere
-from photon.idregistry.sharding import shards_of
-from photon.idregistry.state_machine import ShardMachine
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
+from photon.idregistry.core.sharding import shards_of
+from photon.idregistry.core.state_machine import ShardMachine
 from tests.unit.idregistry.resharding.deployment import CALLER, Deployment, digests_of
 
 DAY = 86_400 * 10**9

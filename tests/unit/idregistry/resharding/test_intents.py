@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from photon.idregistry import commands as c
-from photon.idregistry.resharding import intents
-from photon.idregistry.resharding.intents import Changes
-from photon.idregistry.sharding import single_range
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import shard_changes
+from photon.idregistry.core.shard_changes import Changes
+from photon.idregistry.core.sharding import single_range
 
 
 def begun(changes: Changes, count: int, starts_ns: int) -> Changes:
-    after, reason = intents.intend(
-        changes, c.Intend(changes.decided + 1, starts_ns, intents.new_shards(changes, count))
+    after, reason = shard_changes.intend(
+        changes, c.Intend(changes.decided + 1, starts_ns, shard_changes.new_shards(changes, count))
     )
     assert reason == ""
     return after
@@ -20,7 +20,7 @@ def begun(changes: Changes, count: int, starts_ns: int) -> Changes:
 
 def ended(changes: Changes, *, activate: bool) -> Changes:
     assert changes.pending is not None
-    after, reason = intents.decide(changes, c.Decide(changes.pending.config, activate))
+    after, reason = shard_changes.decide(changes, c.Decide(changes.pending.config, activate))
     assert reason == ""
     return after
 
@@ -29,7 +29,7 @@ def changed(changes: Changes, count: int, starts_ns: int) -> Changes:
     return ended(begun(changes, count, starts_ns), activate=True)
 
 
-FIRST = intents.set_up(single_range(2))
+FIRST = shard_changes.set_up(single_range(2))
 
 
 def test_growing_and_shrinking_keeps_older_times_where_they_are() -> None:
@@ -57,12 +57,12 @@ def test_an_intent_changes_no_route_and_an_abort_leaves_none() -> None:
 
 def test_numbers_of_shards_are_not_used_twice() -> None:
     aborted = ended(begun(FIRST, 3, 100), activate=False)
-    assert intents.new_shards(aborted, 3) == (1, 2, 4)
-    refused, reason = intents.intend(aborted, c.Intend(3, 100, (1, 2, 3)))
+    assert shard_changes.new_shards(aborted, 3) == (1, 2, 4)
+    refused, reason = shard_changes.intend(aborted, c.Intend(3, 100, (1, 2, 3)))
     assert refused == aborted
     assert "numbered from 4" in reason
     shrunk = changed(changed(FIRST, 3, 100), 2, 200)
-    assert intents.new_shards(shrunk, 3) == (1, 2, 4)
+    assert shard_changes.new_shards(shrunk, 3) == (1, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -76,42 +76,42 @@ def test_numbers_of_shards_are_not_used_twice() -> None:
     ],
 )
 def test_what_no_change_may_be(intend: c.Intend, why: str) -> None:
-    after, reason = intents.intend(FIRST, intend)
+    after, reason = shard_changes.intend(FIRST, intend)
     assert after == FIRST
     assert why in reason
 
 
 def test_one_change_at_a_time() -> None:
     pending = begun(FIRST, 3, 100)
-    after, reason = intents.intend(pending, c.Intend(3, 200, (1, 2, 4)))
+    after, reason = shard_changes.intend(pending, c.Intend(3, 200, (1, 2, 4)))
     assert after == pending
     assert "under way" in reason
 
 
 def test_the_first_decision_wins() -> None:
     activated = changed(FIRST, 3, 100)
-    again, reason = intents.decide(activated, c.Decide(2, True))
+    again, reason = shard_changes.decide(activated, c.Decide(2, True))
     assert (again, reason) == (activated, "")
-    after, reason = intents.decide(activated, c.Decide(2, False))
+    after, reason = shard_changes.decide(activated, c.Decide(2, False))
     assert after == activated
     assert "was activated" in reason
-    after, reason = intents.decide(activated, c.Decide(3, True))
+    after, reason = shard_changes.decide(activated, c.Decide(3, True))
     assert after == activated
     assert "not under way" in reason
 
 
 def test_only_a_shard_without_new_events_is_dropped() -> None:
     shrunk = changed(changed(FIRST, 3, 100), 2, 200)
-    assert intents.drop(shrunk, 1)[1] == "shard 1 takes new events"
-    assert intents.drop(shrunk, 9)[1] == "there is no shard 9"
-    assert "under way" in intents.drop(begun(shrunk, 3, 300), 3)[1]
-    dropped, reason = intents.drop(shrunk, 3)
+    assert shard_changes.drop(shrunk, 1)[1] == "shard 1 takes new events"
+    assert shard_changes.drop(shrunk, 9)[1] == "there is no shard 9"
+    assert "under way" in shard_changes.drop(begun(shrunk, 3, 300), 3)[1]
+    dropped, reason = shard_changes.drop(shrunk, 3)
     assert (reason, dropped.live, dropped.removed) == ("", (1, 2), (3,))
-    assert intents.drop(dropped, 3) == (dropped, "")
-    assert intents.new_shards(dropped, 3) == (1, 2, 4)
+    assert shard_changes.drop(dropped, 3) == (dropped, "")
+    assert shard_changes.new_shards(dropped, 3) == (1, 2, 4)
 
 
 def test_a_configuration_may_name_any_number_of_shards_that_there_was() -> None:
     five = changed(changed(FIRST, 3, 100), 5, 200)
-    assert [n for n in range(1, 8) if intents.fits(five, single_range(n))] == [2, 3, 5]
-    assert [n for n in range(1, 8) if intents.fits(FIRST, single_range(n))] == [2]
+    assert [n for n in range(1, 8) if shard_changes.fits(five, single_range(n))] == [2, 3, 5]
+    assert [n for n in range(1, 8) if shard_changes.fits(FIRST, single_range(n))] == [2]

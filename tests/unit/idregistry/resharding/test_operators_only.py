@@ -11,13 +11,13 @@ import pytest
 from photon.config.certificate_files import begin, issue_missing, load
 from photon.config.serving import make_server
 from photon.config.tls import OPERATOR, Tls, bind
-from photon.embedded.ports import free_ports
-from photon.idregistry.channels import REGISTRY
-from photon.idregistry.client import RegistryClient
-from photon.idregistry.outcomes import Refusal
-from photon.idregistry.resharding.api import Action, Ask, Resharding, ReshardOutcome
-from photon.idregistry.server import RegistryReplica
-from photon.idregistry.service import RegistryServicer
+from photon.idregistry.client.channels import REGISTRY
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome
+from photon.idregistry.replica.service import RegistryServicer
+from photon.idregistry.replica.shard_keeper import ShardKeeper
+from photon.supervision.ports import free_ports
 
 
 class Replica:
@@ -63,4 +63,4 @@ async def test_who_may_change_shards(certificates: Path, who: str | None, allowe
 
 
 def test_the_replica_of_this_test_is_asked_as_a_replica_is() -> None:
-    assert RegistryReplica.reshard.__annotations__ == Replica.reshard.__annotations__
+    assert ShardKeeper.answer.__annotations__ == Replica.reshard.__annotations__

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.idregistry import commands as c
 from photon.idregistry.api import Answer
-from photon.idregistry.resharding.plan import Plan, seeds
-from photon.idregistry.sharding import shards_of
-from photon.idregistry.state_machine import WRONG_SHARD
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.reshard_plan import Plan, seeds
+from photon.idregistry.core.sharding import shards_of
+from photon.idregistry.core.state_machine import WRONG_SHARD
 from tests.unit.idregistry.resharding.deployment import S_NS, Deployment, digests_of
 
 SECOND = 1_000_000_000

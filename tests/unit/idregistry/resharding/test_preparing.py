@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from photon.idregistry import commands as c
-from photon.idregistry.id_table import IdTable
-from photon.idregistry.resharding.preparing import Sharding, Standing, restored
-from photon.idregistry.shard_snapshot import ShardImage, ShardState, read_shard, write_shard
-from photon.idregistry.sharding import single_range, with_range
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.id_table import IdTable
+from photon.idregistry.core.shard_snapshot import ShardImage, ShardState, read_shard, write_shard
+from photon.idregistry.core.shard_standing import Sharding, Standing, restored
+from photon.idregistry.core.sharding import single_range, with_range
 
 RANGES = single_range(2)
 

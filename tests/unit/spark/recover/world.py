@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from photon.batch.verdicts import Verdicts
-from photon.idregistry import commands as c
 from photon.idregistry.api import I64, U8, U32, U64, Answer
+from photon.idregistry.core import commands as c
 from tests.unit.idregistry.model import Row, digest, time_of
 from tests.unit.idregistry.shard import Shard
 

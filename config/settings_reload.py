@@ -1,0 +1,49 @@
+"""The deployment file read again when it has changed, for what processes take up without a restart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from photon.config.errors import UsageError
+from photon.config.settings import Settings
+
+
+class SettingsReload:
+    """Looks at the file whenever it is asked, and reads it only when it is another one than before."""
+
+    def __init__(self, file: Path, load: Callable[[], Settings], report: Callable[[str], None]) -> None:
+        """``load`` reads it as at the start, environment and flags included; ``report`` is told that it cannot.
+        Make this before the file is read for the first time, so that no change is missed."""
+        self._file = file
+        self._load = load
+        self._report = report
+        self._seen = _stamp(file)
+        self._said = ""
+
+    def changed(self) -> Settings | None:
+        """The settings, when the file has changed since it was asked last and is a good one; a file that is half
+        written, or has a mistake, leaves all as it was, is reported once, and is read again with its next change."""
+        stamp = _stamp(self._file)
+        if stamp == self._seen:
+            return None
+        self._seen = stamp
+        try:
+            settings = self._load()
+        except UsageError as error:
+            if str(error) != self._said:
+                self._report(f"the changed configuration is not taken up: {error}")
+            self._said = str(error)
+            return None
+        self._said = ""
+        return settings
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """What changes with the file's content; None while it is not there."""
+    try:
+        stat = os.stat(file)
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -1,0 +1,156 @@
+"""Asking cache nodes: one node, and a look-up that is spread over several.
+
+How long a node is waited for, and when it is left alone (``NodeHealth``, pure): a look-up that has waited longer than
+HEDGE_FACTOR times the p95 of recent answers goes on to the logs, and whichever answers first counts. Between
+HEDGE_SECONDS_MIN and _MAX: a slow node lifts its own p95, so the bound is what holds then. A node that failed
+FAILURES_MAX times in a row is not asked at all for a while; then one question tries it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from photon.config.rpc import WireError
+from photon.config.tls import Towards, open_channel, unreachable
+from photon.eventstore import eventstore_pb2 as pb
+from photon.eventstore.cache_nodes import wire
+from photon.eventstore.cache_nodes.feeder import OPTIONS
+from photon.eventstore.cache_nodes.wire import HASHES_MAX, NodeCounts
+from photon.eventstore.found_records import NO_RECORDS, FoundRecords
+from photon.eventstore.index import I64, U64
+
+WINDOW = 256
+"""Answers that the p95 is taken over."""
+RECKONED_EVERY = 16
+"""The p95 is computed again after so many answers."""
+HEDGE_FACTOR = 2.0
+HEDGE_SECONDS_MIN = 0.005
+HEDGE_SECONDS_MAX = 0.1
+FAILURES_MAX = 3
+REST_SECONDS = 0.5
+REST_SECONDS_MAX = 5.0
+"""It doubles up to this while the node goes on failing."""
+
+
+class NodeHealth:
+    """Hedging delay and back-off of one node. One thread."""
+
+    def __init__(self) -> None:
+        self._took: deque[float] = deque(maxlen=WINDOW)
+        self._since = 0
+        self._failures = 0
+        self._rests = 0
+        self._rest_until = 0.0
+        self.hedge_s = HEDGE_SECONDS_MAX
+        """After so long the logs are asked too. Long until something is known."""
+
+    @property
+    def resting(self) -> bool:
+        """It has failed and has not answered since."""
+        return self._rests > 0
+
+    def may_ask(self, now: float) -> bool:
+        """While the node rests, True only once per rest period: that one question tries it."""
+        if not self._rests:
+            return True
+        if now < self._rest_until:
+            return False
+        self._rest_until = now + self._rest_s()
+        return True
+
+    def answered(self, took_s: float) -> None:
+        self._failures = self._rests = 0
+        self._took.append(took_s)
+        self._since += 1
+        if self._since >= RECKONED_EVERY or len(self._took) < RECKONED_EVERY:
+            self._since = 0
+            p95 = sorted(self._took)[int(0.95 * (len(self._took) - 1))]
+            self.hedge_s = min(max(HEDGE_FACTOR * p95, HEDGE_SECONDS_MIN), HEDGE_SECONDS_MAX)
+
+    def failed(self, now: float) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES_MAX:
+            self._rests += 1
+            self._rest_until = now + self._rest_s()
+
+    def _rest_s(self) -> float:
+        return min(REST_SECONDS * 2.0 ** min(self._rests - 1, 10), REST_SECONDS_MAX)
+
+
+FIND_TIMEOUT_SECONDS = 1.0
+"""A node that has not answered by then has failed; the logs were asked long before."""
+COUNTS_TIMEOUT_SECONDS = 1.0
+IN_FLIGHT_MAX = 64
+"""Look-ups under way at one node; beyond it they go to the logs."""
+
+
+class NodeClient:
+    """One node's look-ups. Make it on the event loop that it is used on."""
+
+    def __init__(self, address: str, source: bytes, to: Towards | None, monotonic: Callable[[], float]) -> None:
+        self._source = source
+        self._tls = to is not None
+        self._monotonic = monotonic
+        self._channel = open_channel(address, OPTIONS, to)
+        self._stub = wire.CACHE.stub(self._channel)
+        self._in_flight = 0
+        self.pace = NodeHealth()
+        self.error = ""  # why the last request failed; "" when it did not
+
+    def may_ask(self) -> bool:
+        return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())
+
+    async def find(self, hashes: U64, rows: I64) -> FoundRecords:
+        """What the node has under these hashes, in the asker's rows. Nothing when it fails: the logs answer."""
+        began = self._monotonic()
+        self._in_flight += 1
+        try:
+            question = wire.find(self._source, hashes[:HASHES_MAX])
+            located = wire.located(await self._stub.Find(question, timeout=FIND_TIMEOUT_SECONDS), rows)
+        except (grpc.aio.AioRpcError, WireError) as err:
+            self._failed(err)
+            return NO_RECORDS
+        finally:
+            self._in_flight -= 1
+        self.pace.answered(self._monotonic() - began)
+        self.error = ""
+        return located
+
+    async def counts(self) -> NodeCounts | None:
+        try:
+            return wire.counts_of(await self._stub.Counts(pb.CacheCountsRequest(), timeout=COUNTS_TIMEOUT_SECONDS))
+        except grpc.aio.AioRpcError as err:
+            self.error = unreachable(err, tls=self._tls)
+            return None
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+    def _failed(self, err: grpc.aio.AioRpcError | WireError) -> None:
+        self.pace.failed(self._monotonic())
+        self.error = unreachable(err, tls=self._tls) if isinstance(err, grpc.aio.AioRpcError) else str(err)
+
+
+class Asked:
+    def __init__(self, questions: Sequence[tuple[NodeClient, U64, I64]]) -> None:
+        """(node, hashes, the rows that they are of)."""
+        self._tasks = {asyncio.create_task(node.find(hashes, rows)) for node, hashes, rows in questions}
+        self.hedge_s = max((node.pace.hedge_s for node, _, _ in questions), default=0.0)
+
+    async def complete(self, timeout: float | None = None) -> bool:
+        """Waits until all nodes have answered or failed; False when that takes longer."""
+        if not self._tasks:
+            return True
+        return not (await asyncio.wait(self._tasks, timeout=timeout))[1]
+
+    def located(self) -> list[FoundRecords]:
+        """What each node that has answered has found."""
+        return [task.result() for task in self._tasks if task.done() and not task.cancelled()]
+
+    async def leave(self) -> None:
+        """Nobody waits for it any more; each node's answer is still heard, for its pace."""
+        await self.complete()

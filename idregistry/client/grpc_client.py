@@ -1,0 +1,292 @@
+"""The registry over gRPC. Routing and retries are ``routing``'s; here is one try at the replica that seems right.
+
+Which replica leads a shard is learnt from Describe, from NOT_LEADER hints and from silence: after a failed try the
+next replica is asked, and hints that name the one that failed are not followed for a while, since the others notice a
+leader's death later than its clients do. Look-ups go to the nearest one (``nearest_replica``), which is measured
+while there are any. Any gRPC error means unknown. Replicas are named on the wire; a name's address is what this
+client was configured with, since each region may reach a replica by another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
+from photon.config.clock import Clock, SystemClock
+from photon.config.tls import Tls
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import Opened, Pulse, Slot
+from photon.idregistry.client.channels import Channels
+from photon.idregistry.client.messages import (
+    described,
+    refused,
+    reshard_request,
+    resharding_of,
+    slot_name,
+    verdicts_of,
+    witness_of,
+)
+from photon.idregistry.client.nearest_replica import Nearest
+from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core.commands import CONFIG_GROUP
+from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status, pulse_of
+from photon.idregistry.core.resharding import Action, Ask, ReshardOutcome
+
+TRY_SECONDS_MAX = 2.0
+"""One try at one replica: one that hangs must not use up a call's whole time-out."""
+LOOK_UP_SECONDS_MIN = 0.5
+LOOK_UP_ROUND_TRIPS = 10
+"""A look-up's try lasts so many round trips, but LOOK_UP_SECONDS_MIN at least: a batch of ids takes several."""
+DOUBT_SECONDS = 0.25
+"""After WRONG_SHARD, for how long another replica may know of a newer config than the first one that answers."""
+PROBE_SECONDS = 1.0
+"""While look-ups are asked for, every replica is asked how it is as often as this."""
+SILENT_SECONDS = 1.0
+"""A replica that did not answer is not asked as a leader for so long, while there is another to ask."""
+
+_Probe = asyncio.Task[Description | Refusal]
+
+
+def newer(one: Description | Refusal, other: Description) -> Description:
+    """Of two descriptions the one with the later config."""
+    return one if isinstance(one, Description) and one.config > other.config else other
+
+
+class GrpcBackend:
+    """One channel per replica, and what is known of each."""
+
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        clock: Clock,
+        tls: Tls | None = None,
+        here: Mapping[str, object] | None = None,
+    ) -> None:
+        """``addresses``: all replicas, name -> host:port as seen from here; ``here``: see ``Channels``. Call on the
+        event loop."""
+        if not addresses:
+            raise ValueError("registry: no replica's address is configured")
+        self._addresses = dict(addresses)
+        self._names = list(addresses)
+        self._clock = clock
+        self._channels = Channels(addresses, tls, here)
+        self._nearest = Nearest(self._names)
+        self._leaders: dict[int, str] = {}
+        self._terms: dict[int, int] = {}
+        self._silent: dict[str, float] = {}  # replica -> when it failed to answer
+        self._probes: dict[str, _Probe] = {}  # under way: at most one a replica
+        self._probed_at = -float("inf")
+        self._doubted = False
+        """A replica said WRONG_SHARD: the next description is the newest of several."""
+
+    # -- Backend ------------------------------------------------------------------------------------------------
+    async def describe(self, *, timeout: float) -> Description | Refusal:
+        """The first description that shows a registry that is set up; after WRONG_SHARD the newest of those that
+        arrive within DOUBT_SECONDS of it, since a replica that is behind may be the nearest."""
+        deadline = self._clock.monotonic() + min(timeout, TRY_SECONDS_MAX)
+        doubted, self._doubted = self._doubted, False
+        waiting: set[_Probe] = set(self._probe().values())
+        best: Description | Refusal = Refusal(Status.UNKNOWN, f"no registry replica answers: {self._addresses}")
+        while waiting:
+            remaining = max(deadline - self._clock.monotonic(), 0)
+            done, waiting = await asyncio.wait(waiting, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for outcome in (each.result() for each in done if not each.cancelled()):
+                if not isinstance(outcome, Description):
+                    if isinstance(best, Refusal):
+                        best = Refusal(Status.UNKNOWN, f"no registry replica answers; {outcome.reason}")
+                    continue
+                best = newer(best, outcome)
+                if outcome.ranges and not doubted:
+                    return outcome
+                if outcome.ranges:
+                    deadline = min(deadline, self._clock.monotonic() + DOUBT_SECONDS)
+        return best
+
+    async def pulse(self, *, timeout: float) -> Pulse:
+        probes = self._probe()
+        await asyncio.wait(probes.values(), timeout=timeout)
+        found = {name: probe.result() for name, probe in probes.items() if probe.done() and not probe.cancelled()}
+        answers = {name: outcome for name, outcome in found.items() if isinstance(outcome, Description)}
+        return pulse_of(answers.values(), {name: self._nearest.round_trip_s(name) for name in answers})
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
+        request = pb.OpenSlotRequest(slot=slot_name(SlotClaim(slot, ())), last=last, nonce=nonce)
+        reply = await self.ask(CONFIG_GROUP, "OpenSlot", request, timeout=timeout)
+        if isinstance(reply, Refusal):
+            return reply
+        return Opened(reply.incarnation, reply.newest, reply.reason, witness_of(reply.witness))
+
+    async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
+        slot = slot_name(claim) if claim else None
+        request = pb.InsertRequest(shard=shard, caller=caller, slot=slot, **Ids.encode([ids]))
+        reply = await self.ask(shard, "Insert", request, timeout=timeout)
+        return reply if isinstance(reply, Refusal) else verdicts_of(reply, len(ids), reply.owner_tokens)
+
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
+        request = pb.ClearRequest(shard=shard, **Ids.encode_cleared([ids]))
+        reply = await self.ask(shard, "Clear", request, timeout=timeout)
+        if isinstance(reply, Refusal):
+            return reply
+        if len(reply.answers) != len(ids):
+            return Refusal(Status.UNKNOWN, f"a reply of {len(reply.answers)} answers for {len(ids)} ids")
+        return Verdicts.plain(np.frombuffer(reply.answers, np.uint8))
+
+    async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
+        """At the nearest replica; once more at another, when that one says that it is cut off."""
+        deadline = self._clock.monotonic() + timeout
+        if self._clock.monotonic() - self._probed_at >= PROBE_SECONDS:
+            self._probe()
+        name = self._nearest.choose(shard)
+        outcome = await self._look_up_at(name, shard, ids, timeout)
+        other = self._nearest.choose(shard)
+        if isinstance(outcome, Refusal) or other == name or not self._nearest.doubtful(name, shard):
+            return outcome
+        second = await self._look_up_at(other, shard, ids, deadline - self._clock.monotonic())
+        return outcome if isinstance(second, Refusal) else second
+
+    async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
+        """One try at the presumed leader; learns from its outcome who to ask next."""
+        name = self._leaders.get(group) or self._names[group % len(self._names)]
+        reply = await self._channels.call(name, method, request, timeout=min(timeout, TRY_SECONDS_MAX))
+        if isinstance(reply, pb.OpenSlotReply) and reply.status == pb.STATUS_REFUSED:
+            return reply  # an answer: it says what the newest incarnation is
+        if isinstance(reply, Refusal):
+            self._silent[name] = self._clock.monotonic()
+            refusal = reply
+        else:
+            self._silent.pop(name, None)
+            answer = refused(reply)
+            if answer is None:
+                self._leaders[group] = name
+                return reply
+            refusal = answer
+        self._doubted |= refusal.status is Status.WRONG_SHARD
+        hint = refusal.leader
+        if refusal.status is Status.NOT_LEADER and hint in self._addresses and hint != name and self._speaks(hint):
+            self._leaders[group] = hint
+        elif refusal.status in (Status.NOT_LEADER, Status.UNKNOWN) and self._leaders.get(group, name) == name:
+            self._leaders[group] = self._after(name)
+        return refusal
+
+    async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
+        """One try, at this replica, or at the config group's leader. Raises KeyError for an unknown replica."""
+        request = reshard_request(ask)
+        if replica:
+            reply = await self._channels.call(replica, "Reshard", request, timeout=timeout)
+        else:
+            reply = await self.ask(CONFIG_GROUP, "Reshard", request, timeout=timeout)
+        if isinstance(reply, Refusal):
+            return reply
+        return refused(reply) or resharding_of(reply)
+
+    async def close(self) -> None:
+        probes = list(self._probes.values())
+        for probe in probes:
+            probe.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+        await self._channels.close()
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    async def _look_up_at(self, name: str, shard: int, ids: Ids, timeout: float) -> Answered:
+        round_trip = self._nearest.round_trip_s(name)
+        longest = LOOK_UP_SECONDS_MIN if round_trip == float("inf") else LOOK_UP_ROUND_TRIPS * round_trip
+        limit = min(timeout, max(longest, LOOK_UP_SECONDS_MIN), TRY_SECONDS_MAX)
+        request = pb.LookUpRequest(shard=shard, digests=ids.digests, times=ids.times.astype("<i8").tobytes())
+        reply = await self._channels.call(name, "LookUp", request, timeout=max(limit, 0.0))
+        outcome = reply if isinstance(reply, Refusal) else refused(reply)
+        if outcome is not None and outcome.status is Status.WRONG_SHARD:
+            self._doubted = True
+            self._nearest.led(name, shard, False)  # perhaps it is behind: the next probe tells
+            return outcome
+        if outcome is not None:
+            self._nearest.failed(name)
+            return outcome
+        self._nearest.led(name, shard, reply.led)
+        return verdicts_of(reply, len(ids), bytes(8 * len(ids)))
+
+    def _probe(self) -> dict[str, _Probe]:
+        """Asks each replica how it is, beginning now unless the last such question is still under way."""
+        self._probed_at = self._clock.monotonic()
+        for name in self._names:
+            if name not in self._probes:
+                self._probes[name] = asyncio.create_task(self._probe_one(name), name=f"registry-probe-{name}")
+                self._probes[name].add_done_callback(partial(self._probed, name))
+        return dict(self._probes)
+
+    def _probed(self, name: str, probe: _Probe) -> None:
+        del self._probes[name]
+
+    async def _probe_one(self, name: str) -> Description | Refusal:
+        if not self._channels.connected(name):  # opening the connection is no part of the round trip
+            outcome = await self._describe_at(name)
+            if isinstance(outcome, Refusal):
+                return outcome
+        asked = self._clock.monotonic()
+        outcome = await self._describe_at(name)
+        now = self._clock.monotonic()
+        if isinstance(outcome, Description):
+            self._nearest.answered(name, now - asked)
+            self._learn(name, outcome, now)
+        return outcome
+
+    async def _describe_at(self, name: str) -> Description | Refusal:
+        reply = await self._channels.ask(name, "Describe", pb.DescribeRequest(), timeout=TRY_SECONDS_MAX)
+        outcome = reply if isinstance(reply, Refusal) else described(reply)
+        if isinstance(outcome, Refusal):
+            self._nearest.failed(name)
+        return outcome
+
+    def _learn(self, name: str, description: Description, now: float) -> None:
+        for facts in description.groups:
+            self._nearest.led(name, facts.group, bool(facts.leader))
+            self._nearest.applied(name, facts.group, facts.applied, now)
+            if facts.leader in self._addresses and facts.term >= self._terms.get(facts.group, 0):
+                self._leaders[facts.group], self._terms[facts.group] = facts.leader, facts.term
+
+    def _speaks(self, name: str) -> bool:
+        return self._clock.monotonic() - self._silent.get(name, -float("inf")) >= SILENT_SECONDS
+
+    def _after(self, name: str) -> str:
+        """The next replica in turn, silent ones last."""
+        at = self._names.index(name) + 1
+        turn = [*self._names[at:], *self._names[:at]]
+        return next((each for each in turn if each != name and self._speaks(each)), turn[0])
+
+
+class RegistryClient(RoutedRegistry):
+    """api.Registry over gRPC. Make it on the event loop it is used on; ``close`` it."""
+
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        *,
+        clock: Clock | None = None,
+        tls: Tls | None = None,
+        here: Mapping[str, object] | None = None,
+    ) -> None:
+        """``addresses``: all replicas, name -> host:port as seen from here. ``tls`` None: plain text. ``here``: see
+        ``Channels``."""
+        clock = clock or SystemClock()
+        self._grpc = GrpcBackend(addresses, clock, tls, here)
+        super().__init__(self._grpc, clock)
+
+    async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
+        """Shards by event time: plan, begin, end or look at a change (rule 16). Tries until there is an answer.
+
+        ``replica`` names who shall answer STATUS and VERIFY of what it knows itself; else the config group's leader
+        is asked. A Refusal says in ``reason`` why nothing was done (REFUSED) or that nobody knows (any other status).
+        """
+        if replica and ask.action not in (Action.STATUS, Action.VERIFY):
+            raise ValueError(f"{ask.action.name.lower()} is for the leader, not for replica {replica}")
+        return await self._persist(
+            self._clock.monotonic() + timeout,
+            lambda remaining: self._grpc.reshard(ask, replica=replica, timeout=remaining),
+        )

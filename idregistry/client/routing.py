@@ -1,0 +1,315 @@
+"""The Registry that callers see: routes each id to its shard, tries until the time-out, puts the answers together.
+
+One implementation for the embedded registry and the gRPC client; they differ in the Backend, which makes one try at
+one replica. Nothing here raises for an unreachable registry: what is not known is answered UNKNOWN, per id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from photon.batch.ids import NO_IDS, Ids
+from photon.batch.verdicts import Verdicts
+from photon.config.clock import Clock
+from photon.idregistry.api import I64, U8, U64, Answer, Opened, Pulse, Slot
+from photon.idregistry.client.recovery import Recovery
+from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status
+from photon.idregistry.core.sharding import split
+
+OPEN_TIMEOUT = 10.0
+_BACK_OFF_MIN = 0.01
+_BACK_OFF_MAX = 0.25
+
+_LATE = Refusal(Status.UNKNOWN, "no answer in time")
+
+T = TypeVar("T")
+
+One = Callable[[int, Ids, float], Awaitable[Answered]]
+"""(shard, some of the ids, deadline) -> what the shard says of them."""
+
+
+class Backend(Protocol):
+    """One try at the replica that seems right; remembers hints. Raises nothing for an unreachable registry."""
+
+    async def describe(self, *, timeout: float) -> Description | Refusal: ...
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome: ...
+
+    async def insert(
+        self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float
+    ) -> Answered: ...
+
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered: ...
+
+    async def look_up(self, shard: int, ids: Ids, *, timeout: float) -> Answered: ...
+
+    async def pulse(self, *, timeout: float) -> Pulse: ...
+
+    async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
+        """Any other request to the group's leader: its reply, or a Refusal."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+GRACE_S = 1.0
+"""After the first answer the others are waited for so long. Shards answer at different distances."""
+LATE_S = 0.05
+"""The same for a late one, after all the others."""
+LOOK_S = 2.0
+"""A late one is waited for like the others once in so long."""
+
+ShardCall = tuple[int, Coroutine[Any, Any, bool]]
+"""A shard and what to do there; whether it answered."""
+
+
+class ShardCalls:
+    """Calls of one kind to several shards at once: one that does not answer holds back its own ids only.
+
+    The others' answers are handed over a moment after the first; what is missing then is unknown. A shard that was
+    missing is *late*: the next calls hardly wait for it, but for a look now and then whether it is back. A call to
+    one shard alone has all the time its caller gave it, so whoever asks again for what is unknown learns it.
+    """
+
+    def __init__(self) -> None:
+        self._late: set[int] = set()
+        self._look_at = 0.0
+
+    async def run(self, calls: Sequence[ShardCall]) -> None:
+        """Runs them all; those that take too long are cancelled. Raises what one of them raises."""
+        tasks = [(shard, asyncio.ensure_future(call)) for shard, call in calls]
+        try:
+            await self._wait(tasks)
+            for shard, task in tasks:
+                if task.done() and task.result():
+                    self._late.discard(shard)
+                else:
+                    self._late.add(shard)
+        finally:
+            for _, task in tasks:
+                if not task.done():
+                    task.cancel()
+                elif not task.cancelled():
+                    task.exception()  # of several the first was raised
+
+    async def _wait(self, tasks: Sequence[tuple[int, asyncio.Future[bool]]]) -> None:
+        now = asyncio.get_running_loop().time()
+        looks = now >= self._look_at
+        if looks:
+            self._look_at = now + LOOK_S
+        everyone = [task for _, task in tasks]
+        prompt = [task for shard, task in tasks if looks or shard not in self._late] or everyone
+        if len({shard for shard, _ in tasks}) == 1:
+            await asyncio.wait(everyone)
+            return
+        await asyncio.wait(prompt, return_when=asyncio.FIRST_COMPLETED)
+        if some := [task for task in prompt if not task.done()]:
+            await asyncio.wait(some, timeout=GRACE_S)
+        if some := [task for task in everyone if not task.done()]:
+            await asyncio.wait(some, timeout=LATE_S)
+
+
+def _too_new_is_unknown(found: Verdicts) -> Verdicts:
+    """An earlier attempt may have committed these ids: that another leader's clock runs late says nothing of them."""
+    return _as_unknown(found, Answer.TOO_NEW)
+
+
+def _as_unknown(found: Verdicts, answer: Answer) -> Verdicts:
+    outcomes = np.where(found.outcomes == answer, np.uint8(Answer.UNKNOWN), found.outcomes)
+    return replace(found, outcomes=outcomes)
+
+
+class RoutedRegistry:
+    """Implements api.Registry over a Backend. Lives on one event loop."""
+
+    def __init__(self, backend: Backend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._description: Description | None = None
+        self._stale = False
+        """A replica said that the description is not, or not any more, how shards are: ask before the next call."""
+        self._claim: SlotClaim | None = None
+        self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
+        self.problem = ""
+        """Why the last try that was not answered was not; for people."""
+        self.recovery = Recovery(self.ask, self.described, clock)
+        """What verifiers, dispatchers and operators ask beside the contract."""
+        self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
+
+    # -- api.Registry -------------------------------------------------------------------------------------------
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
+        """See api.Registry; gives up after OPEN_TIMEOUT seconds."""
+        outcome = await self._persist(
+            self._clock.monotonic() + OPEN_TIMEOUT,
+            lambda timeout: self._backend.open_slot(slot, last, nonce, timeout=timeout),
+        )
+        if isinstance(outcome, Opened):
+            return outcome
+        if outcome.status is Status.REFUSED:
+            return Opened(0, 0, outcome.reason)
+        return None
+
+    def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
+        if not incarnations:
+            raise ValueError(f"slot {slot.name}: no incarnation to announce")
+        self._claim = SlotClaim(slot, tuple(incarnations))
+
+    async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
+        if self._claim is None:
+            raise RuntimeError("registry: announce() comes before the first insert")
+        return await self._of_shards(inserts, timeout, self._insert_part, self._inserts)
+
+    async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
+
+        async def one(shard: int, ids: Ids, deadline: float) -> Answered:
+            return await self._persist(deadline, lambda left: self._backend.clear(shard, ids, timeout=left))
+
+        return (await self._of_shards(Ids.of(digests, times, tokens), timeout, one, self._clears)).outcomes
+
+    async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
+
+        async def one(shard: int, ids: Ids, deadline: float) -> Answered:
+            return await self._persist(deadline, lambda left: self._backend.look_up(shard, ids, timeout=left))
+
+        return await self._of_shards(Ids.of(digests, times), timeout, one, self._look_ups)
+
+    async def close(self) -> None:
+        await self._backend.close()
+
+    # -- beside the contract ------------------------------------------------------------------------------------
+    async def describe(self, *, timeout: float) -> Description | None:
+        """The deployment as one replica sees it, once it is set up; None: no replica said so in time."""
+        return await self.described(self._clock.monotonic() + timeout, fresh=True)
+
+    async def ask(self, group: int, method: str, request: Any, *, deadline: float) -> Any:
+        """The reply of a group's leader to any request; a Refusal once it is too late or trying again is useless."""
+        return await self._persist(
+            deadline, lambda remaining: self._backend.ask(group, method, request, timeout=remaining)
+        )
+
+    async def pulse(self, timeout: float) -> Pulse:
+        """Asks every replica at once; takes ``timeout`` seconds while one of them does not answer."""
+        return await self._backend.pulse(timeout=timeout)
+
+    async def introduce(self, *, timeout: float) -> bool:
+        """Every shard has heard of the announced incarnations: inserts of the slot's earlier ones are answered
+        STALE_INCARNATION from here on. False: unknown; ask again.
+        """
+        deadline = self._clock.monotonic() + timeout
+        shards = await self.recovery.shards(timeout=timeout)
+        for shard in shards:
+            if isinstance(await self._insert_part(shard, NO_IDS, deadline), Refusal):
+                return False
+        return bool(shards)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    async def _of_shards(self, ids: Ids, timeout: float, one: One, parts: ShardCalls) -> Verdicts:
+        """What ``one`` says of the rows of each shard, all at once; rows without an answer are UNKNOWN. What another
+        shard holds since before the last change is asked for there, config by config.
+        """
+        found = Verdicts.blank(len(ids), Answer.UNKNOWN)
+        if not len(ids):
+            return found
+        deadline = self._clock.monotonic() + timeout
+        description = await self.described(deadline)
+        if description is None:
+            return found
+        rows: I64 | None = None
+        for each in reversed(description.ranges):
+            said: list[tuple[I64, Verdicts]] = []
+
+            async def ask(shard: int, some: I64, said: list[tuple[I64, Verdicts]] = said) -> bool:
+                answered = await one(shard, ids.take(some), deadline)
+                if isinstance(answered, Verdicts):
+                    said.append((some, answered))
+                return isinstance(answered, Verdicts)
+
+            calls = [(part.shard, ask(part.shard, part.rows)) for part in split(ids.digests, each.shards, rows)]
+            if len(calls) == 1:
+                await calls[0][1]
+            elif calls:
+                await parts.run(calls)
+            found = found.put(said)
+            if not found.says(Answer.ELSEWHERE):
+                return found
+            rows = np.flatnonzero(found.outcomes == Answer.ELSEWHERE)
+        self._stale = True
+        return _as_unknown(found, Answer.ELSEWHERE)
+
+    async def described(self, deadline: float, *, fresh: bool = False) -> Description | None:
+        """As ``describe``, by a deadline (monotonic); not ``fresh``: as it was last heard, while nobody objected."""
+        known = self._description
+        if known is not None and not fresh and not self._stale:
+            return known
+
+        async def one(timeout: float) -> Description | Refusal:
+            outcome = await self._backend.describe(timeout=timeout)
+            if isinstance(outcome, Description) and not outcome.ranges:
+                return Refusal(Status.UNKNOWN, "the registry is being set up")
+            return outcome
+
+        outcome = await self._persist(deadline, one)
+        if isinstance(outcome, Refusal):
+            return None
+        known = self._description
+        if known is None or outcome.config >= known.config:  # else of a replica that is behind
+            self._description = outcome
+        self._stale = False
+        return self._description
+
+    async def _insert_part(self, shard: int, ids: Ids, deadline: float) -> Answered:
+        claim = self._claim
+        if claim is None:
+            raise RuntimeError("registry: announce() comes before the first insert")
+        caller = claim.incarnations[-1]
+        perhaps_committed = False
+
+        async def attempt(claimed: SlotClaim | None, remaining: float) -> Answered:
+            nonlocal perhaps_committed
+            before, perhaps_committed = perhaps_committed, True  # also when this attempt is cut off
+            outcome = await self._backend.insert(shard, caller, claimed, ids, timeout=remaining)
+            certain = isinstance(outcome, Verdicts) or outcome.status is not Status.UNKNOWN
+            perhaps_committed = before or not certain
+            return _too_new_is_unknown(outcome) if before and isinstance(outcome, Verdicts) else outcome
+
+        outcome = await self._persist(deadline, lambda remaining: attempt(None, remaining))
+        if isinstance(outcome, Refusal) and outcome.status is Status.UNKNOWN_CALLER:
+            outcome = await self._persist(deadline, lambda remaining: attempt(claim, remaining))
+        return outcome
+
+    async def _persist(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
+        """Tries until there is an answer, a refusal that trying again does not mend, or the deadline."""
+        back_off = _BACK_OFF_MIN
+        before: Refusal | None = None
+        while True:
+            outcome = await self._within(deadline, attempt)
+            if not isinstance(outcome, Refusal):
+                return outcome
+            if outcome is _LATE and before is not None:
+                return Refusal(Status.UNKNOWN, before.reason or outcome.reason)  # why, as far as anybody said it
+            before = outcome
+            if outcome.reason:
+                self.problem = outcome.reason
+            if outcome.status in (Status.UNKNOWN_CALLER, Status.REFUSED):
+                return outcome
+            if outcome.status is Status.WRONG_SHARD:  # counts as unknown: the caller's next attempt routes anew
+                self._stale = True
+                return outcome
+            if self._clock.monotonic() + back_off >= deadline:
+                return outcome
+            # A leader that is named is asked at once, but for the first time only: two may name each other.
+            if not (outcome.status is Status.NOT_LEADER and outcome.leader and back_off == _BACK_OFF_MIN):
+                await asyncio.sleep(back_off)
+            back_off = min(2 * back_off, _BACK_OFF_MAX)
+
+    async def _within(self, deadline: float, attempt: Callable[[float], Awaitable[T | Refusal]]) -> T | Refusal:
+        try:
+            async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                return await attempt(max(deadline - self._clock.monotonic(), 0.001))
+        except TimeoutError:
+            return _LATE

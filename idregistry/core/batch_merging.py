@@ -1,0 +1,77 @@
+"""Consecutive batches of a shard as one, where that leaves the same state: to replay many small entries is dear.
+
+A batch costs some 250 us however few its ids are, one id more 1 us. Ids do not touch each other, and of one id only
+an insert behind a clear sees a difference: a batch that inserts what an earlier one of the run clears begins a run of
+its own. What an insert or a clear reads beside the id's entry (callers, watermarks, boundary, config) only other
+commands change, and these end a run. Answers are those of the merged batch: only for runs whose answers nobody waits
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from photon.idregistry.api import DIGEST_BYTES, split_digests
+from photon.idregistry.core import commands as c
+
+
+def merged(commands: Iterable[tuple[int, c.ShardCommand]]) -> Iterator[tuple[int, c.ShardCommand]]:
+    """(index, command), ascending, as fewer: each under the index of the last one in it."""
+    run = Run()
+    for index, command in commands:
+        batch = command if isinstance(command, c.Batch) else None
+        if run.batches and (batch is None or not run.takes(batch)):
+            yield run.index, run.whole()
+            run = Run()
+        if batch is None:
+            yield index, command
+        else:
+            run.add(index, batch)
+    if run.batches:
+        yield run.index, run.whole()
+
+
+class Run:
+    def __init__(self) -> None:
+        self.index = 0
+        self.batches: list[c.Batch] = []
+        self._ids = 0
+        self._cleared: set[bytes] = set()
+
+    def takes(self, batch: c.Batch) -> bool:
+        """Whether it may be in one batch with those that are there."""
+        if self._ids + _ids(batch) > c.MAX_ENTRY_IDS or batch.config != self.batches[0].config:
+            return False
+        return not self._cleared or self._cleared.isdisjoint(split_digests(batch.digests))
+
+    def add(self, index: int, batch: c.Batch) -> None:
+        self.index = index
+        self.batches.append(batch)
+        self._ids += _ids(batch)
+        self._cleared.update(split_digests(batch.clear_digests))
+
+    def whole(self) -> c.Batch:
+        batches = self.batches
+        if len(batches) == 1:
+            return batches[0]
+        return c.Batch.of(
+            callers=_callers(batches),
+            inserts=[each.inserts() for each in batches],
+            clears=[each.clears() for each in batches],
+            config=batches[0].config,
+        )
+
+
+def _ids(batch: c.Batch) -> int:
+    return len(batch.kinds) + len(batch.clear_digests) // DIGEST_BYTES
+
+
+def _callers(batches: list[c.Batch]) -> list[tuple[int, int]]:
+    callers: list[tuple[int, int]] = []
+    for batch in batches:
+        for caller, count in batch.callers:
+            if callers and callers[-1][0] == caller:
+                callers[-1] = (caller, callers[-1][1] + count)
+            else:
+                callers.append((caller, count))
+    return callers

@@ -1,0 +1,152 @@
+"""Whether a replica's clock agrees with those of the others. Pure; all arithmetic is on intervals.
+
+A peer's clock is read by a question and its answer. The peer read it at some moment between the two, so how far it is
+ahead of the asker's own *monotonic* clock is known within one round trip, whatever the two ways took (NTP's error
+bound without its guess that both ways take the same). How far it is ahead of the asker's wall clock follows when
+that is read: a step of the own wall clock shows at once, not at the next question.
+
+The *median* is that of all replicas, the own clock included: while fewer than half of the clocks are wrong it lies
+between right ones. A clock that is not known may stand anywhere; so the median is an interval too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from photon.config.interval_clock import Interval
+
+NS_PER_S = 1_000_000_000
+INFINITE_NS = 1 << 62
+"""A clock that is not known may be ahead or behind by this; more than any two real clocks differ."""
+READING_S_MAX = 30.0
+"""A reading older than this says nothing any more: clocks are stepped."""
+DRIFT = 0.001
+"""Two clocks that nobody steps part by less than this share of the time: twice the kernel's 500 ppm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How far a clock is ahead of the own one: from ``low_ns`` to ``high_ns``, both included."""
+
+    low_ns: int
+    high_ns: int
+
+    def within(self, bound_ns: int) -> bool:
+        """Surely not further from 0 than that."""
+        return -bound_ns <= self.low_ns and self.high_ns <= bound_ns
+
+    def beyond(self, bound_ns: int) -> bool:
+        """Surely further from 0 than that."""
+        return self.low_ns > bound_ns or self.high_ns < -bound_ns
+
+    @property
+    def known(self) -> bool:
+        return self.low_ns > -INFINITE_NS and self.high_ns < INFINITE_NS
+
+
+ANYWHERE = Offset(-INFINITE_NS, INFINITE_NS)
+OWN = Offset(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One peer's wall clock, and when it was asked and had answered on the own monotonic clock, in seconds."""
+
+    wall_ns: int
+    asked_s: float
+    answered_s: float
+
+
+def ahead_by(reading: Reading, now: Interval, monotonic_s: float) -> Offset:
+    """How far the peer's wall clock is ahead of the own one, which reads ``now`` at ``monotonic_s``."""
+    age_s = monotonic_s - reading.asked_s
+    if age_s > READING_S_MAX or age_s < 0:
+        return ANYWHERE
+    drift_ns = int(age_s * DRIFT * NS_PER_S)
+    # The peer read its clock when the own one showed between now - (age) and now - (age - round trip).
+    low = reading.wall_ns - now.now_ns + int((monotonic_s - reading.answered_s) * NS_PER_S) - drift_ns
+    high = reading.wall_ns - now.now_ns + int(age_s * NS_PER_S) + 1 + drift_ns
+    return Offset(_clipped(low), _clipped(high))
+
+
+def median(offsets: Sequence[Offset]) -> Offset:
+    """Of all clocks, the own one included. Of an even number, both in the middle belong to it."""
+    if not offsets:
+        raise ValueError("no clocks")
+    lows, highs = sorted(each.low_ns for each in offsets), sorted(each.high_ns for each in offsets)
+    return Offset(lows[(len(offsets) - 1) // 2], highs[len(offsets) // 2])
+
+
+class Agreement(enum.IntEnum):
+    """As in registry.proto, number by number."""
+
+    AGREES = 1
+    """The own clock is surely within S of the median."""
+    APART = 2
+    """It is surely further away."""
+    UNCERTAIN = 3
+    """Too few answer, or not quickly enough for S."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFacts:
+    """A replica's clock as it sees it itself; the others' and their median as ahead of it."""
+
+    now: Interval
+    agreement: Agreement
+    middle: Offset
+    peers: Mapping[str, Offset]
+    objection: str
+    """Why this replica proposes no boundary and no change of the shards; empty: it does."""
+
+
+def judged(middle: Offset, uncertainty_ns: int) -> Agreement:
+    """``middle``: the median, as ahead of the own clock."""
+    if middle.within(uncertainty_ns):
+        return Agreement.AGREES
+    return Agreement.APART if middle.beyond(uncertainty_ns) else Agreement.UNCERTAIN
+
+
+def objection(
+    now: Interval, middle: Offset, peers: Mapping[str, Offset], *, uncertainty_ns: int, require_sync: bool
+) -> str:
+    """Why nothing may be proposed that depends on the time; empty: it may. For people, one line."""
+    bound = f"S = {uncertainty_ns / NS_PER_S:g} s"
+    agreement = judged(middle, uncertainty_ns)
+    if agreement is Agreement.APART:
+        by = min(abs(middle.low_ns), abs(middle.high_ns)) / NS_PER_S
+        way = "behind" if middle.low_ns > 0 else "ahead of"
+        return f"this clock is {by:.3f} s {way} the median of all replicas, and {bound}: correct it"
+    if agreement is Agreement.UNCERTAIN:
+        unknown = sorted(name for name, offset in peers.items() if not offset.known)
+        if unknown and not middle.known:
+            return f"too few clocks are known to compare with: no reading of {', '.join(unknown)}"
+        if unknown:
+            return f"the clocks of too few replicas agree within {bound}: no reading of {', '.join(unknown)}"
+        return f"whether this clock is within {bound} of the others cannot be told: correct them, or raise S"
+    if require_sync and not now.synchronised:
+        return "this machine's clock is not synchronised, and clock.require_sync is set: start its time daemon"
+    return ""
+
+
+def too_new_after(now: Interval, middle: Offset, uncertainty_ns: int) -> int:
+    """Event times beyond this are TOO_NEW: later than now + S by any clock that may be right.
+
+    S bounds the difference of any two machines, so an event may carry up to S more than this clock shows; a kernel
+    that allows for a greater error is believed. A clock that is surely wrong does not decide: then the median does,
+    or a leader whose clock is behind would hold its shard back until somebody corrects it.
+    """
+    if middle.beyond(uncertainty_ns):
+        return now.now_ns + middle.high_ns + uncertainty_ns
+    return max(now.latest_ns, now.now_ns + uncertainty_ns)
+
+
+def not_after(now: Interval, uncertainty_ns: int) -> int:
+    """No machine's clock shows less than this: what a boundary is reckoned from."""
+    return min(now.earliest_ns, now.now_ns - uncertainty_ns)
+
+
+def _clipped(offset_ns: int) -> int:
+    return max(-INFINITE_NS, min(offset_ns, INFINITE_NS))

@@ -1,0 +1,434 @@
+"""The commands that the Raft groups carry, as bytes: a version byte, then one tagged MessagePack map, validated.
+
+Columns of n ids travel as bytes of fixed width, little-endian, as in registry.proto. ``decode`` accepts nothing but
+what ``encode`` could have made: wrong versions, types, sizes and limits raise CommandError with one clear line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from photon.batch.ids import Ids, IdsError
+from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BITS, Kind
+from photon.idregistry.witness import Witness
+
+VERSION = 3
+VERSIONS_READ = (2, VERSION)
+"""2: entries of a release that chose shards by event time, too; they say no config."""
+MAX_ENTRY_IDS = 16_384
+"""Ids of one Raft entry, inserts and clears together: at most 720 KiB of columns."""
+COMMAND_BYTES_MAX = 1 << 20
+"""What the Raft driver takes as one command."""
+MAX_CLEARED = 262_144
+"""Ids that one watermark clears: some tens of milliseconds. More go in steps."""
+MAX_NAME_BYTES = 512
+MAX_ANNOUNCED = 4_096
+"""Incarnations of one announcement."""
+MAX_SHARDS = 4_096
+MAX_RANGES = 1_024
+MAX_RANGE_SHARDS = 131_072
+"""Shards of all ranges of a config together: it fits into one entry."""
+MAX_SEEDED = 1_024
+"""Slots of one Seed."""
+NONCE_BYTES_MAX = 64
+ID_RULE_BYTES_MAX = 64
+MAX_JOINS = 1_024
+NO_TIME = -(2**63)
+"""No event time: nothing was entered, no boundary was set."""
+END_OF_TIME = 2**63 - 1
+"""End of a shard's last range while it takes new events."""
+CONFIG_GROUP = 0
+"""Number of the group that carries ConfigCommands; shards are groups 1 and up."""
+
+_MIN_I64, _MAX_I64 = -(2**63), 2**63 - 1
+_KINDS = bytes(Kind)
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_BYTES)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
+Incarnation = Annotated[int, msgspec.Meta(ge=1, lt=1 << INCARNATION_BITS)]
+TimeNs = Annotated[int, msgspec.Meta(ge=_MIN_I64, le=_MAX_I64)]
+ShardNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)]
+ShardNumbers = Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
+ConfigNumber = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+"""The first set-up is 1; each change takes the next one, activated or not."""
+
+
+class CommandError(ValueError):
+    """Bytes that are not a command of ours."""
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="c"):
+    """Base of all commands."""
+
+
+# -- shards ---------------------------------------------------------------------------------------------------------
+class Batch(Command, frozen=True, tag="batch"):
+    """What had queued at a shard's leader: inserts of several callers, then clears."""
+
+    callers: list[tuple[Incarnation, Annotated[int, msgspec.Meta(ge=1, le=MAX_ENTRY_IDS)]]] = []
+    """(caller, number of its rows), in the order of the insert columns."""
+    digests: bytes = b""
+    times: bytes = b""
+    tokens: bytes = b""
+    kinds: bytes = b""
+    tags: bytes = b""
+    generations: bytes = b""  # empty: all 0
+    clear_digests: bytes = b""
+    clear_times: bytes = b""
+    clear_tokens: bytes = b""
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """Of the shards: the one by which no other shard held the inserted ids. 0: version 2 did not say."""
+
+    @staticmethod
+    def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
+        """Of what several requests bring, one after another."""
+        cleared = {f"clear_{name}": column for name, column in Ids.encode_cleared(clears).items()}
+        return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
+
+    def inserts(self) -> Ids:
+        """Raises IdsError."""
+        return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
+
+    def clears(self) -> Ids:
+        """Raises IdsError."""
+        try:
+            return Ids.decode(self.clear_digests, self.clear_times, self.clear_tokens)
+        except IdsError as error:
+            raise IdsError(f"clear_{error}") from None
+
+
+class Announce(Command, frozen=True, tag="announce"):
+    """A slot's incarnations become known to a shard; the greatest is its newest."""
+
+    slot: Name
+    datacentre: Name
+    incarnations: Annotated[list[Incarnation], msgspec.Meta(min_length=1, max_length=MAX_ANNOUNCED)]
+    address: Text = ""
+
+
+class Fence(Command, frozen=True, tag="fence"):
+    """The slot was retired: inserts of its incarnations are answered FENCED from here on (rule 14)."""
+
+    slot: Name
+
+
+class Boundary(Command, frozen=True, tag="boundary"):
+    """Unknown ids older than this are refused. Moves forward only."""
+
+    time_ns: TimeNs
+
+
+class ClearBelow(Command, frozen=True, tag="below"):
+    """Clears all that is owned under (incarnation, batches below this one), if count and XOR agree (rule 8)."""
+
+    incarnation: Incarnation
+    batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
+    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]
+    """Ids that were read in the output and not yet cleared."""
+    xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+    """XOR of their digests."""
+
+
+class Reopen(Command, frozen=True, tag="reopen"):
+    """Gives ids up by compare on the exported entry: owned ones, and by the operator's word others (rules 13-15)."""
+
+    digests: bytes
+    times: bytes
+    tokens: bytes  # of the exported entry
+    generations: bytes  # of the exported entry
+    operator: bool = False
+    retired: bool = False
+    """Only ids whose owner's slot is fenced in this shard (rule 14)."""
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """As a Batch's."""
+
+    def ids(self) -> Ids:
+        """Raises IdsError."""
+        if self.digests and not self.generations:
+            raise IdsError("generations: none are named")
+        return Ids.decode(self.digests, self.times, self.tokens, generations=self.generations)
+
+    def take(self, rows: I64, config: int) -> Reopen:
+        """Some of the ids, that no other shard held by this config."""
+        return msgspec.structs.replace(
+            self,
+            digests=take(self.digests, DIGEST_BYTES, rows),
+            times=take(self.times, 8, rows),
+            tokens=take(self.tokens, 8, rows),
+            generations=take(self.generations, 4, rows),
+            config=config,
+        )
+
+
+class Barrier(Command, frozen=True, tag="barrier"):
+    """Changes nothing: who has applied it has all that was acknowledged before it. Also of the config group."""
+
+    mark: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
+    """Not empty: each replica keeps the state as of here for an export."""
+
+
+class CheckState(Command, frozen=True, tag="check"):
+    """Each replica takes the hash of its state here, and compares the one of an earlier check with the leader's."""
+
+    form: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    """How the hash was made; of another release's nothing can be said."""
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The entry that the leader's hash is of; 0: none is brought."""
+    hash: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+
+
+class OpenShard(Command, frozen=True, tag="open_shard"):
+    """A restored shard serves again, by the operator's word; with a boundary, unknown older ids are refused."""
+
+    boundary_ns: TimeNs | None = None
+
+
+class RegisterAgain(Command, frozen=True, tag="again"):
+    """Ids of a slot that were registered after the backup that this shard was restored from."""
+
+    slot: Name
+    datacentre: Name
+    digests: bytes
+    times: bytes
+    tokens: bytes
+    kinds: bytes
+    tags: bytes
+    generations: bytes = b""  # empty: all 0
+    cleared: bool = False
+    """Their records are durable in an output."""
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
+    """As a Batch's."""
+
+    def ids(self) -> Ids:
+        """Raises IdsError."""
+        return Ids.decode(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations)
+
+    def take(self, rows: I64, config: int) -> RegisterAgain:
+        """Some of the ids, that no other shard held by this config."""
+        return msgspec.structs.replace(self, **Ids.encode([self.ids().take(rows)]), config=config)
+
+
+class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Event times from start (inclusive) to end (exclusive) belong to these shards."""
+
+    start_ns: TimeNs
+    end_ns: TimeNs
+    shards: Annotated[tuple[ShardNumber, ...], msgspec.Meta(min_length=1, max_length=MAX_SHARDS)]
+
+
+IdRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=ID_RULE_BYTES_MAX)]
+"""Hash of the rule that derives id, key and time from a join's records."""
+IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]
+"""Join -> rule."""
+Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
+
+
+class Configure(Command, frozen=True, tag="configure"):
+    """Opens a shard: its number and the active shard configs, from the config group. Before it come the Seeds."""
+
+    shard: ShardNumber
+    ranges: Ranges
+    config: ConfigNumber = 1
+    """Number of this config."""
+    decided: ConfigNumber = 1
+    """The last change that had ended by then."""
+
+
+class Seed(Command, frozen=True, tag="seed"):
+    """What the config group says of slots, for a shard that is opened: (slot, datacentre, newest, retired)."""
+
+    slots: Annotated[
+        list[tuple[Name, Name, Annotated[int, msgspec.Meta(ge=0, lt=1 << INCARNATION_BITS)], bool]],
+        msgspec.Meta(min_length=1, max_length=MAX_SEEDED),
+    ]
+
+
+class Prepare(Command, frozen=True, tag="prepare"):
+    """Applied only if every time ever entered is below ``starts_ns``; ids must then be the shard's own under both."""
+
+    config: ConfigNumber
+    starts_ns: TimeNs
+    shards: ShardNumbers
+
+
+class Activate(Command, frozen=True, tag="activate"):
+    """The prepared config is the shard's from here on."""
+
+    config: ConfigNumber
+
+
+class Abort(Command, frozen=True, tag="abort"):
+    """This change, and any before it that the shard has not heard of, came to nothing."""
+
+    config: ConfigNumber
+
+
+class Close(Command, frozen=True, tag="close"):
+    """The shard takes nothing any more: only if its boundary has passed its last time and it is empty."""
+
+
+# -- config group ---------------------------------------------------------------------------------------------------
+class SetUp(Command, frozen=True, tag="setup"):
+    """Shard config of the deployment, and the id rule of each join; the first one wins, of each join."""
+
+    ranges: Ranges
+    id_rules: IdRules = {}
+
+
+class OpenSlot(Command, frozen=True, tag="open"):
+    """Compare-and-set of a slot's newest incarnation (rule 6)."""
+
+    slot: Name
+    datacentre: Name
+    last: Annotated[int, msgspec.Meta(ge=0, lt=1 << INCARNATION_BITS)]
+    nonce: Annotated[bytes, msgspec.Meta(min_length=1, max_length=NONCE_BYTES_MAX)]
+    address: Text = ""
+
+
+class RetireSlot(Command, frozen=True, tag="retire"):
+    """The intent to fence a slot in every shard (rule 14)."""
+
+    slot: Name
+
+
+class ExtendWitness(Command, frozen=True, tag="witness"):
+    """What a slot has made durable, exactly from the witness's end (rule 6)."""
+
+    slot: Name
+    incarnation: Incarnation
+    end: Witness
+    to: Witness
+
+
+class Intend(Command, frozen=True, tag="intend"):
+    """A change of the shards, if it becomes this number: from ``starts_ns`` on events belong to ``shards``."""
+
+    config: ConfigNumber
+    starts_ns: TimeNs
+    shards: ShardNumbers
+
+
+class Decide(Command, frozen=True, tag="decide"):
+    """How the change under way ends; the first one wins."""
+
+    config: ConfigNumber
+    activate: bool
+    reason: Text = ""
+
+
+class Drop(Command, frozen=True, tag="drop"):
+    """A closed shard exists no more; its number is not used again."""
+
+    shard: ShardNumber
+
+
+ShardCommand = (
+    Batch
+    | Barrier
+    | OpenShard
+    | CheckState
+    | RegisterAgain
+    | Announce
+    | Fence
+    | Boundary
+    | ClearBelow
+    | Reopen
+    | Configure
+    | Seed
+    | Prepare
+    | Activate
+    | Abort
+    | Close
+)
+ConfigCommand = Barrier | SetUp | OpenSlot | RetireSlot | ExtendWitness | Intend | Decide | Drop
+
+_encoder = msgspec.msgpack.Encoder()
+_shard_decoder = msgspec.msgpack.Decoder(ShardCommand)
+_config_decoder = msgspec.msgpack.Decoder(ConfigCommand)
+_VERSION_BYTE = bytes([VERSION])
+
+
+def encode(command: ShardCommand | ConfigCommand) -> bytes:
+    """The command as bytes. Raises CommandError when it is too long for a Raft entry; ``decode`` checks the rest."""
+    data = _VERSION_BYTE + _encoder.encode(command)
+    if len(data) > COMMAND_BYTES_MAX:
+        raise CommandError(f"command of {len(data)} bytes, at most {COMMAND_BYTES_MAX} go into one entry")
+    return data
+
+
+def decode_shard(data: bytes) -> ShardCommand:
+    """A shard group's command. Raises CommandError."""
+    command: ShardCommand = _decode(data, _shard_decoder)
+    if isinstance(command, Configure):
+        check_ranges(command.ranges)
+    try:
+        if isinstance(command, Batch):
+            n = len(command.digests) // DIGEST_BYTES
+            if sum([count for _, count in command.callers]) != n:
+                raise CommandError(f"callers: their rows do not add up to {n}")
+            check_inserts(command.inserts())
+            check_number(command.clears())
+        elif isinstance(command, RegisterAgain):
+            check_inserts(command.ids())
+        elif isinstance(command, Reopen):
+            check_number(command.ids())
+    except IdsError as error:
+        raise CommandError(str(error)) from None
+    return command
+
+
+def decode_config(data: bytes) -> ConfigCommand:
+    """The config group's command. Raises CommandError."""
+    command: ConfigCommand = _decode(data, _config_decoder)
+    if isinstance(command, SetUp):
+        check_ranges(command.ranges)
+    return command
+
+
+def check_ranges(ranges: tuple[Range, ...]) -> None:
+    """Ranges must be in order, without overlap, and name each of their shards once. Raises CommandError."""
+    end = None
+    if len(ranges) > MAX_RANGES or sum(len(each.shards) for each in ranges) > MAX_RANGE_SHARDS:
+        raise CommandError(f"more than {MAX_RANGES} shard ranges, or than {MAX_RANGE_SHARDS} shards in them")
+    for each in ranges:
+        if each.start_ns >= each.end_ns or (end is not None and each.start_ns < end):
+            raise CommandError(f"shard range {each.start_ns}..{each.end_ns} is empty, overlaps or is out of order")
+        if len(set(each.shards)) != len(each.shards):
+            raise CommandError(f"shard range {each.start_ns}..{each.end_ns} names a shard twice")
+        end = each.end_ns
+
+
+def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+    if not data or data[0] not in VERSIONS_READ:
+        found = data[0] if data else "nothing"
+        raise CommandError(f"command version {found} is not {VERSION}: written by another release of Photon")
+    try:
+        return decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CommandError(f"not a registry command: {error}") from None
+
+
+def check_number(ids: Ids) -> None:
+    """Raises CommandError for more than go into one entry."""
+    if len(ids) > MAX_ENTRY_IDS:
+        raise CommandError(f"{len(ids)} ids, at most {MAX_ENTRY_IDS} go into one entry")
+
+
+def check_inserts(ids: Ids) -> None:
+    """Number, kinds and tokens. Raises CommandError."""
+    check_number(ids)
+    if ids.kinds.tobytes().translate(None, _KINDS):
+        raise CommandError(f"kinds: not all are within {int(min(Kind))} and {int(max(Kind))}")
+    if len(ids) and int(np.minimum.reduce(ids.tokens)) >> BATCH_BITS == 0:
+        raise CommandError("tokens: a token without an incarnation")
+
+
+def take(column: bytes, width: int, rows: I64) -> bytes:
+    """Rows of a column of fixed-width bytes."""
+    if len(rows) * width == len(column):
+        return column  # all of them: rows are ascending
+    return np.frombuffer(column, f"V{width}")[rows].tobytes()

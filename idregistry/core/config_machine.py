@@ -1,0 +1,385 @@
+"""The config group (group 0): slots with their incarnations and witnesses, datacentres, shard config, id rules.
+
+Invariants: an incarnation number is given out once in the deployment; a slot's newest incarnation is replaced only by
+an open that named it (compare-and-set); shard config is what the first set-up said and changes made of it
+(``shard_changes``), and a join's id rule what the first set-up that named the join said.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+
+from photon.idregistry.api import INCARNATION_BITS, Opened
+from photon.idregistry.core import commands as c
+from photon.idregistry.core import shard_changes
+from photon.idregistry.core.marked_states import Marked, Marks
+from photon.idregistry.core.reshard_plan import SlotSeed
+from photon.idregistry.core.shard_snapshot import SnapshotError, slot_items
+from photon.idregistry.core.sharding import shards_in
+from photon.idregistry.core.state_machine import MAX_DATACENTRES, MAX_SLOTS
+from photon.idregistry.witness import KnownSlot, Witness, Witnessed, refusal
+
+MAGIC = "PHOTCONF"
+VERSION = 3
+VERSIONS_READ = (2, VERSION)
+"""Version 2 has no witnesses and no changes of the shards."""
+INCARNATION_MAX = (1 << INCARNATION_BITS) - 1
+_SLOTS_PER_CHUNK = 256
+
+
+@dataclass(slots=True)
+class ConfigSlot:
+    datacentre: str
+    address: str
+    incarnations: list[int] = field(default_factory=list)  # ascending; the last is the newest
+    nonce: bytes = b""  # of the newest's open
+    retired: bool = False
+    witness: Witness = ()
+
+    @property
+    def newest(self) -> int:
+        return self.incarnations[-1] if self.incarnations else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Founding:
+    """A new shard's first entries, as of one moment: what it knows of slots, then itself."""
+
+    configure: c.Configure
+    slots: list[SlotSeed]
+
+
+class ConfigMachine:
+    """StateMachine of group 0. ``apply`` runs on the driver's thread; reads come from others, under a lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slots: dict[str, ConfigSlot] = {}
+        self._holders: dict[int, str] = {}  # incarnation -> slot
+        self._last_incarnation = 0
+        self.changes = shard_changes.Changes()
+        """The shards and their changes. This and ``id_rules`` are replaced, never changed: others read them."""
+        self._restored = (0, 0)
+        """Incarnations above the first up to the second may have been given out after the backup that this is of."""
+        self._applied = 0
+        self.marks = Marks()
+        self.id_rules: dict[str, bytes] = {}
+        """Join -> hash of the rule that derives id, key and time from its records."""
+
+    # -- StateMachine -------------------------------------------------------------------------------------------
+    def apply(self, index: int, command: bytes) -> Opened | Witnessed | int | str:
+        """OpenSlot -> Opened; ExtendWitness -> Witnessed; others -> why it was refused, empty when it was not."""
+        decoded = c.decode_config(command)
+        with self._lock:
+            self._applied = index
+            match decoded:
+                case c.Barrier():
+                    return self._keep_marked(decoded.mark)
+                case c.OpenSlot():
+                    return self._open(decoded)
+                case c.RetireSlot():
+                    return self._retire(decoded.slot)
+                case c.ExtendWitness():
+                    return self._extend_witness(decoded)
+                case c.SetUp():
+                    return self._set_up(decoded)
+                case c.Intend() | c.Decide() | c.Drop():
+                    self.changes, reason = shard_changes.change(self.changes, decoded)
+                    return reason
+
+    def snapshot(self) -> Iterable[bytes]:
+        with self._lock:
+            return self._chunks()
+
+    def _chunks(self) -> list[bytes]:
+        rules = dict(sorted(self.id_rules.items()))
+        head = _Head(MAGIC, VERSION, self._last_incarnation, (), rules, self.changes, self._restored)
+        return [_encode(head), *self._slot_chunks(), *self._witness_chunks(), _encode(_End(len(self._slots)))]
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        """Raises SnapshotError."""
+        head, slots = _read(chunks)
+        with self._lock:
+            self._slots = slots
+            self._holders = {number: name for name, slot in slots.items() for number in slot.incarnations}
+            self._last_incarnation, self.id_rules = head.last_incarnation, head.id_rules
+            self._restored = head.restored
+            self.changes = head.changes or (
+                shard_changes.set_up(head.ranges) if head.ranges else shard_changes.Changes()
+            )
+
+    # -- reads from other threads -------------------------------------------------------------------------------
+    @property
+    def ranges(self) -> tuple[c.Range, ...]:
+        """The active shard config; empty before the first set-up."""
+        return self.changes.ranges
+
+    def founding(self, shard: int) -> Founding:
+        with self._lock:
+            known = self.changes
+            slots = [(name, slot.datacentre, slot.newest, slot.retired) for name, slot in self._slots.items()]
+            return Founding(c.Configure(shard, known.ranges, known.config, known.decided), slots)
+
+    def retired(self) -> list[str]:
+        with self._lock:
+            return sorted(name for name, slot in self._slots.items() if slot.retired)
+
+    def datacentre_of(self, slot: str = "", incarnation: int = 0) -> str:
+        """To which datacentre a slot belongs, named or by one of its incarnations; empty: not heard of here."""
+        with self._lock:
+            known = self._slots.get(slot or self._holders.get(incarnation, ""))
+            return known.datacentre if known is not None else ""
+
+    def witnessed(self, slot: str) -> Witnessed:
+        """A slot's witness as of the last entry applied here."""
+        with self._lock:
+            known = self._slots.get(slot)
+            return Witnessed(known.newest, known.witness, retired=known.retired) if known else Witnessed(0, ())
+
+    def slots_after(self, name: str, limit: int) -> tuple[list[KnownSlot], bool]:
+        """Slots by name, and whether there are more; as of the last entry applied here."""
+        with self._lock:
+            after = sorted(each for each in self._slots if each > name)
+            known = [(each, self._slots[each]) for each in after[:limit]]
+            return [
+                KnownSlot(each, s.datacentre, s.address, s.newest, len(s.incarnations), s.retired, s.witness)
+                for each, s in known
+            ], len(after) > limit
+
+    def incarnations(self) -> dict[str, list[int]]:
+        """Slot -> all its incarnations, ascending."""
+        with self._lock:
+            return {name: list(slot.incarnations) for name, slot in self._slots.items()}
+
+    def lacks(self, setup: c.SetUp) -> bool:
+        """Whether there is something in this set-up that the deployment has not been told yet."""
+        return not self.changes.ranges or not setup.id_rules.keys() <= self.id_rules.keys()
+
+    def conflict(self, setup: c.SetUp) -> str:
+        """Why a replica with this set-up must not serve this deployment; empty when it may."""
+        with self._lock:
+            return self._conflict(setup)
+
+    def announcement(self, slot: str, incarnations: Iterable[int]) -> c.Announce | str | None:
+        """What to announce to a shard for these incarnations of a slot, its newest included.
+
+        A string says why they are refused; None: this replica has not heard of all of them yet.
+        """
+        with self._lock:
+            wanted = set(incarnations)
+            for incarnation in sorted(wanted):
+                holder = self._holders.get(incarnation) or (slot if self._may_be_newer(incarnation) else None)
+                if holder is None:
+                    return None
+                if holder != slot:
+                    return f"incarnation {incarnation} belongs to slot {holder}, not to {slot}"
+            known = self._slots[slot]
+            wanted.add(known.newest)
+            if len(wanted) > c.MAX_ANNOUNCED:
+                return f"slot {slot} carries tokens of {len(wanted)} incarnations, at most {c.MAX_ANNOUNCED} may be"
+            return c.Announce(slot, known.datacentre, sorted(wanted), known.address)
+
+    # -- commands -----------------------------------------------------------------------------------------------
+    def _open(self, command: c.OpenSlot) -> Opened:
+        slot = self._slots.get(command.slot)
+        newest = slot.newest if slot else 0
+        refused = self._refusal(command, slot, newest)
+        if refused:
+            return Opened(0, newest, refused)
+        if slot is not None and newest and slot.nonce == command.nonce:
+            return Opened(newest, newest, witness=slot.witness)  # the same process asks again
+        if slot is None:
+            slot = self._slots[command.slot] = ConfigSlot(command.datacentre, command.address)
+        if command.last > newest:  # given out after the backup
+            slot.incarnations.append(command.last)
+            self._holders[command.last] = command.slot
+        self._last_incarnation += 1
+        slot.incarnations.append(self._last_incarnation)
+        self._holders[self._last_incarnation] = command.slot
+        slot.nonce, slot.address = command.nonce, command.address
+        return Opened(self._last_incarnation, self._last_incarnation, witness=slot.witness)
+
+    def _refusal(self, command: c.OpenSlot, slot: ConfigSlot | None, newest: int) -> str:
+        name = command.slot
+        if slot is not None and slot.retired:
+            return f"slot {name} was retired: use another name and an empty directory"
+        if slot is not None and slot.datacentre != command.datacentre:
+            return f"slot {name} belongs to datacentre {slot.datacentre}, not {command.datacentre}: use another name"
+        if slot is not None and newest and slot.nonce == command.nonce:
+            return ""
+        since = command.last > newest and self._may_be_newer(command.last)
+        if command.last != newest and not (since and self._holders.get(command.last, name) == name):
+            if not newest:
+                return f"slot {name} remembers incarnation {command.last}, but this registry never opened it"
+            by = f" by {slot.address}" if slot is not None and slot.address else ""
+            return (
+                f"slot {name} was opened as incarnation {newest}{by}, its directory remembers "
+                f"{command.last or 'none'}: is it a copy, or used by another process? Restore the directory "
+                "or retire the slot"
+            )
+        if self._last_incarnation >= INCARNATION_MAX:
+            return f"all {INCARNATION_MAX} incarnations are used up"
+        if slot is None and len(self._slots) >= MAX_SLOTS:
+            return f"more than {MAX_SLOTS} slots"
+        datacentres = {each.datacentre for each in self._slots.values()} if slot is None else set()
+        if slot is None and command.datacentre not in datacentres and len(datacentres) >= MAX_DATACENTRES:
+            return f"more than {MAX_DATACENTRES} datacentres"
+        return ""
+
+    def _may_be_newer(self, incarnation: int) -> bool:
+        return self._restored[0] < incarnation <= self._restored[1]
+
+    def begin_restored(self, gap: int) -> None:
+        """After ``restore`` from a backup, before it serves: the next ``gap`` incarnations may have been given out
+        since then, so none of them is given out again. Raises SnapshotError when there are not so many left."""
+        with self._lock:
+            last = self._last_incarnation
+            if last + gap >= INCARNATION_MAX:
+                raise SnapshotError(f"config group: only {INCARNATION_MAX - last} incarnations are left, not {gap}")
+            self._restored = (self._restored[0] or last, last + gap)
+            self._last_incarnation = last + gap
+
+    def _keep_marked(self, mark: bytes) -> int:
+        if mark:
+            self.marks.keep(Marked(mark, self._applied, self._chunks()))
+        return self._applied
+
+    def _retire(self, name: str) -> str:
+        slot = self._slots.get(name)
+        if slot is None:
+            return f"no slot is named {name}"
+        slot.retired = True
+        return ""
+
+    def _extend_witness(self, command: c.ExtendWitness) -> Witnessed:
+        slot = self._slots.get(command.slot)
+        if slot is None:
+            return Witnessed(0, (), f"no slot is named {command.slot}")
+        if slot.retired:
+            return Witnessed(slot.newest, slot.witness, f"slot {command.slot} was retired", retired=True)
+        reason = refusal(slot.witness, slot.newest, command.incarnation, command.end, command.to)
+        if not reason:
+            slot.witness = command.to
+        return Witnessed(slot.newest, slot.witness, reason)
+
+    def _set_up(self, command: c.SetUp) -> str:
+        conflict = self._conflict(command)
+        if conflict:
+            return conflict
+        if not self.changes.ranges:
+            self.changes = shard_changes.set_up(command.ranges)
+        self.id_rules = command.id_rules | self.id_rules
+        return ""
+
+    def _conflict(self, setup: c.SetUp) -> str:
+        known = self.changes
+        if known.ranges and not shard_changes.fits(known, setup.ranges):
+            ours, theirs = len(known.named), len(shards_in(setup.ranges))
+            has = "was set up with" if known.config == 1 else "has"
+            return f"this registry {has} {ours} shards, the configuration says {theirs}: set it to {ours}"
+        for join, rule in sorted(setup.id_rules.items()):
+            before = self.id_rules.get(join, rule)
+            if before != rule:
+                return (
+                    f"this registry was filled under the id rule {before.hex()[:16]} of join {join}, the "
+                    f"configuration's is {rule.hex()[:16]}: with another format, key or time for the same logs, "
+                    "events would be counted twice. Restore the old settings or start with a new registry and output"
+                )
+        if len(self.id_rules | setup.id_rules) > c.MAX_JOINS:
+            return f"this registry knows {len(self.id_rules)} joins, at most {c.MAX_JOINS} may be"
+        return ""
+
+    def _slot_chunks(self) -> Iterator[bytes]:
+        slots = (
+            ((name, s.datacentre, s.address, s.nonce, s.retired), s.incarnations) for name, s in self._slots.items()
+        )
+        for items in slot_items(slots, _SLOTS_PER_CHUNK):
+            yield _encode(_Slots(items))
+
+    def _witness_chunks(self) -> Iterator[bytes]:
+        items = [(name, slot.witness) for name, slot in self._slots.items() if slot.witness]
+        for start in range(0, len(items), _SLOTS_PER_CHUNK):
+            yield _encode(_Witnesses(items[start : start + _SLOTS_PER_CHUNK]))
+
+
+# -- snapshot chunks ------------------------------------------------------------------------------------------------
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_SlotItem = tuple[c.Name, c.Name, c.Text, bytes, bool, list[c.Incarnation]]
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="head"):
+    magic: str
+    version: int
+    last_incarnation: _Count
+    ranges: tuple[c.Range, ...]
+    """Version 2; later ones have them among the changes."""
+    id_rules: c.IdRules
+    changes: shard_changes.Changes | None = None
+    restored: tuple[_Count, _Count] = (0, 0)
+
+
+class _Start(msgspec.Struct, frozen=True, tag_field="k", tag="head"):
+    magic: str
+    version: int
+
+
+class _Slots(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="slots"):
+    items: list[_SlotItem]
+
+
+class _Witnesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="witnesses"):
+    items: list[tuple[c.Name, Witness]]
+
+
+class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k", tag="end"):
+    slots: _Count
+
+
+_start = msgspec.msgpack.Decoder(_Start)
+_decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Witnesses | _End)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _check_start(start: _Start) -> None:
+    if start.magic != MAGIC:
+        raise SnapshotError("config snapshot: does not start with its head")
+    if start.version not in VERSIONS_READ:
+        raise SnapshotError(
+            f"config snapshot: version {start.version} is not {VERSION}, of another release of Photon"
+        )
+
+
+def _read(chunks: Iterable[bytes]) -> tuple[_Head, dict[str, ConfigSlot]]:
+    head: _Head | None = None
+    slots: dict[str, ConfigSlot] = {}
+    ended = False
+    for data in chunks:
+        try:
+            if head is None:
+                _check_start(_start.decode(data))
+            chunk = _decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise SnapshotError(f"config snapshot: {error}") from None
+        if head is None:
+            if not isinstance(chunk, _Head):
+                raise SnapshotError("config snapshot: does not start with its head")
+            head = chunk
+        elif isinstance(chunk, _Slots):
+            for name, datacentre, address, nonce, retired, incarnations in chunk.items:
+                slot = slots.setdefault(name, ConfigSlot(datacentre, address, [], nonce, retired))
+                slot.incarnations.extend(incarnations)
+        elif isinstance(chunk, _Witnesses):
+            for name, witness in chunk.items:
+                if name not in slots:
+                    raise SnapshotError(f"config snapshot: a witness of slot {name}, which is not in it")
+                slots[name].witness = witness
+        elif isinstance(chunk, _End):
+            ended = chunk.slots == len(slots)
+    if head is None or not ended:
+        raise SnapshotError("config snapshot: cut short")
+    return head, slots

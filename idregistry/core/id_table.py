@@ -1,0 +1,409 @@
+"""The ids of one shard: digest -> (state, token, kind, tag, generation, event time), in flat tables per time bucket.
+
+An id is found by its digest alone, whatever event time it comes with: one index of the whole shard (``digest_index``,
+some 11 bytes an id) says in which bucket and row it is. A bucket (``id_bucket``) holds its rows densely in one packed
+array (35 bytes a row), by the event time that an id was first entered with. Whole batches are probed at once with
+numpy. Generations are nearly always 0 and live in a small dict aside. Rows are only appended or changed in place;
+collection rebuilds or drops whole buckets, so dropping a day does not mean scanning every id. Nothing here takes
+longer the more ids there are: arrays grow without being copied, the index in small steps.
+
+The index hashes by the digest's *first* eight bytes, shards are chosen by its *last* eight (``sharding``): were it
+the same ones, all ids of a shard would crowd into a fraction of the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64
+from photon.idregistry.core.digest_index import (
+    CHUNK_BITS,
+    CHUNK_ROWS,
+    CHUNKS_MAX,
+    DigestIndex,
+    hashes_of,
+    places_in,
+    words_of,
+)
+from photon.idregistry.core.id_bucket import (
+    CLEARED,
+    KIND_SHIFT,
+    OWNED,
+    ROW,
+    STATE_MASK,
+    Bools,
+    Bucket,
+    Entries,
+    FrozenBucket,
+    Rows,
+    times_in,
+)
+
+BUCKET_BITS = 43
+"""Event times that differ only in their low 43 bits (2.4 hours of nanoseconds) share a bucket."""
+MAX_BUCKET_BITS = 48  # what a row has room for
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    state: int
+    token: int
+    kind: int
+    tag: int
+    generation: int
+
+
+def digest_columns(digests: bytes) -> tuple[U64, U64]:
+    """First and last eight bytes of each digest, as little-endian numbers."""
+    pairs = np.frombuffer(digests, dtype="<u8").reshape(-1, DIGEST_BYTES // 8)
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+
+class IdTable:
+    """The ids of one shard. Not thread-safe. All batch columns are aligned; digests come as two u64 columns."""
+
+    def __init__(self, bucket_bits: int = BUCKET_BITS) -> None:
+        if not 0 < bucket_bits <= MAX_BUCKET_BITS:
+            raise ValueError(f"bucket_bits {bucket_bits} is not within 1 and {MAX_BUCKET_BITS}")
+        self.bucket_bits = bucket_bits
+        self._buckets: dict[int, Bucket] = {}
+        self._index = DigestIndex(self)
+        self._chunks: dict[int, list[int]] = {}
+        """Bucket number -> what the index calls its first, second ... CHUNK_ROWS rows."""
+        self._by_chunk: list[tuple[Bucket, int] | None] = [None]
+        """(bucket, first row) by chunk; None: it is gone. The first one is nobody's: a word of 0 is none."""
+        self._living: Bools = np.zeros(1, np.bool_)
+        self._hidden: dict[int, I64] = {}
+        """Bucket number -> rows whose ids are found in an earlier bucket. Only releases that went by (digest, time)
+        entered an id twice. The earliest bucket counts, on every replica, whether or not it was loaded anew."""
+
+    def __len__(self) -> int:
+        return sum(bucket.count for bucket in self._buckets.values())
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(bucket.resident_bytes for bucket in self._buckets.values()) + self._index.nbytes
+
+    def add(
+        self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, may_add: Bools
+    ) -> Entries:
+        """Stores the absent ids among those that may be added, the first of equals; says what each row met."""
+        self._make_room(2 * len(lo))
+        hashes = hashes_of(lo)
+        words, ends = self._index.probe(lo, hi, hashes)
+        out = _empty_entries(len(lo))
+        absent = np.flatnonzero(words == 0)
+        first = _first_of_equals(lo[absent], hi[absent], may_add[absent])
+        won = first == np.arange(absent.size)
+        added = absent[won]
+        if added.size:
+            words[added] = self._append(lo, hi, times, tokens, kinds, tags, generations, added)
+            self._index.enter(words[added], hashes[added], ends[added])
+            behind = np.flatnonzero(~won & (first >= 0))
+            words[absent[behind]] = words[absent[first[behind]]]
+            words[added] = 0
+            out.added[added] = True
+            out.tokens[added], out.kinds[added], out.tags[added] = tokens[added], kinds[added], tags[added]
+            out.times[added] = times[added]
+        return self._entries(words, out)
+
+    def look_up(self, lo: U64, hi: U64) -> Entries:
+        return self._entries(self._index.find(lo, hi), _empty_entries(len(lo)))
+
+    def clear(self, lo: U64, hi: U64, tokens: U64) -> Entries:
+        """Owned ids whose token equals become cleared; says what each row met."""
+        if not len(lo):
+            return _empty_entries(0)
+        words = self._index.find(lo, hi)
+        met = self._entries(words, _empty_entries(len(words)))
+        owned = met.states == OWNED
+        hits = np.flatnonzero(owned & (met.tokens == tokens))
+        if not hits.size:
+            return met
+        cleared, first = np.unique(words[hits], return_index=True)
+        for bucket, rows, _ in self._by_bucket(cleared):
+            bucket.clear(rows)
+        by = hits[first]
+        met.states[hits] = CLEARED
+        met.states[by] = OWNED
+        others = np.flatnonzero(owned & (met.tokens != tokens))
+        if others.size:  # rare: another token, maybe after the right one
+            at = np.minimum(np.searchsorted(cleared, words[others]), cleared.size - 1)
+            met.states[others[(cleared[at] == words[others]) & (by[at] < others)]] = CLEARED
+        return met
+
+    def holds(self, lo: U64, hi: U64, before_ns: int) -> Bools:
+        """Which ids have an entry, if there are any of event times before."""
+        if not any(number << self.bucket_bits < before_ns for number in self._buckets):
+            return np.zeros(len(lo), np.bool_)
+        held: Bools = self._index.find(lo, hi) != 0
+        return held
+
+    # -- one id: the rare path ----------------------------------------------------------------------------------
+    def get(self, digest: bytes) -> Entry | None:
+        word = self._index.find(*digest_columns(digest))
+        if not word[0]:
+            return None
+        bucket, row = self._place(word)
+        _, _, token, tag, _, _, what = bucket.rows[row].tolist()
+        return Entry(what & STATE_MASK, token, what >> KIND_SHIFT, tag, bucket.generations.get(row, 0))
+
+    def put(self, digest: bytes, time: int, entry: Entry) -> None:
+        """Stores or replaces one id's entry. It keeps the event time that it was first stored with."""
+        lo, hi = digest_columns(digest)
+        word = self._index.find(lo, hi)
+        one = np.zeros(1, np.int64)
+        columns = (
+            np.array([entry.token], np.uint64),
+            np.array([entry.kind], np.uint8),
+            np.array([entry.tag], np.uint32),
+        )
+        if not word[0]:
+            self._make_room(2)
+            word = self._append(lo, hi, np.array([time]), *columns, None, one)
+            self._index.enter(word, hashes_of(lo))
+        bucket, row = self._place(word)
+        at = np.array([row])
+        bucket.change(at)
+        was_cleared = int(bucket.rows["what"][row]) & STATE_MASK == CLEARED
+        bucket.cleared += int(entry.state == CLEARED) - int(was_cleared)
+        bucket.write(at, times_in(bucket.rows[at]), *columns, entry.state)
+        bucket.generations.pop(row, None)
+        if entry.generation:
+            bucket.generations[row] = entry.generation
+        bucket.changed(at)
+
+    # -- rows by word -------------------------------------------------------------------------------------------
+    def living(self, words: U64) -> Bools:
+        living: Bools = self._living[places_in(words)[0]]
+        return living
+
+    def digests(self, words: U64) -> tuple[U64, U64]:
+        lo, hi = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)
+        for bucket, rows, at in self._by_bucket(words):
+            lo[at], hi[at] = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
+        return lo, hi
+
+    def _by_bucket(self, words: U64) -> Iterator[tuple[Bucket, I64, I64 | slice]]:
+        """(bucket, rows there, positions) of living words, chunk by chunk."""
+        chunks, rows = places_in(words)
+        for chunk, at in _groups(chunks):
+            known = self._by_chunk[chunk]
+            if known is None:
+                raise AssertionError("a word of a bucket that is gone")
+            bucket, first = known
+            yield bucket, rows[at] + first, at
+
+    def _place(self, word: U64) -> tuple[Bucket, int]:
+        (bucket, rows, _) = next(self._by_bucket(word))
+        return bucket, int(rows[0])
+
+    def _entries(self, words: U64, out: Entries) -> Entries:
+        """Fills in the entries behind words; 0 is none."""
+        present = np.flatnonzero(words)
+        if not present.size:
+            return out
+        for bucket, found, part in self._by_bucket(words[present]):
+            at = present[part]
+            rows = bucket.rows[found]
+            out.states[at], out.kinds[at] = rows["what"] & STATE_MASK, rows["what"] >> KIND_SHIFT
+            out.tokens[at], out.tags[at] = rows["token"], rows["tag"]
+            out.times[at] = times_in(rows) + np.int64(bucket.number << self.bucket_bits)
+        return out
+
+    def _append(
+        self,
+        lo: U64,
+        hi: U64,
+        times: I64,
+        tokens: U64,
+        kinds: U8,
+        tags: U32,
+        generations: U32 | None,
+        at: I64,
+    ) -> U64:
+        """New rows of absent ids, those at these positions of a batch; the word of each."""
+        words = np.empty(len(at), np.uint64)
+        for number, part in _groups(times[at] >> self.bucket_bits):
+            rows = at[part]
+            bucket = self._bucket_of(number)
+            low = times[rows] - np.int64(number << self.bucket_bits)
+            start = bucket.append(lo[rows], hi[rows], low, tokens[rows], kinds[rows], tags[rows], OWNED)
+            if generations is not None:
+                for i in np.flatnonzero(generations[rows]).tolist():
+                    bucket.generations[start + i] = int(generations[rows][i])
+            bucket.appended(start)
+            words[part] = self._words(bucket, hi[rows], np.arange(start, bucket.count))
+        return words
+
+    def _bucket_of(self, number: int) -> Bucket:
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = Bucket(number)
+        return bucket
+
+    def _words(self, bucket: Bucket, hi: U64, rows: I64) -> U64:
+        chunks = self._chunks.setdefault(bucket.number, [])
+        while len(chunks) << CHUNK_BITS < bucket.count:
+            chunks.append(len(self._by_chunk))
+            self._by_chunk.append((bucket, len(chunks) - 1 << CHUNK_BITS))
+            if len(self._by_chunk) > len(self._living):
+                self._living = np.append(self._living, np.zeros(len(self._by_chunk), np.bool_))
+            self._living[chunks[-1]] = True
+        words = np.empty(len(rows), np.uint64)
+        for nth, at in _groups(rows >> CHUNK_BITS):
+            words[at] = words_of(hi[at], chunks[nth], rows[at] & (CHUNK_ROWS - 1))
+        return words
+
+    def _enter(self, bucket: Bucket, start: int) -> None:
+        """Its rows from ``start`` on, after those of all earlier buckets."""
+        self._enter_rows(bucket, np.arange(start, bucket.count))
+
+    def _enter_rows(self, bucket: Bucket, rows: I64) -> None:
+        """Those whose ids are not there yet; the others are hidden."""
+        lo, hi = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
+        absent = self._index.find(lo, hi) == 0
+        new = np.flatnonzero(absent)
+        if new.size:
+            self._index.enter(self._words(bucket, hi[new], rows[new]), hashes_of(lo[new]))
+        if new.size < rows.size:
+            held = self._hidden.get(bucket.number)
+            more = rows[~absent]
+            self._hidden[bucket.number] = more if held is None else np.concatenate((held, more))
+
+    def _reveal(self) -> None:
+        """After buckets have gone: what they hid is found where it is."""
+        for number in sorted(self._hidden):
+            self._enter_rows(self._buckets[number], self._hidden.pop(number))
+
+    def _forget(self, number: int) -> None:
+        """In time that does not depend on its rows: the index meets their words by and by."""
+        for chunk in self._chunks.pop(number, ()):
+            self._by_chunk[chunk] = None
+            self._living[chunk] = False
+        self._hidden.pop(number, None)
+        del self._buckets[number]
+
+    def _make_room(self, chunks: int) -> None:
+        """For so many more. After millions of them the index has no name left: once through all rows."""
+        if len(self._by_chunk) + chunks <= CHUNKS_MAX:
+            return
+        self._index = DigestIndex(self)
+        self._chunks, self._by_chunk, self._living, self._hidden = {}, [None], np.zeros(1, np.bool_), {}
+        for number in sorted(self._buckets):
+            self._enter(self._buckets[number], 0)
+
+    # -- scans ----------------------------------------------------------------------------------------------------
+    def bucket_numbers(self) -> list[int]:
+        """Ascending."""
+        return sorted(self._buckets)
+
+    def bucket_rows(self, number: int) -> Rows:
+        """Of one of them, to be read at once; none when it is there no more."""
+        bucket = self._buckets.get(number)
+        return np.zeros(0, ROW) if bucket is None else bucket.rows[: bucket.count]
+
+    def bucket(self, number: int) -> Bucket:
+        """One of them. Its rows keep their order until a collection."""
+        return self._buckets[number]
+
+    # -- collection and snapshots -------------------------------------------------------------------------------
+    def collect(self, boundary: int) -> int:
+        """Drops the cleared ids of the buckets that lie wholly below; the number dropped.
+
+        Touches only those buckets that hold a cleared id. Owned and reopened ids stay (rule 9).
+        """
+        dropped = 0
+        for number in sorted(self._buckets):
+            if (number + 1) << self.bucket_bits > boundary:
+                break
+            bucket = self._buckets[number]
+            dropped += bucket.cleared
+            if bucket.cleared:
+                self._forget(number)
+                if bucket.cleared < bucket.count:
+                    kept = self._buckets[number] = bucket.without_cleared()
+                    self._make_room(1 + (kept.count >> CHUNK_BITS))
+                    self._enter(kept, 0)
+        if dropped and self._hidden:
+            self._reveal()
+        if dropped and not self._buckets:
+            self._index = DigestIndex(self)
+        return dropped
+
+    def freeze(self) -> list[FrozenBucket]:
+        """A consistent view for a snapshot, free of charge: what is changed before it was read is remembered."""
+        return [self._buckets[number].freeze() for number in sorted(self._buckets)]
+
+    def load(self, number: int, rows: Rows) -> None:
+        self._make_room(2)
+        bucket = self._bucket_of(number)
+        start = bucket.count
+        bucket.load(rows)
+        self._enter(bucket, start)
+
+    def load_generations(self, number: int, pairs: Iterable[tuple[int, int]]) -> None:
+        """Takes (row, generation) of a snapshot, after the rows. Raises ValueError for rows that are not there."""
+        self._bucket_of(number).set_generations(pairs)
+
+    # -- sums ---------------------------------------------------------------------------------------------------
+    def sum(self) -> int:
+        """Of the hashes of all entries, modulo 2**64: equal for equal tables, in whatever order they were filled."""
+        return sum(bucket.sum for bucket in self._buckets.values()) % 2**64
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """(bucket, block) of all rows, for ``adds_up``."""
+        return [(number, block) for number in sorted(self._buckets) for block in range(self._buckets[number].blocks)]
+
+    def adds_up(self, number: int, block: int) -> bool:
+        """Whether some tens of thousands of rows are still what was written; a bucket that is gone is."""
+        bucket = self._buckets.get(number)
+        return bucket is None or block >= bucket.blocks or bucket.adds_up(block)
+
+
+def _empty_entries(n: int) -> Entries:
+    return Entries(
+        np.zeros(n, np.uint8),
+        np.zeros(n, np.uint64),
+        np.zeros(n, np.uint8),
+        np.zeros(n, np.uint32),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.bool_),
+    )
+
+
+def _first_of_equals(lo: U64, hi: U64, may_add: Bools) -> I64:
+    """For each id of a batch the first position of an equal one that may be added, if that is not behind it; or -1.
+
+    The order is that of the batch, and so the same on every replica.
+    """
+    n = len(lo)
+    first = np.where(may_add, np.arange(n), -1)
+    if n < 2:
+        return first
+    order = np.argsort(lo, kind="stable")
+    ordered = lo[order]
+    if not (ordered[1:] == ordered[:-1]).any():
+        return first
+    order = np.lexsort((hi, lo))  # stable, too
+    starts = np.flatnonzero(np.append(True, (lo[order][1:] != lo[order][:-1]) | (hi[order][1:] != hi[order][:-1])))
+    least = np.minimum.reduceat(np.where(may_add, np.arange(n), n)[order], starts)
+    winners = np.empty(n, np.int64)
+    winners[order] = np.repeat(least, np.diff(starts, append=n))
+    return np.where(winners <= np.arange(n), winners, -1)
+
+
+def _groups(keys: I64) -> Iterator[tuple[int, I64 | slice]]:
+    """(key, positions) of a batch; positions keep the batch's order."""
+    if not len(keys):
+        return
+    if len(keys) == 1 or (keys[0] == keys[-1] and (keys == keys[0]).all()):
+        yield int(keys[0]), slice(None)
+        return
+    order = np.argsort(keys, kind="stable")
+    ends = np.flatnonzero(np.diff(keys[order])) + 1
+    for part in np.split(order, ends):
+        yield int(keys[part[0]]), part

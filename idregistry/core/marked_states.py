@@ -1,0 +1,45 @@
+"""A state kept as of one entry, so that all replicas can be asked for the state at the very same place in the log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MARK_BYTES_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The state after entry ``applied``. ``chunks`` can be read once."""
+
+    mark: bytes
+    applied: int
+    chunks: Iterable[bytes]
+
+
+class Marks:
+    """The last marked state of one machine; thread-safe. No part of the machine's own state: it is not in snapshots,
+    and whoever serves drops it when nobody came for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: Marked | None = None
+
+    def keep(self, marked: Marked) -> None:
+        with self._lock:
+            self._kept = marked
+
+    def take(self, mark: bytes) -> Marked | None:
+        """It is kept no longer then."""
+        with self._lock:
+            kept = self._kept
+            if kept is None or kept.mark != mark:
+                return None
+            self._kept = None
+            return kept
+
+    @property
+    def mark(self) -> bytes:
+        with self._lock:
+            return self._kept.mark if self._kept is not None else b""

@@ -1,0 +1,110 @@
+"""What a replica answers to one request, whether it was asked over gRPC or within the process."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.api import Opened, Pulse, Slot
+from photon.idregistry.core.clock_offsets import ClockFacts
+from photon.idregistry.core.commands import Range
+from photon.idregistry.core.state_checks import Checked
+from photon.idregistry.raft.api import GroupState
+
+
+class Status(enum.IntEnum):
+    """As in registry.proto, number by number."""
+
+    UNSPECIFIED = 0
+    OK = 1
+    NOT_LEADER = 2
+    OVERLOADED = 3
+    UNKNOWN = 4
+    WRONG_SHARD = 5
+    UNKNOWN_CALLER = 6
+    REFUSED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No answer. ``leader`` is a replica's name, for NOT_LEADER where it is known."""
+
+    status: Status
+    reason: str = ""
+    leader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClaim:
+    slot: Slot
+    incarnations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """One group as a replica sees it. ``leader`` is a replica's name, empty when unknown."""
+
+    group: int
+    leader: str
+    is_leader: bool
+    term: int
+    applied: int
+    healthy: bool
+    ids: int = 0
+    batches: int = 0
+    batch_mean: float = 0.0
+    commit_ms_p50: float = 0.0
+    commit_ms_p99: float = 0.0
+    writable: bool = True
+    """False while the disk is full."""
+    bytes: int = 0
+    """Memory that the ids take."""
+    overloaded: int = 0
+    """Requests refused because too much was waiting."""
+    checked: Checked | None = None
+    """The state's hash at the last check: equal on all replicas for equal entries."""
+    alarms: tuple[str, ...] = ()
+    """Each one line, for people: what is wrong, and what to do."""
+
+    @classmethod
+    def of(cls, group: int, state: GroupState, **more: Any) -> GroupFacts:
+        leader = state.leader or ""
+        return cls(
+            group, leader, state.is_leader, state.term, state.applied, state.healthy, writable=state.writable, **more
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A replica and the deployment as it sees it. ``ranges`` is empty before the first set-up."""
+
+    replica: str
+    ranges: tuple[Range, ...]
+    groups: Sequence[GroupFacts]
+    id_rules: Mapping[str, bytes]  # by join
+    config: int = 0
+    """Number of the config that ``ranges`` is: of two descriptions the higher one holds."""
+    clock: ClockFacts | None = None
+    """None: of a replica of an older release."""
+    removed: tuple[int, ...] = ()
+    """Shards that ``ranges`` names and that exist no more."""
+
+
+def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:
+    """Of two that both say they lead a group, the one of the newer term does."""
+    leading: dict[int, GroupFacts] = {}
+    for description in described:
+        for facts in description.groups:
+            known = leading.get(facts.group)
+            if facts.is_leader and (known is None or facts.term > known.term):
+                leading[facts.group] = facts
+    commits = [facts.commit_ms_p50 / 1000 for facts in leading.values() if facts.commit_ms_p50 > 0]
+    return Pulse(round_trips_s, max(commits, default=None))
+
+
+OpenOutcome = Opened | Refusal
+Answered = Verdicts | Refusal
+"""To an insert, a clear (without owners) or a look-up: an ``Answer`` for each id."""

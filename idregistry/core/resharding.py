@@ -1,0 +1,100 @@
+"""What operators may ask about the shards, and what a replica answers. As in registry.proto, number by number."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from photon.idregistry.core.commands import Range
+from photon.idregistry.core.outcomes import Refusal
+
+
+class Action(enum.IntEnum):
+    """STATUS and VERIFY are answered by any replica of what it knows; the others by the config group's leader."""
+
+    STATUS = 1
+    PLAN = 2
+    """What APPLY would do now, and when it would take effect."""
+    APPLY = 3
+    ABORT = 4
+    VERIFY = 5
+
+
+class Stage(enum.IntEnum):
+    PLANNED = 1
+    PREPARING = 2
+    ACTIVATED = 3
+    ABORTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    action: Action
+    shards: int = 0
+    """PLAN, APPLY: how many there shall be for events from then on."""
+    dry_run: bool = False
+    """APPLY, ABORT: only says what would be done."""
+    lead_s: float | None = None
+    """PLAN, APPLY: time for the shards to prepare; None: the default."""
+    config: int = 0
+    """ABORT: the change's number, 0: the one under way. APPLY: only if it becomes this number (so that asking twice
+    changes once), 0: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    config: int
+    starts_ns: int
+    """Event times from here on go by the new shards."""
+    shards: tuple[int, ...]
+    """Those of the new range."""
+    added: tuple[int, ...]
+    leaving: tuple[int, ...]
+    """Take no new event from then on; removed when their last id is collected."""
+    stage: Stage
+    reason: str = ""
+    """Why aborted."""
+    settled: bool = False
+    """Every shard has entered the decision, and new ones serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """One shard as the answering replica sees it."""
+
+    shard: int
+    config: int
+    """The config that it serves by; 0: new, not open yet."""
+    decided: int
+    prepared: int
+    """The change that it has prepared; 0: none."""
+    refused: int
+    """The last change that it refused; 0: none."""
+    latest_ns: int
+    """Latest event time ever entered, or NO_TIME."""
+    boundary_ns: int
+    until_ns: int
+    """End of its last range, or END_OF_TIME."""
+    ids: int
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resharding:
+    """A replica's answer. ``change`` is the planned one, else the one under way, else the last; None: never any."""
+
+    replica: str
+    config: int
+    ranges: tuple[Range, ...]
+    change: Change | None
+    shards: Sequence[ShardView]
+    removed: Sequence[int]
+    now_ns: int
+    why_not_sooner: Sequence[str] = ()
+    """PLAN, APPLY: what decides when it takes effect, for people."""
+    problems: Sequence[str] = ()
+    """VERIFY: for people; none: all is well."""
+
+
+ReshardOutcome = Resharding | Refusal

@@ -1,0 +1,235 @@
+"""A shard's side of a change of the shards (rule 16): entries that prepare, activate, abort, and close.
+
+Invariants: ids are entered only if they are the shard's own under its active config; a shard prepares only while
+every time ever entered is below the change's start, and from there on enters no later one that is not its own under
+both configs: so all that it holds of others' ids lies below; a new config comes from its own Activate entry; no
+change at or below ``decided`` is prepared any more. That no other shard holds an id is the leader's to know before it
+proposes (``former_shards``); the config that it knew this by stands in the entry, and must be the shard's when that
+is applied.
+
+``latest`` is the latest event time ever entered, and never below the boundary: what was collected is below that, so
+that a shard restored from a snapshot of a release that did not keep it has the same value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from photon.idregistry.api import DIGEST_BYTES, I64
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.id_bucket import Rows, times_in
+from photon.idregistry.core.sharding import shards_by, shards_of, with_range
+
+Bools = npt.NDArray[np.bool_]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    config: c.ConfigNumber
+    starts_ns: c.TimeNs
+    shards: c.ShardNumbers
+
+
+class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a shard stands in the changes; one value, replaced as a whole."""
+
+    config: Count = 0
+    """Number of its config; 0: not open."""
+    decided: Count = 0
+    """The last change whose end it knows."""
+    prepared: Prepared | None = None
+    refused: Count = 0
+    """The last change that it refused."""
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    number: int  # 0: not open
+    standing: Standing
+    latest: int
+    boundary: int
+    until: int
+    ids: int
+
+
+@dataclass(slots=True)
+class Sharding:
+    """What a shard knows of shards. Changed by its entries only."""
+
+    number: int = 0
+    """0 until it is configured."""
+    ranges: tuple[c.Range, ...] = ()
+    standing: Standing = field(default_factory=Standing)
+    latest: int = c.NO_TIME
+    """Latest event time ever entered, or the boundary, whichever is later; ns."""
+    _until: tuple[tuple[c.Range, ...], int] = field(default=((), c.NO_TIME), compare=False, repr=False)
+    """(config, end of this shard's last range in it): asked for every second."""
+
+    # -- ids ----------------------------------------------------------------------------------------------------
+    def own(self, digests: bytes) -> Bools:
+        """Which ids belong here under the active config."""
+        if not self.number:
+            return np.zeros(len(digests) // DIGEST_BYTES, np.bool_)
+        own: Bools = shards_of(digests, self.ranges[-1].shards) == self.number
+        return own
+
+    def takes(self, digests: bytes, times: I64, config: int) -> Bools:
+        """Which ids may be entered now, if no other shard held them under this config.
+
+        Config 0: an entry of a release that chose the shard by the event time, too, and asked nobody else; it is
+        judged as it was then, or a replica that reads its log again would lose what was acknowledged.
+        """
+        if not config:
+            return self._took(digests, times)
+        own = self.own(digests)
+        if self.standing.prepared is not None:
+            later = times >= self.standing.prepared.starts_ns
+            own &= ~later | (shards_of(digests, self.standing.prepared.shards) == self.number)
+        if config != self.standing.config:
+            for each in self.ranges[:-1]:
+                own &= shards_of(digests, each.shards) == self.number
+        return own
+
+    def _took(self, digests: bytes, times: I64) -> Bools:
+        """Which ids were this shard's by digest and event time, under the active config and a prepared one."""
+        took = np.full(len(times), self.number != 0)
+        prepared = self.standing.prepared
+        after = () if prepared is None else (with_range(self.ranges, prepared.starts_ns, prepared.shards),)
+        for ranges in (self.ranges, *after):
+            mine = np.zeros(len(times), np.bool_)
+            for each in ranges:
+                within = (times >= each.start_ns) & (times <= each.end_ns - (each is not ranges[-1]))
+                mine |= within & (shards_of(digests, each.shards) == self.number)
+            took &= mine
+        return took
+
+    def keeps(self, digests: bytes, times: I64, config: int) -> Bools:
+        """Which ids may be given an entry by the operator's word, whatever the boundary says."""
+        return np.zeros(len(times), np.bool_) if self.standing.closed else self.takes(digests, times, config)
+
+    def facts(self, ids: int, boundary: int) -> ShardFacts:
+        return ShardFacts(self.number, self.standing, self.latest, boundary, self.until, ids)
+
+    def entered(self, times: I64) -> None:
+        if len(times):
+            self.latest = max(self.latest, int(times.max()))
+
+    def passed(self, boundary: int) -> None:
+        self.latest = max(self.latest, boundary)
+
+    # -- entries ------------------------------------------------------------------------------------------------
+    def apply(
+        self, command: c.Configure | c.Prepare | c.Activate | c.Abort | c.Close, ids: int, boundary: int
+    ) -> str:
+        """Why it was refused, empty when it was not. ``ids`` and ``boundary`` are the shard's."""
+        if isinstance(command, c.Configure):
+            return self.configure(command)
+        if isinstance(command, c.Prepare):
+            return self.prepare(command)
+        if isinstance(command, c.Activate):
+            return self.activate(command)
+        if isinstance(command, c.Abort):
+            return self.abort(command)
+        return self.close(ids, boundary)
+
+    def configure(self, command: c.Configure) -> str:
+        """The first one counts. Each answers why it was refused, or an empty string."""
+        if self.number:
+            if (self.number, self.ranges) == (command.shard, command.ranges):
+                return ""
+            return f"shard {self.number} is configured already, otherwise"
+        self.number, self.ranges = command.shard, command.ranges
+        self.standing = Standing(command.config, command.decided)
+        return ""
+
+    def prepare(self, command: c.Prepare) -> str:
+        """The comparison that makes a start safe whatever clocks say."""
+        known = self.standing
+        if not self.number:
+            return "the shard is not open yet"
+        if command.config <= known.decided:
+            return f"change {command.config} has ended already"
+        if known.prepared is not None:
+            if known.prepared.config == command.config:
+                return ""
+            return f"change {known.prepared.config} has not ended here yet"
+        if command.config != known.decided + 1:
+            return f"the shard knows the changes up to {known.decided}, not how {command.config - 1} ended"
+        try:
+            with_range(self.ranges, command.starts_ns, command.shards)
+        except c.CommandError as error:  # no change of the config that this shard has
+            return str(error)
+        if known.refused != command.config and self.latest < command.starts_ns:
+            self._replace(prepared=Prepared(command.config, command.starts_ns, command.shards))
+            return ""
+        self._replace(refused=command.config)
+        return f"an event time of {self.latest} was entered, change {command.config} starts at {command.starts_ns}"
+
+    def activate(self, command: c.Activate) -> str:
+        """The prepared config is the active one from here on."""
+        known = self.standing
+        if command.config <= known.decided:
+            return ""
+        if known.prepared is None or known.prepared.config != command.config:
+            return f"change {command.config} was not prepared here"
+        self.ranges = with_range(self.ranges, known.prepared.starts_ns, known.prepared.shards)
+        self._replace(config=command.config, decided=command.config, prepared=None)
+        return ""
+
+    def abort(self, command: c.Abort) -> str:
+        """The proposer has seen in the config group that none of the changes between was activated."""
+        known = self.standing
+        if not self.number:
+            return "the shard is not open yet"
+        if command.config > known.decided:
+            self._replace(decided=command.config, prepared=None)
+        return ""
+
+    def close(self, ids: int, boundary: int) -> str:
+        """Takes nothing any more, for ever."""
+        if not self.number:
+            return "the shard is not open yet"
+        if ids:
+            return f"the shard holds {ids} ids"
+        until = self.until
+        if boundary < until:
+            return f"the boundary is {boundary}, the shard's last range ends at {until}"
+        if self.standing.prepared is not None:
+            return f"change {self.standing.prepared.config} has not ended here yet"
+        self._replace(closed=True)
+        return ""
+
+    @property
+    def until(self) -> int:
+        """End of its last range, ns."""
+        if self._until[0] is not self.ranges:
+            ends = (each.end_ns for each in self.ranges if self.number in each.shards)
+            self._until = self.ranges, max(ends, default=c.NO_TIME)
+        return self._until[1]
+
+    def _replace(self, **changed: object) -> None:
+        self.standing = msgspec.structs.replace(self.standing, **changed)
+
+
+def misplaced(rows: Rows, bucket_start: int, sharding: Sharding) -> int:
+    """How many of a bucket's rows never belonged here, or have a time at which that was over."""
+    times = times_in(rows) + np.int64(bucket_start)
+    hi = rows["hi"].astype(np.uint64)
+    fits = np.zeros(len(rows), np.bool_)
+    for each in sharding.ranges:
+        fits |= (times < each.end_ns) & (shards_by(hi, each.shards) == sharding.number)
+    return int(np.count_nonzero(~fits))
+
+
+def restored(
+    number: int, ranges: tuple[c.Range, ...], standing: Standing | None, latest: int, boundary: int
+) -> Sharding:
+    """From a snapshot; ``standing`` None: of a release that had no changes."""
+    standing = standing or (Standing(1, 1) if number else Standing())
+    return Sharding(number, ranges, standing, max(latest, boundary))

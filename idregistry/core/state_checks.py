@@ -1,0 +1,73 @@
+"""Replicas compare their states: one entry makes each take the hash of its own, another brings them the leader's.
+
+Equal entries applied must give equal states, so at one index of the log all hashes are equal. The ids' part is kept
+up to date with each change (``id_bucket``), so a check costs as much as a shard has buckets and slots. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.id_table import IdTable
+
+HASH_BYTES = 16
+_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The state's hash after entry ``index``. ``form`` says how it was made: of two forms nothing can be said."""
+
+    form: int
+    index: int
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """This replica's state after entry ``index`` is not the leader's."""
+
+    index: int
+    ours: bytes
+    leaders: bytes
+
+
+def state_hash(state: Iterable[bytes], table: IdTable) -> bytes:
+    """``state``: all but the ids, as their snapshot would begin."""
+    digest = hashlib.blake2b(digest_size=HASH_BYTES)
+    for chunk in state:
+        digest.update(len(chunk).to_bytes(8, "little") + chunk)
+    digest.update(len(table).to_bytes(8, "little") + table.sum().to_bytes(8, "little"))
+    return digest.digest()
+
+
+class Checks:
+    """What one replica's machine found; no part of its replicated state."""
+
+    def __init__(self) -> None:
+        self._taken: OrderedDict[int, Checked] = OrderedDict()
+        self.difference: Difference | None = None
+        """The last one; None again once a later state was the leader's, as after a snapshot of its."""
+
+    @property
+    def last(self) -> Checked | None:
+        return next(reversed(self._taken.values()), None)
+
+    def take(self, checked: Checked) -> Checked:
+        self._taken[checked.index] = checked
+        while len(self._taken) > _KEPT:
+            self._taken.popitem(last=False)
+        return checked
+
+    def compare(self, command: c.CheckState) -> None:
+        ours = self._taken.get(command.index)
+        if ours is None or ours.form != command.form or not command.hash:
+            return
+        if ours.hash == command.hash:
+            self.difference = None
+        else:
+            self.difference = Difference(command.index, ours.hash, command.hash)

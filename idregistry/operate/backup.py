@@ -1,0 +1,260 @@
+"""A backup: a directory of one snapshot a group, and a manifest with their checksums.
+
+    manifest.json           what is in it; written last
+    group-00000/snapshot    the config group (layout in ``raft/snapshot.py``: magic, version, CRC a frame)
+    group-00001/snapshot    shard 1; and so on
+
+It is built in ``DIR.partial`` and renamed, so a directory of that name is whole. The config group is taken last: it
+must know every slot and incarnation that a shard knows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.idregistry.client.export_stream import ExportFacts, Summer
+from photon.idregistry.core.commands import Range
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, SnapshotError, held_head, read_shard
+from photon.idregistry.core.sharding import shards_in
+from photon.idregistry.operate.seeding import GroupSeed, Member, seed_directory, write_snapshot
+from photon.idregistry.raft.identity import group_directory
+from photon.idregistry.raft.options import RaftStopped
+from photon.idregistry.raft.snapshot import SnapshotStore
+
+MAGIC = "photon registry backup"
+VERSION = 1
+MANIFEST = "manifest.json"
+MANIFEST_BYTES_MAX = 4 << 20
+PARTIAL = ".partial"
+
+
+class BackupDamaged(PhotonError):
+    """A backup that cannot be relied on. One line: which file, and what is wrong."""
+
+
+class BackupRefused(PhotonError):
+    """No backup can be made there, or now. One line."""
+
+
+class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    group: int
+    file: str
+    bytes: int
+    index: int
+    """The state holds all entries up to here."""
+    term: int
+    chunks: int
+    checksum: str
+    """BLAKE2b-256 of the chunks, hex."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    magic: str
+    version: int
+    photon: str
+    made_at: str
+    """UTC, ISO 8601: when it was begun. What was acknowledged before is in it."""
+    members: list[str]
+    groups: list[GroupEntry]
+    checksum: str = ""
+    """BLAKE2b-256 of all the rest as JSON, hex."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a group's state comes from. ``facts`` gives the stream's own once the chunks were read."""
+
+    seed: GroupSeed
+    facts: Callable[[], ExportFacts | None]
+
+
+def write_backup(disk: Disk, directory: Path, sources: Iterator[Source], *, photon: str, made_at: str,
+                 members: Sequence[str]) -> list[GroupContent]:  # fmt: skip
+    """Makes DIR; what it holds, as read back. Raises BackupRefused, OSError, and what reading a source raises."""
+    if directory.exists():
+        raise BackupRefused(f"{directory}: exists already: name a new directory for each backup")
+    building = directory.with_name(directory.name + PARTIAL)
+    if building.exists():  # of a call that was cut short
+        shutil.rmtree(building)
+    try:
+        disk.make_dir(building)
+        groups = sorted((_write_group(disk, building, source) for source in sources), key=lambda each: each.group)
+        manifest = _sealed(
+            Manifest(
+                magic=MAGIC, version=VERSION, photon=photon, made_at=made_at, members=sorted(members), groups=groups
+            )
+        )
+        disk.replace(building / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        found = check_backup(disk, building)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    disk.rename(building, directory)
+    disk.sync_dir(directory.parent)
+    return found
+
+
+def _write_group(disk: Disk, building: Path, source: Source) -> GroupEntry:
+    seed = source.seed
+    directory = group_directory(building, seed.group)
+    disk.make_dir(directory)
+    size = write_snapshot(disk, directory, seed)
+    disk.sync_dir(directory)
+    facts = source.facts()
+    if facts is None or facts.applied != seed.index:
+        raise BackupRefused(f"group {seed.group}: the export is not of entry {seed.index}; try again")
+    return GroupEntry(
+        group=seed.group,
+        file=f"{directory.name}/snapshot",
+        bytes=size,
+        index=seed.index,
+        term=seed.term,
+        chunks=facts.chunks,
+        checksum=facts.checksum.hex(),
+    )
+
+
+def _sealed(manifest: Manifest) -> Manifest:
+    body = msgspec.json.encode(msgspec.structs.replace(manifest, checksum=""))
+    return msgspec.structs.replace(manifest, checksum=blake2b(body, digest_size=32).hexdigest())
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+def read_manifest(disk: Disk, directory: Path) -> Manifest:
+    """Raises BackupDamaged."""
+    path = directory / MANIFEST
+    if not disk.exists(path):
+        raise BackupDamaged(f"{directory}: has no {MANIFEST}: not a backup, or one that was cut short")
+    if disk.size(path) > MANIFEST_BYTES_MAX:
+        raise BackupDamaged(f"{path}: is larger than {MANIFEST_BYTES_MAX} bytes")
+    try:
+        manifest = msgspec.json.decode(disk.read(path), type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BackupDamaged(f"{path}: {error}") from None
+    if manifest.magic != MAGIC or manifest.version != VERSION:
+        raise BackupDamaged(f"{path}: not a backup of version {VERSION}")
+    if manifest != _sealed(manifest):
+        raise BackupDamaged(f"{path}: its checksum is wrong: it was changed or rotted")
+    return manifest
+
+
+@contextmanager
+def damage_in(path: Path) -> Iterator[None]:
+    """What raft and the machines call damage, as BackupDamaged."""
+    try:
+        yield
+    except SnapshotError as error:
+        raise BackupDamaged(f"{path}: {error}") from None
+    except RaftStopped as error:
+        raise BackupDamaged(str(error).partition("; do not delete")[0]) from None
+
+
+def chunks_of(disk: Disk, directory: Path, entry: GroupEntry) -> Iterator[bytes]:
+    """A group's state, checked to its end against the manifest. Raises BackupDamaged."""
+    place = group_directory(directory, entry.group)
+    if not disk.exists(place / "snapshot"):
+        raise BackupDamaged(f"{place}/snapshot: is missing")
+    summer = Summer()
+    with damage_in(place / "snapshot"):
+        store = SnapshotStore(place, disk)
+        info = store.info
+        if info is None or (info.index, info.term, info.size) != (entry.index, entry.term, entry.bytes):
+            raise BackupDamaged(f"{place}/snapshot: is not the file that the manifest names")
+        for chunk in store.chunks():
+            summer.add(chunk)
+            yield chunk
+    if (summer.chunks, summer.checksum().hex()) != (entry.chunks, entry.checksum):
+        raise BackupDamaged(f"{place}/snapshot: its checksum is wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContent:
+    group: int
+    index: int
+    bytes: int
+    ids: int
+    slots: int
+    boundary_ns: int | None
+
+
+def check_backup(disk: Disk, directory: Path) -> list[GroupContent]:
+    """Reads every byte, and decodes it. Raises BackupDamaged."""
+    manifest = read_manifest(disk, directory)
+    config = config_of(disk, directory, manifest)
+    found = [_content(disk, directory, entry, config.ranges) for entry in manifest.groups]
+    numbers = {each.group for each in found}
+    missing = sorted(shards_in(config.ranges) - numbers)
+    if missing:
+        raise BackupDamaged(f"{directory}: shards {missing} are missing: they came while it was made; make it again")
+    return found
+
+
+def config_of(disk: Disk, directory: Path, manifest: Manifest) -> ConfigMachine:
+    """The config group's state. Raises BackupDamaged."""
+    machine = ConfigMachine()
+    entry = next((each for each in manifest.groups if each.group == 0), None)
+    if entry is None:
+        raise BackupDamaged(f"{directory}: has no config group")
+    with damage_in(directory / entry.file):
+        machine.restore(chunks_of(disk, directory, entry))
+    if not machine.ranges:
+        raise BackupDamaged(f"{directory}/{entry.file}: the deployment was not set up yet when it was made")
+    return machine
+
+
+def _content(disk: Disk, directory: Path, entry: GroupEntry, ranges: tuple[Range, ...]) -> GroupContent:
+    if entry.group == 0:
+        return GroupContent(0, entry.index, entry.bytes, 0, 0, None)
+    with damage_in(directory / entry.file):
+        image = read_shard(chunks_of(disk, directory, entry))
+    if image.state.sharding.number not in (0, entry.group):
+        raise BackupDamaged(f"{directory}/{entry.file}: is of shard {image.state.sharding.number}")
+    sharding = image.state.sharding
+    if sharding.standing.prepared is not None or (sharding.ranges != ranges and not sharding.standing.closed):
+        raise BackupDamaged(
+            f"{directory}: the shards were being changed while it was made (shard {entry.group} has another config): "
+            "make it again when photon status shards says that nothing is under way"
+        )
+    boundary = None if image.state.boundary == NO_BOUNDARY else image.state.boundary
+    return GroupContent(entry.group, entry.index, entry.bytes, len(image.table), len(image.state.slots), boundary)
+
+
+# -- restoring: data directories of a new deployment, whose shards begin closed (``restored_shard``) -----------------
+INCARNATIONS_SINCE_MAX = 1 << 16
+"""So many incarnations may have been given out after the backup: the restored deployment gives none of them again."""
+
+
+def restore_replica(
+    disk: Disk, backup: Path, manifest: Manifest, directory: Path, member: Member, entropy: Callable[[int], bytes]
+) -> None:
+    """Writes one replica's data directory. Every replica of the deployment needs its own, of the same backup.
+
+    Raises SeedRefused, BackupDamaged, OSError; then nothing is there.
+    """
+    seed_directory(disk, directory, member, _seeds(disk, backup, manifest), entropy)
+
+
+def _seeds(disk: Disk, backup: Path, manifest: Manifest) -> Iterator[GroupSeed]:
+    for entry in manifest.groups:
+        if entry.group == 0:
+            machine = config_of(disk, backup, manifest)
+            with damage_in(backup):
+                machine.begin_restored(INCARNATIONS_SINCE_MAX)
+            yield GroupSeed(0, entry.index, entry.term, machine.snapshot())
+        else:
+            yield GroupSeed(entry.group, entry.index, entry.term, _held(chunks_of(disk, backup, entry)))
+
+
+def _held(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    yield held_head(next(chunks))
+    yield from chunks

@@ -1,0 +1,148 @@
+"""The ids of a backup for many readers at once: where each chunk of them stands, and one part of them as columns.
+
+Planning reads some bytes of each chunk, so it costs little however many ids there are; a part is read and checked
+(CRC of each chunk) by whoever takes it, in memory of one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from photon.config.disk import Disk
+from photon.idregistry.api import U32
+from photon.idregistry.core.shard_snapshot import (
+    PEEK_BYTES,
+    HeadFacts,
+    generations_of,
+    head_facts,
+    ids_of,
+    peek_ids,
+)
+from photon.idregistry.operate.backup import BackupDamaged, Manifest, damage_in
+from photon.idregistry.operate.id_columns import IdColumns, columns_of_rows
+from photon.idregistry.raft.snapshot import frames, read_chunk
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk in a snapshot file. ``offset``: of its frame."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdsChunk:
+    """Some ids of one bucket; ``first_row``: how many of the bucket stand before them."""
+
+    chunk: Chunk
+    bucket: int
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdsPart:
+    """Ids of one bucket of one shard, and the chunks that hold the bucket's generations."""
+
+    shard: int
+    file: str  # relative to the backup
+    bucket_bits: int
+    chunks: list[IdsChunk]
+    generations: list[Chunk]
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(each.chunk.length for each in self.chunks)
+
+
+def plan_ids(disk: Disk, directory: Path, manifest: Manifest, part_bytes: int) -> Iterator[IdsPart]:
+    """All ids of a backup in parts of about so many bytes. Raises BackupDamaged, OSError."""
+    for entry in manifest.groups:
+        if entry.group == 0:
+            continue
+        path = directory / entry.file
+        if not disk.exists(path) or disk.size(path) != entry.bytes:
+            raise BackupDamaged(f"{path}: is not the file that the manifest names")
+        yield from _plan_shard(disk, path, entry.file, entry.group, entry.chunks, part_bytes)
+
+
+def _plan_shard(disk: Disk, path: Path, file: str, group: int, chunks: int, part_bytes: int) -> Iterator[IdsPart]:
+    facts: HeadFacts | None = None
+    ids: list[IdsChunk] = []
+    generations: list[Chunk] = []
+    count = 0
+    for offset, length, begin in _frames(disk, path):
+        chunk = Chunk(offset, length)
+        count += 1
+        if facts is None:
+            facts = _read(disk, path, chunk, head_facts)
+            continue
+        peeked = peek_ids(begin, length)
+        if peeked is None:
+            other = _read(disk, path, chunk, generations_of)
+            if other is not None:
+                generations.append(chunk)
+            continue
+        bucket, rows = peeked
+        if ids and ids[-1].bucket != bucket:
+            yield from _cut(group, file, facts, ids, generations, part_bytes)
+            ids, generations = [], []
+        ids.append(IdsChunk(chunk, bucket, ids[-1].first_row + ids[-1].rows if ids else 0, rows))
+    if facts is None or count != chunks:
+        raise BackupDamaged(f"{path}: has {count} chunks, the manifest says {chunks}")
+    yield from _cut(group, file, facts, ids, generations, part_bytes)
+
+
+def _cut(
+    group: int, file: str, facts: HeadFacts, ids: list[IdsChunk], generations: list[Chunk], part_bytes: int
+) -> Iterator[IdsPart]:
+    part: list[IdsChunk] = []
+    size = 0
+    for each in ids:
+        if part and size + each.chunk.length > part_bytes:
+            yield IdsPart(group, file, facts.bucket_bits, part, list(generations))
+            part, size = [], 0
+        part.append(each)
+        size += each.chunk.length
+    if part:
+        yield IdsPart(group, file, facts.bucket_bits, part, list(generations))
+
+
+def _frames(disk: Disk, path: Path) -> Iterator[tuple[int, int, bytes]]:
+    with damage_in(path):
+        yield from frames(disk, path, PEEK_BYTES)
+
+
+def _read(disk: Disk, path: Path, chunk: Chunk, read: Callable[[bytes], T]) -> T:
+    with damage_in(path):
+        return read(read_chunk(disk, path, chunk.offset, chunk.length))
+
+
+def read_part(disk: Disk, directory: Path, part: IdsPart) -> Iterator[IdColumns]:
+    """A part's ids, a chunk at a time. Raises BackupDamaged, OSError."""
+    path = directory / part.file
+    for each in part.chunks:
+        bucket, rows = _read(disk, path, each.chunk, ids_of)
+        if (bucket, len(rows)) != (each.bucket, each.rows):
+            raise BackupDamaged(f"{path}: the chunk at byte {each.chunk.offset} is another than it was")
+        generations = _generations(disk, path, part, each)
+        yield columns_of_rows(rows, bucket << part.bucket_bits, generations)
+
+
+def _generations(disk: Disk, path: Path, part: IdsPart, ids: IdsChunk) -> U32:
+    column = np.zeros(ids.rows, np.uint32)
+    for chunk in part.generations:
+        found = _read(disk, path, chunk, generations_of)
+        for row, generation in found[1] if found is not None else ():
+            if ids.first_row <= row < ids.first_row + ids.rows:
+                column[row - ids.first_row] = generation
+    return column

@@ -1,0 +1,160 @@
+"""What a leader sends to its followers: entries with flow control, heartbeats, snapshots piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from photon.idregistry.raft import rules
+from photon.idregistry.raft.codec import AppendAck, Chunk, ChunkAck, Message
+from photon.idregistry.raft.driver import Core
+from photon.idregistry.raft.journal import Journal
+from photon.idregistry.raft.options import (
+    APPENDS_IN_FLIGHT,
+    COMMIT_TOLD_S,
+    STREAM_S,
+    TRANSFER_BYTES,
+    RaftOptions,
+    RaftStopped,
+)
+from photon.idregistry.raft.snapshot import SnapshotStore
+
+_NEVER = float("inf")
+
+Out = list[tuple[str, Message]]
+
+
+@dataclass(slots=True)
+class _Transfer:
+    index: int
+    offset: int = 0
+    sent_at: float = -_NEVER
+
+
+@dataclass(slots=True)
+class _Sending:
+    appends: int = 0
+    commit: int = 0
+    sent_at: float = -_NEVER
+    """When it was last sent entries."""
+    streams: bool = False
+    """These came soon after others: so will the next ones."""
+    rewound_at: float = -_NEVER
+    transfer: _Transfer | None = None
+
+
+class Sender:
+    """One group's, on one replica; does nothing while that does not lead. All calls inside ``library_time``."""
+
+    def __init__(
+        self, core: Core, journal: Journal, store: SnapshotStore, peers: Sequence[str], options: RaftOptions
+    ) -> None:
+        self._core = core
+        self._journal = journal
+        self._store = store
+        self._peers = peers
+        self._options = options
+        self._sending: dict[str, _Sending] = {}
+        self._term = 0
+        self._heartbeat_at = -_NEVER
+        self.due = _NEVER
+        """Monotonic time at which a follower is to hear of a commit, if no entries go there before."""
+
+    @property
+    def transferring(self) -> bool:
+        """Whether a follower is just receiving the snapshot."""
+        return self._core.leads() and any(each.transfer is not None for each in self._sending.values())
+
+    def acknowledged(self, peer: str, ack: AppendAck, now: float) -> None:
+        """A follower's answer, of the present term."""
+        core = self._core
+        last = self._journal.last
+        progress = rules.receive_ack(ack, core.progress(peer), term=core.term(), last=last)
+        core.progressed(peer, progress)
+        if progress is None:
+            return
+        sending = self._to(peer)
+        sending.appends = max(0, sending.appends - 1) if ack.accepted else 0
+        if not self._journal.first < progress.next_index <= last:
+            return
+        if ack.accepted or now - sending.rewound_at >= self._options.heartbeat:
+            core.sends_due = True
+            if not ack.accepted:  # doubled or late rejections must not start a storm; heartbeats repair the rest
+                sending.rewound_at = now
+
+    def chunk_acknowledged(self, peer: str, ack: ChunkAck) -> None:
+        """A follower's answer, of the present term."""
+        self._core.progressed(peer, None)
+        transfer = self._to(peer).transfer
+        if transfer is None or transfer.index != ack.index:
+            return
+        if ack.offset > transfer.offset:
+            transfer.sent_at = -_NEVER
+            self._core.sends_due = True
+        transfer.offset = ack.offset  # going back waits for transfer_retry: late answers must not start a storm
+
+    def send(self, now: float, out: Out) -> None:
+        """Adds what is due to ``out``."""
+        core = self._core
+        if not core.sends_due and now < self.due:
+            return
+        core.sends_due = False
+        self.due = _NEVER
+        if not core.leads():
+            return
+        heartbeat = now >= self._heartbeat_at
+        if heartbeat:
+            self._heartbeat_at = now + 0.5 * self._options.heartbeat
+        for peer in self._peers:
+            if core.connected(peer):
+                self._send_to(peer, now, heartbeat, out)
+            else:
+                self._to(peer).transfer = None
+
+    def _to(self, peer: str) -> _Sending:
+        if self._term != self._core.term():
+            self._term = self._core.term()
+            self._sending = {each: _Sending() for each in self._peers}
+        return self._sending[peer]
+
+    def _send_to(self, peer: str, now: float, heartbeat: bool, out: Out) -> None:
+        core = self._core
+        sending = self._to(peer)
+        if heartbeat:
+            sending.appends = 0  # what was not acknowledged by now may be lost
+        sent = False
+        while sending.appends < APPENDS_IN_FLIGHT and core.progress(peer).next_index <= self._journal.last:
+            append = core.next_append(peer, with_entries=True)
+            if append is None:
+                self._send_snapshot(peer, now, sending, heartbeat, out)
+                return
+            out.append((peer, append))
+            sending.appends += 1
+            sent = True
+        sending.transfer = None
+        if sent:
+            sending.streams, sending.sent_at = now - sending.sent_at < STREAM_S, now
+        news = sending.commit != core.committed()
+        if news and not (sent or heartbeat) and sending.streams and now < sending.sent_at + COMMIT_TOLD_S:
+            self.due = min(self.due, sending.sent_at + COMMIT_TOLD_S)
+        elif sent or heartbeat or news:
+            sending.commit = core.committed()
+            append = None if sent else core.next_append(peer, with_entries=False)
+            if append is not None:
+                out.append((peer, append))
+
+    def _send_snapshot(self, peer: str, now: float, sending: _Sending, heartbeat: bool, out: Out) -> None:
+        info = self._store.info
+        if info is None:
+            raise RaftStopped(f"no snapshot to send to {peer}, and the log begins at {self._journal.first}")
+        transfer = sending.transfer
+        if transfer is None or transfer.index != info.index:
+            transfer = sending.transfer = _Transfer(info.index)
+        if now - transfer.sent_at >= self._options.transfer_retry:
+            data = self._store.read(transfer.offset)
+            chunk = Chunk(self._core.term(), info.index, info.term, transfer.offset, info.size, data)
+            assert len(data) <= TRANSFER_BYTES
+            out.append((peer, chunk))
+            transfer.sent_at = now
+        elif heartbeat:
+            out.append((peer, self._core.ping_of()))

@@ -1,1 +1,0 @@
-"""What the protocol asks of the registry beside inserts: witness, watermark, scans, reopening, fences."""

@@ -1,0 +1,177 @@
+"""Server-side batching (paper, section 2.2.1): what has queued at a shard's leader becomes one Raft entry.
+
+Pure: requests, outcomes and the time in; commands and replies out. Handlers only queue; a few entries are in flight
+at a time, so while they are being committed the next one fills, and nobody waits for a whole commit before his own.
+Conflicts inside a batch are resolved where it is applied (rows are judged in order), so every replica resolves them
+alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
+from photon.idregistry.core.commands import MAX_ENTRY_IDS, Batch
+from photon.idregistry.core.state_machine import BatchAnswers
+
+QUEUED_IDS_MAX = 262_144
+"""Waiting at one shard: about 12 MB. Beyond it requests are answered OVERLOADED."""
+QUEUED_REQUESTS_MAX = 8_192
+ENTRIES_IN_FLIGHT = 2
+_LATENCIES_KEPT = 512
+
+T = TypeVar("T")
+"""Whatever names a request to the caller, an asyncio future for instance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting(Generic[T]):
+    ticket: T
+    ids: Ids
+    caller: int  # of an insert; 0: a clear
+    deadline: float  # monotonic seconds: not proposed after it
+    config: int = 0
+    """Of the shards, that the ids were looked for by; an entry has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """What goes into one Raft entry."""
+
+    inserts: Sequence[Waiting[T]]
+    clears: Sequence[Waiting[T]]
+    taken_at: float
+
+    def command(self) -> Batch:
+        return Batch.of(
+            callers=[(each.caller, len(each.ids)) for each in self.inserts],
+            inserts=[each.ids for each in self.inserts],
+            clears=[each.ids for each in self.clears],
+            config=max((each.config for each in self.inserts), default=0),
+        )
+
+    def split(self, answers: BatchAnswers) -> Iterator[tuple[T, Verdicts]]:
+        for requests, verdicts in ((self.inserts, answers.inserts), (self.clears, answers.clears)):
+            end = 0
+            for each in requests:
+                start, end = end, end + len(each.ids)
+                yield each.ticket, verdicts if len(requests) == 1 else verdicts.take(slice(start, end))
+
+    @property
+    def tickets(self) -> list[T]:
+        return [each.ticket for each in (*self.inserts, *self.clears)]
+
+
+class Batcher(Generic[T]):
+    """One shard's queue and its counters."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Waiting[T]] = deque()
+        self.queued_ids = 0
+        self._in_flight = 0
+        self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self.batches = 0
+        self.ids = 0
+        self.overloaded = 0
+
+    @property
+    def may_take(self) -> bool:
+        return bool(self._queue) and self._in_flight < ENTRIES_IN_FLIGHT
+
+    def offer(self, request: Waiting[T]) -> bool:
+        """Queues a request; False: the queue is full. A request has 1 to MAX_ENTRY_IDS rows."""
+        n = len(request.ids)
+        if not 1 <= n <= MAX_ENTRY_IDS:
+            raise ValueError(f"a request has 1 to {MAX_ENTRY_IDS} ids, not {n}")
+        if self.queued_ids + n > QUEUED_IDS_MAX or len(self._queue) >= QUEUED_REQUESTS_MAX:
+            self.overloaded += 1
+            return False
+        self._queue.append(request)
+        self.queued_ids += n
+        return True
+
+    def take(self, now: float) -> tuple[Entry[T] | None, list[T]]:
+        """(the next entry, tickets of requests that waited beyond their deadline and were not proposed).
+
+        No entry while ENTRIES_IN_FLIGHT are or nothing waits. The caller must ``finish`` an entry.
+        """
+        if self._in_flight >= ENTRIES_IN_FLIGHT:
+            return None, []
+        inserts: list[Waiting[T]] = []
+        clears: list[Waiting[T]] = []
+        expired: list[T] = []
+        ids = 0
+        while self._queue and ids + len(self._queue[0].ids) <= MAX_ENTRY_IDS:
+            request = self._queue[0]
+            if inserts and request.caller and request.config != inserts[0].config:
+                break
+            self._queue.popleft()
+            n = len(request.ids)
+            self.queued_ids -= n
+            if request.deadline <= now:
+                expired.append(request.ticket)
+                continue
+            ids += n
+            (inserts if request.caller else clears).append(request)
+        if not ids:
+            return None, expired
+        self._in_flight += 1
+        return Entry(inserts, clears, now), expired
+
+    def finish(self, entry: Entry[T], now: float, *, applied: bool) -> None:
+        self._in_flight -= 1
+        if applied:
+            self.batches += 1
+            self.ids += sum(len(each.ids) for each in (*entry.inserts, *entry.clears))
+            self._latencies_ms.append(1000 * (now - entry.taken_at))
+
+    def drain(self) -> list[T]:
+        """Empties the queue: this replica does not lead any more."""
+        tickets = [request.ticket for request in self._queue]
+        self._queue.clear()
+        self.queued_ids = 0
+        return tickets
+
+    def commit_ms(self, quantile: float) -> float:
+        ordered = sorted(self._latencies_ms)
+        return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
+RESUME_SHARE = 0.95
+"""Inserts are taken again when the ids take less than this share of the limit."""
+
+
+class MemoryLimit:
+    """Of all shards of one replica."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """``limit``: bytes of rows and indexes; None: as much as there is."""
+        if limit is not None and limit < 1:
+            raise ValueError(f"memory limit {limit} is not positive")
+        self.limit = limit
+        self.used = 0
+        """Bytes, when last looked."""
+        self.reached = False
+
+    def update(self, used: int) -> bool:
+        """``used``: bytes that the ids take now. Whether ``reached`` changed."""
+        self.used = used
+        if self.limit is None:
+            return False
+        before = self.reached
+        self.reached = used >= (self.limit * RESUME_SHARE if before else self.limit)
+        return self.reached != before
+
+    @property
+    def reason(self) -> str:
+        """For who is refused, and for the alarm; empty below the limit."""
+        if not self.reached:
+            return ""
+        return (
+            f"the registry's ids take {self.used:,} bytes, registry.memory_limit is {self.limit:,}: no further ids "
+            f"are taken until some are collected; check that ids are cleared and that registry.retention is set"
+        )

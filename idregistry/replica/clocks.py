@@ -1,0 +1,155 @@
+"""A replica's time: its own clock, what it knows of the others', and what follows for what it may propose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from photon.config.interval_clock import Interval, IntervalClock
+from photon.config.structured import get_logger
+from photon.config.tls import Tls
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.client.channels import Channels
+from photon.idregistry.core.clock_offsets import (
+    ANYWHERE,
+    OWN,
+    ClockFacts,
+    Offset,
+    Reading,
+    ahead_by,
+    judged,
+    median,
+    not_after,
+    objection,
+    too_new_after,
+)
+from photon.idregistry.core.outcomes import Refusal
+
+log = get_logger(__name__)
+
+
+class ClockWatch:
+    """Not thread-safe: lives on the replica's event loop."""
+
+    def __init__(self, time: IntervalClock, peers: Sequence[str] = (), *, require_sync: bool = False) -> None:
+        """``peers``: the other replicas. ``require_sync``: see ``clock.require_sync``."""
+        self.time = time
+        self._require_sync = require_sync
+        self._readings: dict[str, Reading | None] = dict.fromkeys(peers)
+        self._said: tuple[str, str] = ("", "")
+
+    @property
+    def peers(self) -> Sequence[str]:
+        return list(self._readings)
+
+    def read(self, peer: str, reading: Reading) -> None:
+        """A peer answered. KeyError for a stranger."""
+        if peer not in self._readings:
+            raise KeyError(peer)
+        self._readings[peer] = reading
+
+    def too_new_after_ns(self) -> int:
+        """Event times beyond this are TOO_NEW."""
+        now, peers = self._now()
+        return too_new_after(now, _middle(peers), self.time.uncertainty_ns)
+
+    def not_after_ns(self) -> int:
+        """No machine's clock shows less than this."""
+        return not_after(self.time.read(), self.time.uncertainty_ns)
+
+    def objection(self) -> str:
+        """Why nothing may be proposed now that depends on the time; empty: it may."""
+        return self.facts().objection
+
+    def facts(self) -> ClockFacts:
+        now, peers = self._now()
+        middle, uncertainty = _middle(peers), self.time.uncertainty_ns
+        why = objection(now, middle, peers, uncertainty_ns=uncertainty, require_sync=self._require_sync)
+        return ClockFacts(now, judged(middle, uncertainty), middle, peers, why)
+
+    def say(self, replica: str) -> None:
+        facts = self.facts()
+        note = _note(facts.now, self.time.uncertainty_ns)
+        said = (facts.objection, note)
+        if note and note != self._said[1]:
+            log.warning("registry.clock", replica=replica, note=note)
+        if facts.objection != self._said[0]:
+            if facts.objection:
+                log.warning("registry.clock", replica=replica, proposes_no_boundary=facts.objection)
+            else:
+                log.info("registry.clock", replica=replica, agrees=True)
+        self._said = said
+
+    def _now(self) -> tuple[Interval, dict[str, Offset]]:
+        now, monotonic = self.time.read(), self.time.clock.monotonic()
+        return now, {
+            peer: ANYWHERE if reading is None else ahead_by(reading, now, monotonic)
+            for peer, reading in self._readings.items()
+        }
+
+
+def _middle(peers: Mapping[str, Offset]) -> Offset:
+    return median([OWN, *peers.values()])
+
+
+def _note(now: Interval, uncertainty_ns: int) -> str:
+    """What is not as it should be with this machine's own clock, for the log."""
+    bound = f"S = {uncertainty_ns / 1e9:g} s"
+    if not now.synchronised:
+        return f"the kernel does not know its clock's error (no time daemon): it is taken to be within {bound}"
+    if now.error_ns > uncertainty_ns:
+        return f"the kernel's bound on its clock's error is more than {bound}: look after the time daemon"
+    return ""
+
+
+ASK_SECONDS = 2.0
+"""Each peer is asked as often as this."""
+PAUSE_SECONDS_MIN = 0.1
+"""After the first question that a peer does not answer; then longer and longer."""
+TIMEOUT_SECONDS = 2.0
+
+
+class PeerClocks:
+    """Feeds a ClockWatch. ``start`` and ``stop`` it on the replica's event loop."""
+
+    def __init__(self, name: str, watch: ClockWatch, addresses: Mapping[str, str], tls: Tls | None) -> None:
+        """``addresses``: of the watch's peers, replica -> host:port."""
+        self._name = name
+        self._watch = watch
+        self._channels = Channels({peer: addresses[peer] for peer in watch.peers}, tls)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._ask(peer), name=f"clock-of-{peer}") for peer in self._watch.peers]
+        self._tasks.append(asyncio.create_task(self._say(), name="clock-watch"))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._channels.close()
+
+    async def _ask(self, peer: str) -> None:
+        pause = PAUSE_SECONDS_MIN
+        while True:
+            connected = self._channels.connected(peer)
+            answered = await self._read(peer)
+            if answered and not connected:  # the time that connecting took made it inexact
+                answered = await self._read(peer)
+            pause = ASK_SECONDS if answered else min(2 * pause, ASK_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def _read(self, peer: str) -> bool:
+        clock = self._watch.time.clock
+        asked = clock.monotonic()
+        reply = await self._channels.ask(peer, "ReadClock", pb.ReadClockRequest(), timeout=TIMEOUT_SECONDS)
+        if isinstance(reply, Refusal):
+            return False
+        self._watch.read(peer, Reading(reply.now_ns, asked, clock.monotonic()))
+        return True
+
+    async def _say(self) -> None:
+        while True:
+            await asyncio.sleep(ASK_SECONDS)
+            self._watch.say(self._name)

@@ -1,0 +1,63 @@
+"""From the driver's thread to an event loop: a proposal as an awaitable, and what its outcome means to who asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome, Unknown
+
+
+def propose(
+    group: Group,
+    command: bytes,
+    *,
+    timeout: float,
+    done: Callable[[ProposalOutcome], None],
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """As ``Group.propose``, but ``done`` is called on the loop."""
+
+    def on_driver_thread(outcome: ProposalOutcome) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(done, outcome)
+
+    group.propose(command, timeout=timeout, done=on_driver_thread)
+
+
+async def proposed(group: Group, command: bytes, *, timeout: float) -> ProposalOutcome:
+    """Waits for the outcome, a little longer than the driver does; then it is Unknown."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[ProposalOutcome] = loop.create_future()
+
+    def done(outcome: ProposalOutcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    propose(group, command, timeout=timeout, done=done, loop=loop)
+    try:
+        async with asyncio.timeout(timeout + 0.5):  # wait_for loses a cancellation that comes with the outcome
+            return await future
+    except TimeoutError:
+        return Unknown()
+
+
+async def applied(group: Group, command: bytes, where: str, *, timeout: float) -> Any:
+    """What the machine answered, or a Refusal that says why it did not."""
+    outcome = await proposed(group, command, timeout=timeout)
+    return outcome.result if isinstance(outcome, Applied) else not_applied(outcome, where)
+
+
+def not_applied(outcome: ProposalOutcome, where: str) -> Refusal:
+    """Of a proposal that was not applied, as far as is known here."""
+    if isinstance(outcome, NotLeader):
+        return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
+    return Refusal(Status.UNKNOWN, f"{where} lost its leader or did not commit in time")
+
+
+def not_leading(state: GroupState) -> Refusal | None:
+    """None: this replica leads the group."""
+    return None if state.is_leader else Refusal(Status.NOT_LEADER, leader=state.leader or "")

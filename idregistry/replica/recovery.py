@@ -1,0 +1,155 @@
+"""What a replica answers to joiners, verifiers, dispatchers and operators beside inserts, clears and look-ups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from photon.config.structured import get_logger
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import DIGEST_BYTES, Answer
+from photon.idregistry.client.messages import (
+    REOPEN_IDS_MAX,
+    below_reply,
+    entries_reply,
+    refusal_reply,
+    slots_reply,
+    trace_reply,
+    witness_of,
+    witness_reply,
+)
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.restored_shard import CLOSED, CLOSED_REASON
+from photon.idregistry.core.scans import PAGE_IDS_MAX, CursorError
+from photon.idregistry.core.state_machine import WRONG_SHARD
+from photon.idregistry.replica.proposing import applied, not_leading
+from photon.idregistry.replica.server import RegistryReplica
+from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
+
+log = get_logger(__name__)
+
+PAGE_SLOTS_MAX = 256
+"""Slots of one page."""
+
+
+class _Refused(Exception):
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
+def _unless_refused(outcome: Any) -> Any:
+    if isinstance(outcome, Refusal):
+        raise _Refused(outcome)
+    return outcome
+
+
+class RecoveryServer:
+    """On the event loop that serves. Each answer's ``status`` says whether the rest of it means anything."""
+
+    def __init__(self, replica: RegistryReplica) -> None:
+        self._replica = replica
+
+    async def answer(self, request: Any, *, timeout: float) -> Any:
+        """The reply to any of the requests, within ``timeout`` seconds or a little later."""
+        try:
+            return await self._answer(request, min(timeout, PROPOSAL_TIMEOUT))
+        except _Refused as refused:
+            return refusal_reply(request, refused.refusal)
+        except (c.CommandError, CursorError) as error:
+            return refusal_reply(request, Refusal(Status.REFUSED, str(error)))
+
+    async def _answer(self, request: Any, timeout: float) -> Any:
+        match request:
+            case pb.ReadWitnessRequest():
+                self._check_leads_config()
+                return witness_reply(self._replica.config.witnessed(request.slot))
+            case pb.ListSlotsRequest():
+                self._check_leads_config()
+                limit = min(request.limit or PAGE_SLOTS_MAX, PAGE_SLOTS_MAX)
+                return slots_reply(*self._replica.config.slots_after(request.after, limit))
+            case pb.ExtendWitnessRequest():
+                end, to = witness_of(request.end), witness_of(request.to)
+                extension = c.ExtendWitness(request.slot, request.incarnation, end, to)
+                return witness_reply(await self._in_config(extension, timeout))
+            case pb.RetireSlotRequest():
+                return await self._retire(request.slot, timeout)
+            case pb.ClearBelowRequest():
+                below = c.ClearBelow(request.incarnation, request.batch, request.count, request.xor)
+                return below_reply(await self._in_shard(request.shard, below, timeout))
+            case pb.ScanOwnedRequest():
+                return await self._scan_owned(request, timeout)
+            case pb.ScanReopenedRequest():
+                machine = self._server(request.shard).machine
+                return entries_reply(machine.reopened_page(request.cursor, request.limit or PAGE_IDS_MAX))
+            case pb.ReopenRequest():
+                return await self._reopen(request, timeout)
+            case pb.TraceRequest():
+                return self._trace(request)
+
+    async def _retire(self, slot: str, timeout: float) -> pb.RetireSlotReply:
+        """The intent; the caretakers of the shards' leaders fence the slot there (rule 14)."""
+        if reason := await self._in_config(c.RetireSlot(slot), timeout):
+            raise _Refused(Refusal(Status.REFUSED, reason))
+        log.warning("registry.retired", slot=slot)
+        return pb.RetireSlotReply(status=pb.STATUS_OK, shards=self._replica.config.changes.live)
+
+    async def _scan_owned(self, request: pb.ScanOwnedRequest, timeout: float) -> pb.EntriesReply:
+        server = self._server(request.shard)
+        if request.cursor:
+            _unless_refused(not_leading(server.group.state()))
+        else:
+            # A leader that was replaced without knowing may lack ids: an entry of its own shows that it leads.
+            await self._in_shard(request.shard, c.Batch(), timeout)
+        limit = request.limit or PAGE_IDS_MAX
+        return entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
+
+    def _trace(self, request: pb.TraceRequest) -> pb.TraceReply:
+        server = self._server(request.shard)
+        if len(request.digest) != DIGEST_BYTES:
+            reason = f"a digest has {DIGEST_BYTES} bytes, not {len(request.digest)}"
+            raise _Refused(Refusal(Status.REFUSED, reason))
+        state = server.group.state()
+        _unless_refused(not_leading(state))
+        found = server.machine.trace(request.digest, request.time_ns)
+        return trace_reply(replace(found, replica=self._replica.name, applied=state.applied))
+
+    async def _reopen(self, request: pb.ReopenRequest, timeout: float) -> pb.ReopenReply:
+        ids = len(request.digests) // DIGEST_BYTES
+        if ids > REOPEN_IDS_MAX:
+            reason = f"{ids} ids to reopen, at most {REOPEN_IDS_MAX} go into one request"
+            raise _Refused(Refusal(Status.REFUSED, reason))
+        reopen = c.Reopen(
+            request.digests, request.times, request.tokens, request.generations, request.operator, request.retired
+        )
+        answers = _unless_refused(await self._server(request.shard).propose_own(reopen, timeout=timeout))
+        if (answers == CLOSED).any():
+            raise _Refused(Refusal(Status.UNKNOWN, f"shard {request.shard} {CLOSED_REASON}"))
+        elsewhere = answers == WRONG_SHARD
+        if elsewhere.all() and ids:
+            raise _Refused(Refusal(Status.WRONG_SHARD, "the ids are not this shard's"))
+        answers[elsewhere] = Answer.UNKNOWN  # the others are done: who asks for these again learns where they belong
+        return pb.ReopenReply(status=pb.STATUS_OK, answers=answers.tobytes())
+
+    # -- proposals: each raises _Refused --------------------------------------------------------------------------
+    def _check_leads_config(self) -> None:
+        """A follower may be far behind."""
+        _unless_refused(not_leading(self._replica.config_group.state()))
+
+    def _server(self, shard: int) -> ShardServer:
+        server = self._replica.shard_server(shard)
+        if server is None:
+            raise _Refused(Refusal(Status.WRONG_SHARD, f"replica {self._replica.name} has no shard {shard}"))
+        if not server.machine.configured:
+            raise _Refused(Refusal(Status.UNKNOWN, f"shard {shard} is being set up"))
+        return server
+
+    async def _in_config(self, command: c.ConfigCommand, timeout: float) -> Any:
+        data = c.encode(command)
+        c.decode_config(data)  # what no replica could decode must not be committed: it would stop them all
+        return _unless_refused(await applied(self._replica.config_group, data, "the config group", timeout=timeout))
+
+    async def _in_shard(self, shard: int, command: c.ShardCommand, timeout: float) -> Any:
+        data = c.encode(command)
+        c.decode_shard(data)
+        return _unless_refused(await applied(self._server(shard).group, data, f"shard {shard}", timeout=timeout))

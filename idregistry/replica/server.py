@@ -1,0 +1,376 @@
+"""One replica of the IdRegistry: the config group and every shard, whatever carries the requests.
+
+Facts that concern every shard are committed in the config group as intent; the caretaker of the shard's leader then
+proposes them there as entries of their own (design: "all checks happen when the entry is applied").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from photon.batch.ids import Ids
+from photon.config.clock import Clock, utc
+from photon.config.disk import Disk
+from photon.config.interval_clock import IntervalClock
+from photon.config.structured import get_logger
+from photon.config.tls import Tls
+from photon.idregistry.api import Opened, Slot
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.commands import CONFIG_GROUP, NO_TIME
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.outcomes import Answered, Description, GroupFacts, OpenOutcome, Refusal, SlotClaim, Status
+from photon.idregistry.core.sharding import single_range
+from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.raft.api import Applied, Group, StateMachine
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.identity import KnownGroups, known_groups
+from photon.idregistry.raft.options import RaftOptions
+from photon.idregistry.replica.batching import MemoryLimit
+from photon.idregistry.replica.clocks import ClockWatch
+from photon.idregistry.replica.lead_placement import LeadPlacement
+from photon.idregistry.replica.proposing import applied, not_leading, proposed
+from photon.idregistry.replica.self_checks import Watch
+from photon.idregistry.replica.shard_keeper import ShardKeeper
+from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
+
+log = get_logger(__name__)
+
+CARETAKER_SECONDS = 1.0
+WATCH_SECONDS = 1.0
+_STARTING_SECONDS = 0.02
+_CHANGING_SECONDS = 0.1
+BOUNDARY_STEP_NS = 10_000_000_000
+"""The boundary moves in steps of at least ten seconds: each is an entry in each shard."""
+
+
+def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
+    """A start opens what is on its disk, and until the config group says otherwise the shards of the first set-up.
+
+    At a first start of a replica that joins a deployment with more shards, the caretaker opens those.
+    """
+    first = () if known.present else range(1, configured + 1)
+    return sorted({*first, *known.present} - {CONFIG_GROUP, *known.removed})
+
+
+class Machines:
+    """The state machines of one replica, by group number."""
+
+    def __init__(self, shards: Sequence[int]) -> None:
+        self.config = ConfigMachine()
+        self.shards = {number: ShardMachine() for number in shards}
+
+    def by_group(self) -> dict[int, StateMachine]:
+        return {CONFIG_GROUP: self.config, **self.shards}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    name: str
+    peers: Mapping[str, str]
+    """Every replica, this one included: name -> host:port that peers and clients reach it by."""
+    directory: Path
+    shards: int
+    uncertainty_s: float = 5.0
+    """S: the bound on clock uncertainty between any two machines of the deployment."""
+    retention_s: float | None = None
+    """None: the boundary never moves."""
+    memory_limit: int | None = None
+    """Bytes that the ids may take; then inserts are answered OVERLOADED. None: as much as there is."""
+    id_rules: Mapping[str, bytes] = field(default_factory=dict)
+    """Join -> hash of the rule that derives id, key and time from its records."""
+    bind: str | None = None
+    """Where to listen, if it is not the advertised address."""
+    tls: Tls | None = None
+    """None: plain text, for clients and between replicas."""
+    epoch: int = 1
+    """Of the membership: replicas of another epoch are not listened to."""
+    near: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
+    require_sync: bool = False
+    """Whether a machine whose kernel does not call its clock synchronised is refused."""
+
+
+def host_and_replica(
+    settings: ReplicaSettings, disk: Disk, clock: Clock, clocks: ClockWatch
+) -> tuple[RaftHost, RegistryReplica]:
+    """A replica on a Raft host; neither is started.
+
+    Raises ValueError for a number of shards or a name that cannot be, RaftStopped and OSError for a directory that
+    cannot be read.
+    """
+    set_up = c.SetUp(single_range(settings.shards), dict(settings.id_rules))
+    machines = Machines(shards_to_open(settings.shards, known_groups(disk, settings.directory)))
+    of_groups = machines.by_group()
+    host = RaftHost(
+        name=settings.name,
+        peers=settings.peers,
+        directory=settings.directory,
+        machines=of_groups,
+        disk=disk,
+        clock=clock,
+        tls=settings.tls,
+        options=RaftOptions(epoch=settings.epoch),
+    )
+    return host, RegistryReplica(
+        name=settings.name,
+        groups={number: host.group(number) for number in of_groups},
+        machines=machines,
+        set_up=set_up,
+        clock=clock,
+        uncertainty_ns=clocks.time.uncertainty_ns,
+        retention_ns=None if settings.retention_s is None else round(settings.retention_s * 1e9),
+        memory_limit=settings.memory_limit,
+        opener=host,
+        clocks=clocks,
+        near=settings.near,
+    )
+
+
+class RegistryReplica:
+    """Serves requests on one event loop. ``start`` and ``stop`` on that loop; the Raft host lives outside."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        groups: Mapping[int, Group],
+        machines: Machines,
+        set_up: c.SetUp,
+        clock: Clock,
+        uncertainty_ns: int,
+        retention_ns: int | None = None,
+        memory_limit: int | None = None,
+        opener: RaftHost | None = None,
+        clocks: ClockWatch | None = None,
+        near: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
+        """``uncertainty_ns`` is S. ``opener`` opens groups of further shards; None: there can be none.
+
+        ``clocks``: what is known of the other replicas' clocks; None: there are no others.
+        ``set_up`` is what the deployment gets at its first start, and is compared with at every later one.
+        ``near``: datacentre -> replicas beside it, one of which is to lead the shards of which it registers most ids.
+        ``retention_ns`` None: the boundary never moves. ``memory_limit``: bytes that the ids of all shards may take.
+        """
+        self.name = name
+        self.config_group = groups[CONFIG_GROUP]
+        self.config = machines.config
+        self._set_up = set_up
+        self._clock = clock
+        self.clocks = clocks or ClockWatch(IntervalClock(clock, uncertainty_ns))
+        self._retention_ns = retention_ns
+        self.memory = MemoryLimit(memory_limit)
+        self._near = near
+        self._groups = dict(groups)
+        self.machines = machines
+        self._shards = {
+            number: self._serve(number, groups[number], machine) for number, machine in machines.shards.items()
+        }
+        self._keeper = ShardKeeper(
+            name=name,
+            config_group=self.config_group,
+            config=machines.config,
+            groups=self._groups,
+            shards=self._shards,
+            serve=self._serve,
+            opener=opener,
+            clock=clock,
+            clocks=self.clocks,
+            retention=retention_ns is not None,
+        )
+        self.reshard, self.resharding = self._keeper.answer, self._keeper.status
+        self._watch = Watch(shards=self._shards, memory=self.memory, clock=clock)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._remembered_told = False
+        self.conflict: asyncio.Future[str] | None = None
+        """Resolves when the deployment was set up otherwise than this replica is configured: it must end."""
+
+    # -- life ---------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        self.conflict = asyncio.get_running_loop().create_future()
+        self._tasks = [
+            asyncio.create_task(self._take_care(), name=f"registry-caretaker-{self.name}"),
+            asyncio.create_task(self._keep_watch(), name=f"registry-watch-{self.name}"),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    @property
+    def healthy(self) -> bool:
+        """False once a group of this replica stopped on an error."""
+        return all(group.state().healthy for group in self._groups.values())
+
+    @property
+    def ready(self) -> bool:
+        """Set up as configured, and every group has a leader.
+
+        A join that is new here waits for a leader of the config group that has it too: until then its own processes
+        wait, and all others need not.
+        """
+        return (
+            bool(self.config.ranges)
+            and not self.config.conflict(self._set_up)
+            and not (self.config.lacks(self._set_up) and self.config_group.state().is_leader)
+            and bool(self.config_group.state().leader)
+            and all(self._serves(number) for number in self._keeper.waited_for)
+        )
+
+    # -- requests -----------------------------------------------------------------------------------------------
+    def shard_server(self, shard: int) -> ShardServer | None:
+        return self._shards.get(shard)
+
+    async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
+        """Compare-and-set in the config group; done when committed there."""
+        refused = not_leading(self.config_group.state())
+        if refused is not None:
+            return refused
+        command = c.encode(c.OpenSlot(slot.name, slot.datacentre, last, nonce, slot.address))
+        try:
+            c.decode_config(command)
+        except c.CommandError as error:
+            return Refusal(Status.REFUSED, str(error))
+        timeout = min(timeout, PROPOSAL_TIMEOUT)
+        opened: OpenOutcome = await applied(self.config_group, command, "the config group", timeout=timeout)
+        if isinstance(opened, Opened):
+            log.info("registry.slot", slot=slot.name, incarnation=opened.incarnation, refused=opened.reason or None)
+        return opened
+
+    async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
+        server = self._shards.get(shard)
+        return (
+            await server.insert(caller, claim, ids, timeout=timeout) if server else self._keeper.without_shard(shard)
+        )
+
+    async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
+        server = self._shards.get(shard)
+        return await server.clear(ids, timeout=timeout) if server else self._keeper.without_shard(shard)
+
+    def look_up(self, shard: int, ids: Ids) -> Answered:
+        server = self._shards.get(shard)
+        return server.look_up(ids) if server else self._keeper.without_shard(shard)
+
+    def led(self, shard: int) -> bool:
+        """Whether this replica has heard of the shard's leader of late: if not, its look-ups grow stale."""
+        group = self._groups.get(shard)
+        return group is not None and group.state().leader is not None
+
+    def describe(self) -> Description:
+        config = GroupFacts.of(CONFIG_GROUP, self.config_group.state())
+        shards = [self._shards[number].facts() for number in sorted(self._shards)]
+        changes = self.config.changes
+        return Description(
+            replica=self.name,
+            ranges=changes.ranges,
+            groups=[config, *shards],
+            id_rules=self.config.id_rules,
+            config=changes.config,
+            clock=self.clocks.facts(),
+            removed=changes.removed,
+        )
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    def _serve(self, number: int, group: Group, machine: ShardMachine) -> ShardServer:
+        self.machines.shards[number] = machine
+        return ShardServer(
+            number=number,
+            group=group,
+            machine=machine,
+            machines=self.machines.shards,
+            config=self.config,
+            clock=self._clock,
+            clocks=self.clocks,
+            memory=self.memory,
+            leading=LeadPlacement(self.name, self._near),
+        )
+
+    def _serves(self, shard: int) -> bool:
+        """Has a leader and is open; a shard that is none any more is not missed."""
+        if not self._keeper.is_live(shard):
+            return True
+        server = self._shards.get(shard)
+        return server is not None and server.machine.configured and bool(self._groups[shard].state().leader)
+
+    async def _keep_watch(self) -> None:
+        while True:
+            try:
+                await self._watch.once()
+            except Exception:  # nobody else depends on it, and it must not end unnoticed
+                log.exception("registry.watch")
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def _take_care(self) -> None:
+        """Fast until all is set up and while shards change, then once a second."""
+        while True:
+            try:
+                settled = await self._care_once()
+            except c.CommandError as error:
+                log.error("registry.caretaker", reason=str(error))
+                settled = True
+            if self._keeper.changing:
+                settled = False
+                pause = _CHANGING_SECONDS
+            else:
+                pause = _STARTING_SECONDS
+            await asyncio.sleep(CARETAKER_SECONDS if settled else pause)
+
+    async def _care_once(self) -> bool:
+        """Proposes what the config group has and a shard led from here lacks; whether nothing is left to do."""
+        reason = self.config.conflict(self._set_up)
+        if reason:
+            if self.conflict is not None and not self.conflict.done():
+                self.conflict.set_result(reason)
+            return True
+        if self.config.lacks(self._set_up) and self.config_group.state().is_leader:
+            await proposed(self.config_group, c.encode(self._set_up), timeout=PROPOSAL_TIMEOUT)
+            return False
+        if not self.config.ranges:
+            return False
+        self._keeper.open_and_close()
+        retired = self.config.retired()
+        live = [server for number, server in self._shards.items() if self._keeper.is_live(number)]
+        done = await asyncio.gather(
+            self._keeper.care_for_changes(), *(self._care_for(server, retired) for server in live)
+        )
+        return all(done) and self.ready
+
+    async def _care_for(self, server: ShardServer, retired: Sequence[str]) -> bool:
+        if not server.leads:
+            return server.machine.configured
+        server.let_nearer_lead()
+        machine = server.machine
+        todo = self._keeper.steps(server)
+        todo += [c.Fence(slot) for slot in retired if not machine.is_fenced(slot)]
+        if not self._remembered_told:
+            self._tell_remembered(server)
+        if self._retention_ns is not None:
+            boundary = self.clocks.not_after_ns() - self._retention_ns
+            if boundary >= machine.boundary + BOUNDARY_STEP_NS and not self.clocks.objection():
+                todo.append(c.Boundary(boundary))
+        for command in todo:
+            outcome = await server.propose(command)
+            if not isinstance(outcome, Applied):
+                return False
+        return True
+
+    def _tell_remembered(self, server: ShardServer) -> None:
+        """Once, where the shard was at work when the clock showed more than it does now."""
+        facts, now = server.machine.sharding, self.clocks.time.read()
+        by_boundary = facts.boundary + (self._retention_ns or 0) if facts.boundary > NO_TIME else NO_TIME
+        was_ns = max(facts.latest, by_boundary)  # the boundary counts in ``latest``; how far the clock was, is more
+        if was_ns > self.clocks.too_new_after_ns() + self.clocks.time.uncertainty_ns:
+            self._remembered_told = True
+            log.warning(
+                "this clock stands before what the registry remembers: ids with later event times wait until it has "
+                "come there, and those below the boundary are late; correct it if it is behind",
+                replica=self.name,
+                shard=server.number,
+                clock=utc(now.now_ns),
+                remembered=utc(was_ns),
+            )

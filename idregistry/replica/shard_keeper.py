@@ -1,0 +1,303 @@
+"""Changes of the shards on one replica: opens and closes groups, proposes the next entry, answers operators.
+
+Runs on the replica's event loop, called by its caretaker. What is decided here is decided from what was applied on
+this replica; ``reshard_plan`` and the machines hold the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+
+from photon.config.clock import Clock
+from photon.config.structured import get_logger
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.commands import NO_TIME
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.outcomes import Refusal, Status
+from photon.idregistry.core.reshard_plan import Plan, config_step, plan, seeds, shard_step
+from photon.idregistry.core.resharding import Action, Ask, Change, Resharding, ReshardOutcome, ShardView, Stage
+from photon.idregistry.core.shard_changes import Changes, Intent
+from photon.idregistry.core.shard_standing import ShardFacts, Standing
+from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.raft.api import Applied, Group
+from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.replica.clocks import ClockWatch
+from photon.idregistry.replica.proposing import applied, proposed
+from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
+
+log = get_logger(__name__)
+
+
+class ShardKeeper:
+    def __init__(
+        self,
+        *,
+        name: str,
+        config_group: Group,
+        config: ConfigMachine,
+        groups: dict[int, Group],
+        shards: dict[int, ShardServer],
+        serve: Callable[[int, Group, ShardMachine], ShardServer],
+        opener: RaftHost | None,
+        clock: Clock,
+        clocks: ClockWatch,
+        retention: bool,
+    ) -> None:
+        """``groups`` and ``shards`` are the replica's, and are changed here. ``opener`` None: no change can begin."""
+        self._name = name
+        self._config_group = config_group
+        self._config = config
+        self._groups = groups
+        self._shards = shards
+        self._serve = serve
+        self._opener = opener
+        self._clock = clock
+        self._clocks = clocks
+        self._retention = retention
+        self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
+        """As of which value of the config group; asked for many times a second."""
+        self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
+        self._failed: dict[int, str] = {}
+        """Why a shard's group could not be opened here; only a restart tries again."""
+        self.waited_for = set(shards)
+        """Shards without which this replica is not ready: those that it started with, and what was opened since."""
+
+    # -- the caretaker's --------------------------------------------------------------------------------------------
+    @property
+    def changing(self) -> bool:
+        changes = self._config.changes
+        known = (server.machine.sharding.standing for server in self._shards.values() if self.is_live(server.number))
+        return (
+            changes.pending is not None
+            or bool(self._coming)
+            or any(standing.decided < changes.decided for standing in known)
+        )
+
+    def is_live(self, shard: int) -> bool:
+        changes = self._config.changes
+        if changes is not self._live[0]:
+            self._live = changes, frozenset(changes.live)
+        return shard in self._live[1]
+
+    def open_and_close(self) -> None:
+        """Groups of shards that were activated come, groups of shards that were removed go."""
+        if self._opener is None:
+            return
+        changes = self._config.changes
+        for number in changes.live:
+            if number not in self._shards and number not in self._coming and number not in self._failed:
+                self._open(self._opener, number)
+        for number, (machine, coming) in list(self._coming.items()):
+            if coming.done():
+                del self._coming[number]
+                self._opened(number, machine, coming)
+        wanted = changes.pending.shards if changes.pending is not None else ()
+        for number in list(self._shards):
+            # A number that was given out and is not live now never is again.
+            if number <= changes.last_shard and not self.is_live(number) and number not in wanted:
+                self._shards.pop(number)
+                self._groups.pop(number)
+                self.waited_for.discard(number)
+                self._opener.remove_group(number)
+                log.info("registry.shard_removed", replica=self._name, shard=number)
+
+    async def care_for_changes(self) -> bool:
+        """In the config group, where it is led from here; whether nothing is left to do."""
+        if not self._config_group.state().is_leader:
+            return True
+        # A clock that is not to be trusted ends no change for being late; what else is decided here needs no clock.
+        now_ns = NO_TIME if self._clocks.objection() else self._clock.now_ns()
+        step = config_step(self._config.changes, self._facts(), now_ns)
+        if step is None:
+            return self._config.changes.pending is None
+        outcome = await proposed(self._config_group, c.encode(step), timeout=PROPOSAL_TIMEOUT)
+        if isinstance(outcome, Applied) and not outcome.result and isinstance(step, c.Decide):
+            log.info("registry.reshard", config=step.config, activated=step.activate, reason=step.reason or None)
+        return False
+
+    def steps(self, server: ShardServer) -> list[c.ShardCommand]:
+        """What is to be proposed in a shard that is led from here and live, in this order."""
+        facts = server.machine.sharding
+        if facts.number:
+            self.waited_for.add(server.number)
+            step = shard_step(self._config.changes, facts, retention=self._retention)
+            return [] if step is None else [step]
+        # The fences and incarnations of one moment, and the config of that moment after all of them are entered: no
+        # matter who else proposes here, the shard opens with every fence that came before its own activation.
+        founding = self._config.founding(server.number)
+        missing = [slot for slot in founding.slots if not server.machine.has_heard(slot)]
+        return [*seeds(missing), founding.configure]
+
+    # -- requests -----------------------------------------------------------------------------------------------
+    def without_shard(self, shard: int) -> Refusal:
+        """About a shard that is not here, or not any more."""
+        changes = self._config.changes
+        if shard in changes.live or shard > changes.last_shard:
+            return Refusal(Status.UNKNOWN, f"replica {self._name} has not opened shard {shard} yet")
+        return Refusal(Status.WRONG_SHARD, f"replica {self._name} has no shard {shard}")
+
+    async def answer(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
+        if ask.action is Action.STATUS:
+            return self.status()
+        if ask.action is Action.VERIFY:
+            found = [each async for each in problems(self._config.changes, self._shards)]
+            return self.status(problems=tuple(found))
+        state = self._config_group.state()
+        if not state.is_leader:
+            return Refusal(Status.NOT_LEADER, leader=state.leader or "")
+        if ask.action is Action.ABORT:
+            return await self._abort(ask, timeout)
+        return await self._apply(ask, timeout)
+
+    def status(
+        self, planned: Plan | None = None, why: tuple[str, ...] = (), problems: tuple[str, ...] = ()
+    ) -> Resharding:
+        changes = self._config.changes
+        facts = self._facts()
+        change = None
+        if planned is not None:
+            wanted = planned.intend
+            intent = Intent(wanted.config, wanted.starts_ns, wanted.shards, planned.added, planned.leaving)
+            change = _change(intent, Stage.PLANNED)
+        elif changes.pending is not None:
+            change = _change(changes.pending, Stage.PREPARING)
+        elif changes.last is not None:
+            settled = all(n in facts and facts[n].standing.decided == changes.decided for n in changes.live)
+            last, stage = changes.last, Stage.ACTIVATED if changes.last.activated else Stage.ABORTED
+            change = _change(last.intent, stage, last.reason, settled)
+        return Resharding(
+            replica=self._name,
+            config=changes.config,
+            ranges=changes.ranges,
+            change=change,
+            shards=[self._view(number, facts.get(number), changes.until(number)) for number in changes.live],
+            removed=changes.removed,
+            now_ns=self._clock.now_ns(),
+            why_not_sooner=planned.why if planned is not None else why,
+            problems=problems,
+        )
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    def _open(self, opener: RaftHost, number: int) -> None:
+        machine = ShardMachine()
+        try:
+            self._coming[number] = machine, opener.add_group(number, machine)
+        except ValueError as error:
+            self._failed[number] = str(error)
+            log.error("registry.shard_not_opened", replica=self._name, shard=number, reason=str(error))
+
+    def _opened(self, number: int, machine: ShardMachine, coming: Future[Group | None]) -> None:
+        error = coming.exception()
+        group = None if error else coming.result()
+        if group is None:
+            self._failed[number] = str(error)
+            log.error("registry.shard_not_opened", replica=self._name, shard=number, reason=str(error))
+            return
+        self._groups[number] = group
+        self._shards[number] = self._serve(number, group, machine)
+        log.info("registry.shard_opened", replica=self._name, shard=number)
+
+    def _facts(self) -> dict[int, ShardFacts]:
+        return {number: server.machine.sharding for number, server in self._shards.items()}
+
+    def _view(self, number: int, facts: ShardFacts | None, until: int) -> ShardView:
+        group = self._groups.get(number)
+        leader = (group.state().leader or "") if group is not None else ""
+        facts = facts or ShardFacts(number, Standing(), NO_TIME, NO_TIME, until, ids=0)
+        known = facts.standing
+        prepared = known.prepared.config if known.prepared else 0
+        config, decided, refused = known.config, known.decided, known.refused
+        return ShardView(
+            number, config, decided, prepared, refused, facts.latest, facts.boundary, until, facts.ids, leader
+        )
+
+    async def _apply(self, ask: Ask, timeout: float) -> ReshardOutcome:
+        changes = self._config.changes
+        known = changes.decided if changes.pending is None else changes.pending.config
+        if ask.config and ask.action is Action.APPLY and known == ask.config:
+            return self.status()  # it was asked for before
+        doubt = self._clocks.objection()
+        if doubt:
+            return Refusal(Status.REFUSED, f"replica {self._name} proposes no change of the shards: {doubt}")
+        if self._opener is None:
+            return Refusal(Status.REFUSED, "this replica cannot open further shards")
+        planned = plan(
+            changes,
+            self._facts(),
+            ask.shards,
+            now_ns=self._clock.now_ns(),
+            uncertainty_ns=self._clocks.time.uncertainty_ns,
+            lead_s=ask.lead_s,
+        )
+        if isinstance(planned, str):
+            return Refusal(Status.REFUSED, planned)
+        if ask.config and planned.intend.config != ask.config:
+            return Refusal(Status.REFUSED, f"the next change is number {planned.intend.config}, not {ask.config}")
+        silent = [number for number in changes.live if not self._groups[number].state().leader]
+        if silent and ask.action is Action.APPLY:
+            return Refusal(Status.REFUSED, f"shards {silent[:8]} have no leader: they could not prepare")
+        if ask.action is Action.PLAN or ask.dry_run:
+            return self.status(planned)
+        refused = await self._propose(planned.intend, timeout)
+        return refused or self.status(why=planned.why)
+
+    async def _abort(self, ask: Ask, timeout: float) -> ReshardOutcome:
+        changes = self._config.changes
+        pending = changes.pending
+        if pending is None or ask.config not in (0, pending.config):
+            last = changes.last
+            if last is not None and ask.config == last.intent.config and not last.activated:
+                return self.status()
+            return Refusal(Status.REFUSED, "no such change of the shards is under way")
+        if ask.dry_run:
+            return self.status()
+        command = c.Decide(pending.config, False, "aborted by an operator")
+        return await self._propose(command, timeout) or self.status()
+
+    async def _propose(self, command: c.ConfigCommand, timeout: float) -> Refusal | None:
+        timeout = min(timeout, PROPOSAL_TIMEOUT)
+        reason = await applied(self._config_group, c.encode(command), "the config group", timeout=timeout)
+        if not isinstance(reason, Refusal):
+            return Refusal(Status.REFUSED, reason) if reason else None
+        unknown = reason.status is Status.UNKNOWN
+        return replace(reason, reason=f"{reason.reason}: ask for the status") if unknown else reason
+
+
+def _change(intent: Intent, stage: Stage, reason: str = "", settled: bool = False) -> Change:
+    of = intent
+    return Change(of.config, of.starts_ns, of.shards, of.added, of.leaving, stage, reason, settled)
+
+
+async def problems(changes: Changes, shards: Mapping[int, ShardServer]) -> AsyncIterator[str]:
+    """What a replica holds that does not agree with the shard config: an id outside its shard, a shard behind.
+
+    For people, one line each. Takes time in the number of ids, in pieces: others go on meanwhile."""
+    if not changes.ranges:
+        yield "the registry is not set up yet"
+        return
+    if changes.pending is not None:
+        yield f"change {changes.pending.config} of the shards is under way: verify again when it has ended"
+    for number in changes.live:
+        server = shards.get(number)
+        if server is None or not server.machine.configured:
+            yield f"shard {number} is not open here"
+            continue
+        facts = server.machine.sharding
+        if facts.number != number:
+            yield f"shard {number} believes to be shard {facts.number}"
+        if facts.standing.decided != changes.decided:
+            yield f"shard {number} knows changes up to {facts.standing.decided}, the config group {changes.decided}"
+        elif facts.standing.config != changes.config or server.machine.ranges != changes.ranges:
+            yield f"shard {number} serves by config {facts.standing.config}, the config group by {changes.config}"
+        misplaced = 0
+        for bucket in server.machine.bucket_numbers():
+            misplaced += server.machine.misplaced(bucket)
+            await asyncio.sleep(0)
+        if misplaced:
+            yield f"shard {number} holds {misplaced} ids that belong to other shards"
+    for number, server in shards.items():
+        if number not in changes.live and server.machine.ids:
+            yield f"shard {number} is none of the config's and holds {server.machine.ids} ids"

@@ -1,0 +1,305 @@
+"""One shard on one replica: requests are queued, one Raft entry after the other is proposed, replies are handed out.
+
+Everything here runs on one event loop; the driver's thread applies entries and its outcomes hop back to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
+from photon.config.clock import Clock
+from photon.config.structured import get_logger
+from photon.idregistry.api import BATCH_BITS, U8, Answer
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
+from photon.idregistry.core.outcomes import Answered, GroupFacts, Refusal, SlotClaim, Status
+from photon.idregistry.core.restored_shard import CLOSED, CLOSED_REASON
+from photon.idregistry.core.shard_standing import Bools
+from photon.idregistry.core.sharding import FOREVER
+from photon.idregistry.core.state_machine import UNKNOWN_CALLER, WRONG_SHARD, BatchAnswers, ShardMachine
+from photon.idregistry.raft.api import Applied, Group, GroupState, NotLeader, ProposalOutcome
+from photon.idregistry.replica.batching import Batcher, Entry, MemoryLimit, Waiting
+from photon.idregistry.replica.clocks import ClockWatch
+from photon.idregistry.replica.lead_placement import LeadPlacement
+from photon.idregistry.replica.proposing import applied, not_applied, not_leading, propose, proposed
+
+log = get_logger(__name__)
+
+PROPOSAL_TIMEOUT = 5.0
+"""Seconds after which an entry in flight counts as unknown and the next one goes out."""
+_CONFIG_POLL = 0.01
+
+_NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
+
+Future = asyncio.Future[Answered]
+
+
+class ShardServer:
+    """Serves one shard; only the group's leader proposes."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        group: Group,
+        machine: ShardMachine,
+        machines: Mapping[int, ShardMachine],
+        config: ConfigMachine,
+        clock: Clock,
+        clocks: ClockWatch,
+        memory: MemoryLimit | None = None,
+        leading: LeadPlacement | None = None,
+    ) -> None:
+        """``machines``: of all shards. ``memory`` None: no limit. ``leading`` None: it leads where it was elected."""
+        self.number = number
+        self.machine = machine
+        self.group = group
+        self._machines = machines
+        self._config = config
+        self._clock = clock
+        self._clocks = clocks
+        self._memory = memory or MemoryLimit()
+        self._leading = leading or LeadPlacement("", {})
+        self.damaged = False
+        """Rows in memory are not what was written."""
+        self.batcher: Batcher[Future] = Batcher()
+        self._pump_scheduled = False
+
+    # -- requests -----------------------------------------------------------------------------------------------
+    async def insert(self, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
+        """One attempt of at most ``timeout`` seconds."""
+        deadline = self._clock.monotonic() + timeout
+        refused = _checked(ids, c.check_inserts) or self._refusal() or self._no_memory()
+        refused = refused or await self._introduce(caller, claim, ids, deadline)
+        if refused is not None:
+            return refused
+        self._leading.inserted(self.machine.datacentre_of(caller), len(ids))
+        # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
+        # An id that is known has its answer, whatever time it comes with: it would wait until that has come.
+        too_new = ids.times > self._clocks.too_new_after_ns()
+        if (rows := np.flatnonzero(too_new)).size:
+            too_new[rows] = ~self.machine.holds(ids.take(rows).digests, FOREVER[1])
+        return await self._by_entry(ids, too_new, caller, deadline)
+
+    async def clear(self, ids: Ids, *, timeout: float) -> Answered:
+        """One attempt of at most ``timeout`` seconds."""
+        deadline, none = self._clock.monotonic() + timeout, np.zeros(len(ids), np.bool_)
+        return _checked(ids) or self._refusal() or await self._by_entry(ids, none, 0, deadline)
+
+    def look_up(self, ids: Ids) -> Answered:
+        """From local memory: a hint."""
+        if not self.machine.configured:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} has not been set up yet")
+        if refused := _checked(ids):
+            return refused
+        found = self.machine.look_up(ids.digests, ids.times)
+        if found.says(WRONG_SHARD):
+            return _NOT_OURS
+        missing = np.flatnonzero(found.outcomes != Answer.PRESENT)
+        with contextlib.suppress(NotKnown):  # a miss costs one wasted join
+            held, _ = self.held_elsewhere(ids.take(missing).digests)
+            found.outcomes[missing[held]] = Answer.ELSEWHERE
+        return found
+
+    def held_elsewhere(self, digests: bytes, *, restoring: bool = False) -> tuple[Bools, int]:
+        """See ``former_shards``. Raises NotKnown."""
+        removed = self._config.changes.removed
+        return held_elsewhere(self.number, digests, self._machines, removed, restoring=restoring)
+
+    async def propose_own(self, command: c.Reopen | c.RegisterAgain, *, timeout: float) -> U8 | str | Refusal:
+        """An entry of those of the command's ids that no other shard holds; the others are answered ELSEWHERE.
+
+        A string says why the machine refused all of them. Raises CommandError.
+        """
+        c.decode_shard(
+            c.encode(command)
+        )  # what no replica could decode must not be committed: it would stop them all
+        try:
+            held, config = self.held_elsewhere(command.digests, restoring=isinstance(command, c.RegisterAgain))
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        answers = np.full(len(held), Answer.ELSEWHERE, np.uint8)
+        rows = np.flatnonzero(~held)
+        if rows.size:
+            own = c.encode(command.take(rows, config))
+            found: U8 | str | Refusal = await applied(self.group, own, f"shard {self.number}", timeout=timeout)
+            if isinstance(found, str | Refusal):
+                return found
+            answers[rows] = found
+        return answers
+
+    def facts(self) -> GroupFacts:
+        state, batcher = self.group.state(), self.batcher
+        return GroupFacts.of(
+            self.number,
+            state,
+            ids=self.machine.ids,
+            batches=batcher.batches,
+            batch_mean=batcher.ids / batcher.batches if batcher.batches else 0.0,
+            commit_ms_p50=batcher.commit_ms(0.5),
+            commit_ms_p99=batcher.commit_ms(0.99),
+            bytes=self.machine.resident_bytes,
+            overloaded=batcher.overloaded,
+            checked=self.machine.checks.last,
+            alarms=tuple(self._alarms(state)),
+        )
+
+    def _alarms(self, state: GroupState) -> Iterator[str]:
+        if not state.writable:
+            yield "the disk is full: this replica takes no part until there is room, and goes on by itself"
+        if self._memory.reached:
+            yield self._memory.reason
+        if self.damaged:
+            yield "rows in memory are not what was written: replace or restart this replica, and check its machine"
+        difference = self.machine.checks.difference
+        if difference is not None:
+            yield (
+                f"the state after entry {difference.index} is not the leader's ({difference.ours.hex()}, "
+                f"{difference.leaders.hex()}): where one replica differs, replace it; where all do, the leader"
+            )
+
+    # -- facts that concern every shard -------------------------------------------------------------------------
+    @property
+    def leads(self) -> bool:
+        return self.group.state().is_leader
+
+    def let_nearer_lead(self) -> None:
+        """Hands the lead to a replica beside those who insert, where there is one. Of the leader, once a second."""
+        better = self._leading.better(self._clock.monotonic())
+        to = next((name for name in better if self.group.hears(name)), None)
+        if to is not None:
+            log.info("registry.lead_moves", shard=self.number, to=to, why="those who insert are there")
+            self.group.transfer(to)
+
+    async def propose(self, command: c.ShardCommand) -> ProposalOutcome:
+        return await proposed(self.group, c.encode(command), timeout=PROPOSAL_TIMEOUT)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+    def _refusal(self) -> Refusal | None:
+        if refused := not_leading(self.group.state()):
+            return refused
+        if not self.machine.configured:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} is being set up")
+        if self.machine.closed:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} {CLOSED_REASON}")
+        return None
+
+    def _no_memory(self) -> Refusal | None:
+        return Refusal(Status.OVERLOADED, self._memory.reason) if self._memory.reached else None
+
+    async def _introduce(self, caller: int, claim: SlotClaim | None, ids: Ids, deadline: float) -> Refusal | None:
+        """Makes sure, by an entry of its own, that this shard knows whose tokens these are."""
+        incarnations = {caller, *(ids.tokens >> np.uint64(BATCH_BITS)).tolist()}
+        if self.machine.knows(incarnations):
+            return None
+        if claim is None:
+            return Refusal(Status.UNKNOWN_CALLER)
+        wanted = incarnations.union(claim.incarnations)
+        announcement = self._config.announcement(claim.slot.name, wanted)
+        while announcement is None:  # the config group's entry is on its way to this replica
+            if self._clock.monotonic() + _CONFIG_POLL > deadline:
+                return Refusal(
+                    Status.UNKNOWN, f"incarnation {caller} of slot {claim.slot.name} is not known here yet"
+                )
+            await asyncio.sleep(_CONFIG_POLL)
+            announcement = self._config.announcement(claim.slot.name, wanted)
+        if isinstance(announcement, str):
+            return Refusal(Status.REFUSED, announcement)
+        outcome = await self.propose(announcement)
+        if isinstance(outcome, Applied):
+            return Refusal(Status.REFUSED, outcome.result) if outcome.result else None
+        return not_applied(outcome, f"shard {self.number}")
+
+    async def _by_entry(self, ids: Ids, too_new: Bools, caller: int, deadline: float) -> Answered:
+        """Of all rows, but those that are too new or another shard's. ``caller`` 0: they are cleared."""
+        try:
+            held, config = self.held_elsewhere(ids.digests)
+        except NotKnown as reason:
+            return Refusal(Status.UNKNOWN, str(reason))
+        apart = held | too_new
+        if len(ids) and not np.count_nonzero(apart):
+            return await self._queued(ids, caller, deadline, config)
+        whole = Verdicts.plain(np.where(held, np.uint8(Answer.ELSEWHERE), np.uint8(Answer.TOO_NEW)))
+        rows = np.flatnonzero(~apart)
+        if not rows.size:
+            return whole
+        found = await self._queued(ids.take(rows), caller, deadline, config)
+        return found if isinstance(found, Refusal) else whole.put([(rows, found)])
+
+    async def _queued(self, ids: Ids, caller: int, deadline: float, config: int) -> Answered:
+        future: Future = asyncio.get_running_loop().create_future()
+        if not self.batcher.offer(Waiting(future, ids, caller, deadline, config)):
+            return Refusal(Status.OVERLOADED, f"shard {self.number} has {self.batcher.queued_ids} ids waiting")
+        self._pump_soon()
+        try:
+            async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                return await future
+        except TimeoutError:
+            return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
+
+    def _pump_soon(self) -> None:
+        """After the handlers that are ready now have queued as well."""
+        if not self._pump_scheduled and self.batcher.may_take:
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        entry, expired = self.batcher.take(self._clock.monotonic())
+        for future in expired:
+            _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} did not get to it in time"))
+        if entry is None:
+            return
+        propose(
+            self.group,
+            c.encode(entry.command()),
+            timeout=PROPOSAL_TIMEOUT,
+            done=lambda outcome: self._finished(entry, outcome),
+            loop=asyncio.get_running_loop(),
+        )
+        self._pump_soon()
+
+    def _finished(self, entry: Entry[Future], outcome: ProposalOutcome) -> None:
+        self.batcher.finish(entry, self._clock.monotonic(), applied=isinstance(outcome, Applied))
+        if isinstance(outcome, Applied) and isinstance(outcome.result, BatchAnswers):
+            for future, answers in entry.split(outcome.result):
+                _resolve(future, _judged(answers))
+        else:
+            refusal = not_applied(outcome, f"shard {self.number}")
+            for future in entry.tickets:
+                _resolve(future, refusal)
+            if isinstance(outcome, NotLeader):
+                for future in self.batcher.drain():
+                    _resolve(future, refusal)
+        self._pump_soon()
+
+
+def _checked(ids: Ids, check: Callable[[Ids], None] = c.check_number) -> Refusal | None:
+    try:
+        check(ids)
+    except c.CommandError as error:
+        return Refusal(Status.REFUSED, str(error))
+    return None
+
+
+def _judged(answers: Verdicts) -> Answered:
+    """Answers that are none of the protocol's concern the whole request: it is repeated with the same tokens."""
+    if answers.says(WRONG_SHARD):
+        return _NOT_OURS
+    if answers.says(UNKNOWN_CALLER):
+        return Refusal(Status.UNKNOWN_CALLER)
+    if answers.says(CLOSED):
+        return Refusal(Status.UNKNOWN, f"this shard {CLOSED_REASON}")
+    return answers
+
+
+def _resolve(future: Future, reply: Answered) -> None:
+    if not future.done():
+        future.set_result(reply)

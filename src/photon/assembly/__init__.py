@@ -1,0 +1,1 @@
+"""How each kind of process is put together from the settings."""

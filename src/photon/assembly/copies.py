@@ -1,0 +1,50 @@
+"""Copies of output from a deployment file: who ships to whom, and ``photon serve copies``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
+from photon.config.settings import Settings
+from photon.config.tls import Tls, towards
+from photon.fleet.access import logged, pipeline_named, tls_of
+from photon.joiner.copies.api import keeper_of
+from photon.joiner.copies.client import KeeperClient
+from photon.joiner.copies.shipping import Copying
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+def keepers(settings: Settings) -> list[str]:
+    """Datacentres that keep copies of others' output."""
+    if settings.output.copies < 2:
+        return []
+    return sorted(name for name, pipeline in settings.datacentre.items() if pipeline.copies is not None)
+
+
+def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying | None:
+    """Who keeps the copies of a datacentre's slots; None: one copy is enough. ``tls``: of its joiners."""
+    keeper = keeper_of(datacentre, keepers(settings))
+    address = None if keeper is None else settings.datacentre[keeper].copies
+    if keeper is None or address is None:
+        return None
+    output = settings.output
+    client = KeeperClient(address, towards(tls, identity(Role.COPIES, keeper)))
+    return Copying(client, output.copies_wait, output.copies_required)
+
+
+async def serve_copies(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
+    """The keeper of copies of one datacentre. Raises UsageError, CannotListen."""
+    from photon.joiner.copies.service import serve
+    from photon.joiner.process import die
+
+    name, pipeline = pipeline_named(settings, datacentre)
+    if pipeline.copies is None:
+        raise UsageError(f"datacentre.{name}.copies: is not set; it says where the keeper of copies listens")
+    kept = [each for each in sorted(settings.datacentre) if keeper_of(each, keepers(settings)) == name]
+    tls = logged(tls_of(settings, base, identity(Role.COPIES, name)))
+    await serve(RealDisk(), base / pipeline.state, kept, pipeline.copies, stop, die, tls)

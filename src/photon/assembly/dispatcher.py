@@ -1,0 +1,334 @@
+"""``photon serve dispatcher``: one pipeline's dispatcher, or one of several workers that share its state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from photon.adapters.join_adapters import adapter_of
+from photon.adapters.logs.discovery import check_directory
+from photon.adapters.logs.watching import Watch
+from photon.assembly.eventstore import event_store
+from photon.assembly.joiner import LIST_S, listening_place
+from photon.assembly.registry import agree, rule_of
+from photon.assembly.together import Nearby, Up, unheard
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.roles import Role, identity
+from photon.config.serving import listen
+from photon.config.settings import Pipeline, Settings
+from photon.config.structured import get_logger
+from photon.config.tls import Tls, towards
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.status import details_of, reads
+from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
+from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.fleet.processes import KINDS
+from photon.idregistry.api import Digester
+from photon.idregistry.client.deployment_key import deployment_key
+
+if TYPE_CHECKING:
+    from photon.assembly.engines import DispatcherPlan
+    from photon.dispatcher.engine import DispatcherEngine
+    from photon.fleet.explain.service import Explainer
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.idregistry.core.outcomes import Refusal
+    from photon.idregistry.core.scans import Traced
+    from photon.joiner.api import Joiner
+
+PULSE_S = 2.0
+TRACE_S = 3.0
+"""The registry is asked for one id so long, for people."""
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Which dispatcher of a pipeline, and where its status is answered."""
+
+    name: str | None
+    """None: the only one; ``auto``: one of several, under a free name."""
+    listen: str | None
+    """None: it answers nobody."""
+    reached: str
+    """host:port; empty where nobody is answered."""
+
+
+def worker_place(
+    pipeline: Pipeline, datacentre: str, worker: str | None, *, listen: str | None = None, address: str | None = None
+) -> WorkerPlace:
+    """What the worker's name, ``--listen`` and ``--address`` mean. Raises UsageError."""
+    if worker == AUTO:
+        own = None
+    elif not pipeline.dispatchers:
+        if worker is not None:
+            raise UsageError(
+                f"dispatcher {worker}: datacentre {datacentre} has one dispatcher; for several, list each as "
+                f"[datacentre.{datacentre}.dispatchers.{worker}], or start each as photon serve dispatcher {AUTO}"
+            )
+        own = pipeline.dispatcher
+    else:
+        if worker is None and len(pipeline.dispatchers) == 1:
+            worker = next(iter(pipeline.dispatchers))
+        if worker not in pipeline.dispatchers:
+            known = ", ".join(sorted(pipeline.dispatchers))
+            raise UsageError(f"dispatcher {worker}: not one of datacentre {datacentre}; there are: {known}")
+        own = pipeline.dispatchers[worker].address
+    if listen is None and address is None:
+        return WorkerPlace(worker, own, own or "")
+    where, reached = listening_place(listen, address or own, "a dispatcher")
+    return WorkerPlace(worker, where, reached)
+
+
+async def serve_dispatcher(
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    worker: str | None,
+    stop: asyncio.Event,
+    *,
+    read_from: str = "beginning",
+    ignore_checkpoints: bool = False,
+    listen: str | None = None,
+    address: str | None = None,
+    near: Nearby | None = None,
+    up: Up = unheard,
+) -> None:
+    """Until ``stop``. ``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status
+    is answered, and how others get there, if not as the file says; ``near``: what it finds in this process."""
+    from photon.assembly.engines import DispatcherPlan, open_dispatcher
+    from photon.dispatcher.database import STATE_NAME
+    from photon.dispatcher.discovery import Discovery
+    from photon.dispatcher.joiner_set import JoinerSet
+    from photon.dispatcher.lookups import LookUpPolicy
+    from photon.joiner.client import JoinerClient
+
+    near = near or Nearby()
+    name, pipeline = pipeline_named(settings, datacentre)
+    place = worker_place(pipeline, name, worker, listen=listen, address=address)
+    join = pipeline.join
+    tls = logged(tls_of(settings, base, identity(Role.DISPATCHER, name)))
+    plan = DispatcherPlan(
+        join=join,
+        datacentre=name,
+        foreign=base / pipeline.foreign,
+        output=base / pipeline.output,
+        state=base / pipeline.state,
+        look_ups=LookUpPolicy.BACKLOG,
+        shared_with=[other for other, its in settings.datacentre.items() if its.join == join and other != name],
+        worker=place.name,
+        watch=Watch(pipeline.watch),
+    )
+    async with contextlib.AsyncExitStack() as closing:
+        registry = registry_client(settings, tls, near.replicas)
+        closing.push_async_callback(registry.close)
+        store = event_store(settings, name, tls, near, closing)
+        to_joiners = towards(tls, identity(Role.JOINER, name))
+        joiners: list[Joiner] = []
+        for each in pipeline.joiners.values():
+            if each.address in near.joiners:
+                joiners.append(near.joiners[each.address])
+            else:
+                joiners.append(client := JoinerClient(each.address, join, to_joiners))
+                closing.push_async_callback(client.close)
+
+        def discovery() -> Discovery | None:
+            if not pipeline.discover:
+                return None
+            fixed = [joiner.address for joiner in pipeline.joiners.values()]
+            return Discovery(
+                JoinerSet(name, fixed),
+                lambda: registry.recovery.list_slots(timeout=LIST_S),
+                lambda address: JoinerClient(address, join, to_joiners),
+                SystemClock(),
+            )
+
+        own = _Own()
+
+        def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
+            return open_dispatcher(
+                settings, replace(plan, worker=worker), adapter_of(settings, join, base),
+                Digester(deployment_key(settings, base), join), joiners=joiners, progress=store.progress,
+                registry=registry, disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
+                discovery=discovery(), waking=store,
+            )  # fmt: skip
+
+        def begin() -> AbstractContextManager[DispatcherEngine]:
+            return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
+
+        check_directory(plan.foreign)
+        if await agree(registry, join, rule_of(settings, base, join), stop):
+            _begin(settings, base, plan, read_from, ignore_checkpoints)
+            with Lives(begin) as lives:
+                log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
+                metrics = _metrics(settings, plan, lives, own)
+                explainer = _explainer(settings, base, plan, lives, own, registry)
+                await _serve(lives, metrics, explainer, place.listen, tls, stop, up)
+
+
+@dataclass(slots=True)
+class _Own:
+    name: str = ""
+
+
+@contextlib.contextmanager
+def _named(
+    open_as: Callable[[str | None], AbstractContextManager[DispatcherEngine]],
+    place: WorkerPlace,
+    state: Path,
+    pipeline: Pipeline,
+    own: _Own,
+) -> Iterator[DispatcherEngine]:
+    """Under its name, or the first free one; a worker leaves word where it is reached."""
+    with contextlib.ExitStack() as stack:
+        if place.name == AUTO:
+            name, engine = stack.enter_context(under_free_name(state, pipeline.dispatchers, open_as))
+        else:
+            name, engine = place.name or "", stack.enter_context(open_as(place.name))
+        if name:
+            note_address(state, name, place.reached)
+            own.name = name
+            log.info("this dispatcher has taken a name", worker=name)
+        yield engine
+
+
+def _begin(settings: Settings, base: Path, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
+    """Raises UsageError."""
+    from photon.config.units import moment_ns
+    from photon.dispatcher.process import Places
+    from photon.dispatcher.skipping import Beginning, Place, begin
+
+    if read_from == "beginning" and not ignore_checkpoints:
+        return
+    if plan.worker is not None:
+        raise UsageError("--read-from and --ignore-checkpoints are for a dispatcher that has its state alone")
+    try:
+        place = Place(read_from) if read_from in ("beginning", "end") else moment_ns(read_from, time.time_ns())
+    except ValueError as error:
+        raise UsageError(f"--read-from {read_from}: neither beginning nor end; {error}") from None
+    configured = settings.join[plan.join]
+    skips = begin(
+        Places(plan.foreign, plan.output, plan.state, configured.foreign_files, settings.limits.record),
+        plan.join,
+        adapter_of(settings, plan.join, base),
+        Digester(deployment_key(settings, base), plan.join),
+        Beginning(place, ignore_checkpoints),
+    )
+    if skips is not None:
+        left_out = sum(skip.skipped for skip in skips.moved)
+        log.info("dispatcher begins", read_from=read_from, logs=len(skips.skips), bytes_left_out=left_out)
+        for problem in skips.problems:
+            log.warning("log file", problem=problem)
+
+
+async def _commit_s(registry: RegistryClient) -> float | None:
+    pulse = await registry.pulse(timeout=PULSE_S)
+    if pulse.commit_s is None:
+        return None
+    return pulse.commit_s + max(pulse.round_trips_s.values(), default=0.0)
+
+
+class Lives:
+    """An engine, and another one each time that it was taken for dead; nothing that it had in memory is kept."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[DispatcherEngine]]) -> None:
+        self._begin = begin
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Lives:
+        self._engine = self._open.enter_context(self._begin())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def engine(self) -> DispatcherEngine:
+        return self._engine
+
+    async def run(self, stop: asyncio.Event) -> None:
+        from photon.dispatcher.errors import WorkerFenced
+        from photon.dispatcher.process import serve
+
+        while True:
+            try:
+                return await serve(self._engine, stop)
+            except WorkerFenced as fenced:
+                log.warning("the dispatcher begins anew", why=str(fenced))
+            if stop.is_set():
+                return None
+            self._open.close()
+            self._engine = self._open.enter_context(self._begin())
+
+
+def _explainer(
+    settings: Settings, base: Path, plan: DispatcherPlan, lives: Lives, own: _Own, registry: RegistryClient
+) -> Explainer:
+    from photon.fleet.explain.dispatchers import foreign_logs
+    from photon.fleet.explain.service import of_dispatcher
+
+    logs = foreign_logs(settings, base, plan.join, plan.foreign, plan.state)
+    digester = Digester(deployment_key(settings, base), plan.join)
+
+    async def trace(event_id: bytes, time_ns: int) -> Traced | Refusal:
+        return await registry.recovery.trace(digester.digest(event_id), time_ns, timeout=TRACE_S)
+
+    return of_dispatcher(lambda: lives.engine, plan.state, plan.output, logs, lambda: own.name, trace)
+
+
+async def _serve(
+    lives: Lives,
+    metrics: ProcessMetrics,
+    explainer: Explainer,
+    address: str | None,
+    tls: Tls | None,
+    stop: asyncio.Event,
+    up: Up,
+) -> None:
+    from photon.fleet.explain.service import EXPLAIN, ExplainService
+
+    if address is None:
+        up()
+        return await lives.run(stop)
+
+    explaining = ExplainService(explainer)
+    server = await listen(
+        address, KINDS["dispatcher"].health, lambda to: EXPLAIN.add(to, explaining), tls=tls, metrics=metrics
+    )
+    try:
+        await server.serving()
+        up()
+        await lives.run(stop)
+    finally:
+        await server.stop()
+    return None
+
+
+def _metrics(settings: Settings, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
+    clock = SystemClock()
+
+    def details() -> dict[str, Any]:
+        said = details_of(plan.join, lives.engine, clock)
+        if own.name:  # so that one address that leads to any of them is enough to find them all
+            living = living_workers(plan.state / STATE_NAME)
+            said["worker"] = own.name
+            said["workers"] = [{"worker": each.name, "address": each.address} for each in living]
+        return said
+
+    return ProcessMetrics(
+        [
+            reads(plan.join, lambda: lives.engine, clock, retry_limit=settings.limits.retry_store),
+            free_space({"state": plan.state, "output": plan.output}),
+        ],
+        details,
+    )

@@ -1,0 +1,195 @@
+"""From settings to a joiner and to a dispatcher; service processes and ``photon join`` both build here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import Adapter
+from photon.adapters.envelope import Envelope
+from photon.adapters.logs.watching import Watch
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.settings import Settings
+from photon.config.structured import get_logger
+from photon.dispatcher import process
+from photon.dispatcher.discovery import Discovery
+from photon.dispatcher.engine import DispatcherEngine, Measure, Policy
+from photon.dispatcher.engine import Options as DispatcherOptions
+from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
+from photon.dispatcher.homes import HeadStart, Homes
+from photon.dispatcher.limits import Limits as DispatcherLimits
+from photon.dispatcher.log_leases import Terms
+from photon.dispatcher.lookups import LookUpPolicy
+from photon.dispatcher.process import Worker
+from photon.dispatcher.progress import AskProgress
+from photon.dispatcher.retry import Patience
+from photon.dispatcher.state import Reached
+from photon.eventstore.api import ArrivalNotices, EventStore
+from photon.idregistry.api import Digester, Registry, Slot
+from photon.joiner.api import Joiner
+from photon.joiner.copies.shipping import Copying
+from photon.joiner.engine import Bounds, JoinerEngine, JoinerLimits
+from photon.joiner.opening import Surroundings
+from photon.joiner.process import die
+from photon.joiner.shell import Die
+from photon.joiner.slot.output import OutputLimits
+from photon.joiner.slot.slot import AGES, Ages, SlotPaths
+from photon.joiner.verdicts import envelope_lines
+
+NONCE_BYTES = 16
+HOLD_S = 1.0
+"""An event whose primary is missing keeps its log's offset back so long, then goes to the retry store."""
+
+log = get_logger(__name__)
+
+
+def joiner_limits(settings: Settings) -> JoinerLimits:
+    limits, output = settings.limits, settings.output
+    return JoinerLimits(
+        bounds=Bounds(ids=limits.registrations_in_flight, redo_bytes=limits.redo_log),
+        output=OutputLimits(roll_bytes=output.roll_size, roll_after_s=output.roll_age),
+    )
+
+
+def joiner_engine(
+    settings: Settings,
+    adapter: Adapter,
+    slot: Slot,
+    paths: SlotPaths,
+    *,
+    registry: Registry,
+    store: EventStore,
+    disk: Disk,
+    clock: Clock,
+    limits: JoinerLimits | None = None,
+    ends: Die = die,
+    ages: Ages = AGES,
+    copying: Copying | None = None,
+) -> JoinerEngine:
+    """A joiner that is not started yet. ``ends``: what its failure ends; ``copying``: who keeps its output's copy."""
+    envelope = Envelope(with_joined_at=settings.output.joined_at, adapter=adapter)
+    world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
+    return JoinerEngine(
+        slot,
+        paths,
+        world,
+        adapter,
+        envelope_lines(envelope),
+        limits=limits or joiner_limits(settings),
+        check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
+        ages=ages,
+        copying=copying,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherPlan:
+    """Where a dispatcher works and how long it waits."""
+
+    join: str
+    datacentre: str
+    foreign: Path
+    output: Path
+    state: Path
+    once: bool = False
+    keep_pending: bool = False
+    look_ups: LookUpPolicy = LookUpPolicy.NEVER
+    shared_with: Sequence[str] = ()
+    """The other datacentres that join the same events."""
+    watch: Watch = Watch.AUTO
+    worker: str | None = None
+    """Its name among the pipeline's dispatchers; None: it is the only one."""
+
+
+def open_dispatcher(
+    settings: Settings,
+    plan: DispatcherPlan,
+    adapter: Adapter,
+    digester: Digester,
+    *,
+    joiners: Sequence[Joiner],
+    progress: AskProgress,
+    registry: Registry | None,
+    disk: Disk,
+    clock: Clock,
+    measure: Measure | None = None,
+    discovery: Discovery | None = None,
+    waking: ArrivalNotices | None = None,
+    reached: Reached | None = None,
+) -> AbstractContextManager[DispatcherEngine]:
+    """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
+
+    ``measure``: the registry's commit time, for the head start where it is not configured; ``waking``: the event
+    store, as it tells what arrives; ``reached``: as for ``process.open_dispatcher``.
+    """
+    configured, limits, output = settings.join[plan.join], settings.limits, settings.output
+    after = configured.unmatched_after
+    plan.state.mkdir(parents=True, exist_ok=True)
+    policy = Policy(
+        Patience(
+            unmatched_after_ns=None if after is None else int(after * 1e9),
+            slack_ns=int((settings.clock.uncertainty + configured.primary_max_delay) * 1e9),
+            once=plan.once,
+            keep_pending=plan.keep_pending,
+        ),
+        DispatcherLimits(
+            batch_events=limits.batch_events,
+            batch_wait_s=limits.batch_wait,
+            hold_s=HOLD_S,
+            window_bytes=limits.read_ahead,
+            spill_bytes=limits.read_ahead * 3 // 4,
+            retry_store_bytes=limits.retry_store,
+            catch_up_share=settings.dispatcher.catch_up_share,
+        ),
+        DispatcherOptions(
+            once=plan.once,
+            in_flight=limits.batches_in_flight,
+            look_ups=plan.look_ups,
+            identical_copies=configured.identical_copies,
+            uncertainty_ns=int(settings.clock.uncertainty * 1e9),
+        ),
+    )
+    head_start = settings.dispatcher.head_start
+    homes = Homes(plan.datacentre, plan.shared_with, HeadStart(head_start)) if plan.shared_with else None
+    return process.open_dispatcher(
+        process.Places(
+            plan.foreign,
+            plan.output,
+            plan.state,
+            configured.foreign_files,
+            limits.record,
+            plan.watch,
+            configured.last_line_after,
+        ),
+        policy,
+        DispatcherSurroundings(
+            join=plan.join,
+            datacentre=plan.datacentre,
+            adapter=adapter,
+            digester=digester,
+            joiners=joiners,
+            progress=progress,
+            registry=registry,
+            envelope=Envelope(with_joined_at=output.joined_at, adapter=adapter),
+            clock=clock,
+            random=Random().random,
+            homes=homes,
+            measure=measure if head_start is None else None,
+            discovery=discovery,
+            waking=waking,
+        ),
+        disk,
+        worker=None if plan.worker is None else _worker(settings, plan.worker),
+        reached=reached,
+    )
+
+
+def _worker(settings: Settings, name: str) -> Worker:
+    configured = settings.dispatcher
+    return Worker(name, Terms(lease_s=configured.lease, split_bytes=configured.split))

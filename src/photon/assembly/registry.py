@@ -1,0 +1,123 @@
+"""``photon serve registry``, and the rules of ids that the registry holds every other service to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from photon.adapters.contract import Adapter
+from photon.adapters.join_adapters import adapter_of
+from photon.assembly.together import Nearby, Up, unheard
+from photon.config.errors import UsageError
+from photon.config.roles import Role, identity
+from photon.config.settings import Settings
+from photon.config.stopping import until
+from photon.config.structured import get_logger
+from photon.fleet.access import logged, tls_of
+from photon.idregistry.api import Digester
+from photon.idregistry.client.deployment_key import deployment_key
+
+if TYPE_CHECKING:
+    from photon.idregistry.client.grpc_client import RegistryClient
+
+DESCRIBE_S = 2.0
+
+log = get_logger(__name__)
+
+
+def rule_hash(adapter: Adapter, digester: Digester) -> bytes:
+    """What the registry keeps of the rule that derives digest, key and time: another one is refused at start."""
+    return blake2b(digester.fingerprint() + adapter.rule(), digest_size=16).digest()
+
+
+def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
+    """By join: hash of how its ids are derived, the key that digests are made with included."""
+    return {name: rule_of(settings, base, name) for name in sorted(settings.join)}
+
+
+def rule_of(settings: Settings, base: Path, join: str) -> bytes:
+    return rule_hash(adapter_of(settings, join, base), Digester(deployment_key(settings, base), join))
+
+
+async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
+    """Waits until the registry knows the join, and compares its rule; False when ``stop`` came first.
+
+    Raises UsageError: a process with another key, or another way to derive ids, would register what is registered.
+    """
+    said = ""
+    while not stop.is_set():
+        described = await registry.describe(timeout=DESCRIBE_S)
+        known = described and described.id_rules.get(join)
+        if known == rule:
+            return True
+        if known is not None:
+            raise UsageError(
+                f"key_file or the adapter of join {join}: not those that the registry was filled under; "
+                "with others all that is read again would be joined twice: restore the old ones"
+            )
+        problem = registry.problem
+        if described is not None:
+            problem = f"it does not know join {join} yet: restart its replicas with a configuration that has it"
+            await until(stop, DESCRIBE_S)
+        if problem != said:
+            log.warning("waiting for the registry", problem=problem)
+        said = problem
+    return False
+
+
+async def serve_replica(
+    settings: Settings,
+    base: Path,
+    name: str,
+    id_rules: Sequence[str],
+    stop: asyncio.Event,
+    *,
+    near: Nearby | None = None,
+    up: Up = unheard,
+) -> None:
+    """``id_rules``: JOIN=HEX; none: those of the configuration. ``near``: where those in this process find it."""
+    from photon.config.allocator import keep_lean
+    from photon.idregistry.replica.process import serve_registry
+    from photon.idregistry.replica.server import ReplicaSettings
+
+    replicas = settings.registry.replicas
+    if name not in replicas:
+        known = ", ".join(sorted(replicas)) or "none"
+        raise UsageError(f"registry {name}: not in [registry.replicas]; there are: {known}")
+    own = ReplicaSettings(
+        name=name,
+        peers={each: replica.address for each, replica in replicas.items()},
+        directory=base / replicas[name].directory,
+        shards=settings.registry.shards,
+        uncertainty_s=settings.clock.uncertainty,
+        require_sync=settings.clock.require_sync,
+        retention_s=settings.registry.retention,
+        memory_limit=settings.registry.memory_limit,
+        near=settings.replicas_near() if settings.registry.follow_callers else {},
+        epoch=settings.registry.epoch,
+        id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
+        tls=logged(tls_of(settings, base, identity(Role.REGISTRY, name))),
+    )
+
+    def ready(servicer: object) -> None:
+        if near is not None:
+            near.replicas[name] = servicer
+        up()
+
+    if near is None:  # the other services of a pipeline have large buffers all the time
+        keep_lean()
+    await serve_registry(own, stop=stop, ready=ready)
+
+
+def _given(id_rule: str) -> tuple[str, bytes]:
+    join, _, digits = id_rule.rpartition("=")
+    try:
+        rule = bytes.fromhex(digits)
+    except ValueError:
+        rule = b""
+    if not join or not rule:
+        raise UsageError(f"--id-rule {id_rule}: must be JOIN= and pairs of hex digits")
+    return join, rule

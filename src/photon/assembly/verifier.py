@@ -1,0 +1,123 @@
+"""``photon serve verifier``: the continuous verifier of one pipeline, all its slots in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from photon.adapters.contract import Adapter, Framing
+from photon.adapters.join_adapters import adapter_of
+from photon.assembly.registry import agree, rule_of
+from photon.assembly.together import Nearby, Up, unheard
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.roles import Role, identity
+from photon.config.serving import HealthyServer, listen
+from photon.config.settings import Settings
+from photon.config.structured import get_logger
+from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.fleet.processes import KINDS
+from photon.idregistry.api import Digester
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.verifier.recovery import SlotRecovery
+from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
+from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
+from photon.verifier.source_finder import SourceFinder, SourceSide
+from photon.verifier.status import details_of, verifier_metrics
+
+SERVICE_NAME = KINDS["verifier"].health
+"""What its health is reported under; beside it there are only its metrics."""
+READ_BEFORE_S = 3600.0
+"""Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
+
+log = get_logger(__name__)
+
+
+def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, VerifiedPipeline]:
+    """(datacentre, where its slots lie). Raises UsageError."""
+    name, pipeline = pipeline_named(settings, datacentre)
+    return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(pipeline.joiners))
+
+
+def limits_of(settings: Settings) -> ServiceLimits:
+    """The table ``[verifier]``."""
+    configured = settings.verifier
+    return ServiceLimits(
+        check_share=configured.check_share,
+        log_grace_s=configured.log_grace,
+        owned_alarm_s=configured.owned_alarm,
+        window_ids=configured.window,
+    )
+
+
+async def serve_verifier(
+    settings: Settings,
+    base: Path,
+    datacentre: str | None,
+    stop: asyncio.Event,
+    *,
+    near: Nearby | None = None,
+    up: Up = unheard,
+) -> None:
+    """Until ``stop``. Raises VerifierBusy when another one runs here."""
+    near = near or Nearby()
+    name, own = pipeline_of(settings, base, datacentre)
+    pipeline = settings.datacentre[name]
+    join = pipeline.join
+    tls = logged(tls_of(settings, base, identity(Role.VERIFIER, name)))
+    adapter = adapter_of(settings, join, base)
+    registry = registry_client(settings, tls, near.replicas)
+    server: HealthyServer | None = None
+    try:
+        if not await agree(registry, join, rule_of(settings, base, join), stop):
+            return
+        disk, clock = RealDisk(), SystemClock()
+        world = VerifierWorld(
+            disk, clock, registry, registry.recovery, Digester(deployment_key(settings, base), join)
+        )
+
+        def recovery(place: SlotPlace) -> Step:
+            return RecoveryStep(SlotRecovery(disk, place.state, registry.recovery), clock)
+
+        service = VerifierService(
+            own,
+            world,
+            limits_of(settings),
+            lambda directory: sources_of(settings, base, name, directory, adapter),
+            [recovery],
+        )
+
+        async def ready() -> None:
+            nonlocal server
+            if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
+                space = free_space({"state": own.state, "output": own.output})
+                metrics = ProcessMetrics([verifier_metrics(disk, own, clock), space], lambda: details_of(disk, own))
+                server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
+                await server.serving()
+            log.info("verifier serves", datacentre=name, join=join, slots=str(own.slots))
+            up()
+
+        await service.run(stop, ready)
+    finally:
+        if server is not None:
+            await server.stop()
+        await registry.close()
+
+
+def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path, adapter: Adapter) -> SourceFinder:
+    """The raw logs of a pipeline. Raises VerifierDamaged."""
+    pipeline = settings.datacentre[datacentre]
+    configured = settings.join[pipeline.join]
+    after = configured.unmatched_after
+    patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
+
+    def side(logs: str, files: Sequence[str], framing: Framing, has_header: bool) -> SourceSide:
+        return SourceSide(base / logs, files, framing, has_header, settings.limits.record)
+
+    foreign = side(pipeline.foreign, configured.foreign_files, adapter.foreign_framing, adapter.foreign_has_header)
+    primary = side(pipeline.primary, configured.primary_files, adapter.primary_framing, adapter.primary_has_header)
+    patience_ns = None if patience_s is None else int(patience_s * 1e9)
+    return SourceFinder(RealDisk(), directory, adapter, foreign, primary, patience_ns=patience_ns)

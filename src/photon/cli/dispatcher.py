@@ -1,0 +1,321 @@
+"""The dispatcher: what it leaves out (``skip``), dispatches again (``replay``), and how far it is behind its logs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.audited import audited
+from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import Deployed, ask, deployed, dry_run, must_be_said, sure
+from photon.cli.tables import print_table, time_of, words
+from photon.cli.units import NOW, given_ns
+from photon.config.errors import PhotonError, UsageError
+
+if TYPE_CHECKING:
+    from photon.dispatcher.replay.requests import Preview, Progress
+    from photon.dispatcher.skipping import Skip
+    from photon.fleet.polling import Heard
+    from photon.operations.replay import Pipeline
+    from photon.operations.skip import SkipAnswer
+
+ASK_S = 5.0
+LOOK_S = 0.5
+
+
+# -- photon status lag -----------------------------------------------------------------------------------------------
+class Silent(PhotonError):
+    """No dispatcher answers."""
+
+
+def lag(at: Deployed) -> int:
+    """Sums, and the logs that wait longest; how many events wait in the retry store, since when, and whether joiners
+    fail. A log's last line without its newline is no lag. Seconds: since the oldest byte not read was written, as far
+    as the times of files tell. Exit code 3: not all of several workers answer."""
+    heard = _heard(at)
+    up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
+    sums = lag_of_all(up) | {"silent": [each.process.address for each in silent]}
+    at.show(sums, lambda: _show_lag(sums))
+    return ATTENTION if silent else DONE
+
+
+def _show_lag(sums: dict[str, Any]) -> None:
+    click.echo(
+        f"{sums['behind']:,} of {sums['logs']:,} logs are not read to their ends: {sums['bytes']:,} bytes, "
+        f"the oldest {sums['seconds']:.1f} s old"
+    )
+    if sums["waiting"]:
+        click.echo(
+            f"{sums['waiting']:,} events wait in the retry store ({sums['waiting_bytes']:,} bytes), the oldest "
+            f"for {sums['waiting_seconds']:.0f} s"
+        )
+    if sums["joiners_failing"]:
+        click.echo(f"{sums['joiners_failing']} joiners fail and are left alone for a while")
+    if sums["worst"]:
+        rows = [[row["log"], f"{row['bytes']:,}", f"{row['seconds']:.1f}"] for row in sums["worst"]]
+        print_table("log, >bytes behind, >seconds behind", rows)
+
+
+def lag_of_all(up: Sequence[Heard]) -> dict[str, Any]:
+    """Each worker sees all logs, and reads its own; they share one retry store. Pure."""
+    from photon.fleet.numbers import Numbers, oldest_lag
+
+    now, prefix = Numbers(up), "photon_dispatcher"
+    return {
+        "logs": int(now.max(f"{prefix}_logs")),
+        "behind": int(now.sum(f"{prefix}_logs_behind")),
+        "bytes": int(now.sum(f"{prefix}_lag_bytes")),
+        "seconds": round(now.max(f"{prefix}_lag_seconds"), 3),
+        "waiting": int(now.max(f"{prefix}_retry_store_events")),
+        "waiting_bytes": int(now.max(f"{prefix}_retry_store_bytes")),
+        "waiting_seconds": round(now.max(f"{prefix}_retry_store_oldest_seconds"), 3),
+        "joiners_failing": int(now.max(f"{prefix}_joiners_failing")),
+        "workers": [each.process.address for each in up],
+        "silent": [],
+        "worst": [{**row, "seconds": round(row["seconds"], 3)} for row in oldest_lag(up)],
+    }
+
+
+def _heard(at: Deployed) -> list[Heard]:
+    from photon.fleet.polling import ask_dispatchers
+
+    name, _ = at.pipeline
+    heard = asyncio.run(ask_dispatchers(at.settings, at.base, name, at.tls, ASK_S))
+    if not heard:
+        raise UsageError(
+            f"{at.config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"
+        )
+    if not any(each.up for each in heard):
+        silent = ", ".join(each.process.address or "" for each in heard)
+        raise Silent(f"{silent}: no dispatcher answers there within {ASK_S:g} s; is it running?")
+    return heard
+
+
+# -- skip ------------------------------------------------------------------------------------------------------------
+@click.command()
+@deployed(datacentre="Whose dispatcher skips.", needed=True)
+@click.option("--to", "to", metavar="now|TIME", required=True,
+              help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
+@sure
+@click.option("--reader", "readers", multiple=True, metavar="NAME",
+              help="This other datacentre reads the logs, though its dispatcher may not answer.")  # fmt: skip
+@audited
+def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ...]) -> int:
+    """Leave out what a stopped dispatcher has not read, because another datacentre reads it.
+
+    For a dispatcher whose state was lost, or that is too far behind. What is left out gets its verdict from the other
+    datacentre alone and is not counted in this one's ledger. Where records are not in the order of their event time,
+    less is left out. Compressed files are read through to find the place.
+
+    \b
+    Examples:
+      photon dispatcher skip --config photon.toml --datacentre east --to 2h --dry-run
+      photon dispatcher skip --config photon.toml --datacentre east --to 2h --yes
+    Exit codes: 0 done, 1 refused: the dispatcher runs, or nobody else reads the logs, 2 wrong usage.
+    """
+    from photon.operations.skip import skip as planned
+
+    settings, datacentre = at.settings, at.datacentre or ""
+    to_ns = None if to == NOW else given_ns("--to", to, time.time_ns())
+    must_be_said(f"what datacentre {datacentre} leaves out", dry_run=dry_run, yes=yes)
+    answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=yes and not dry_run)
+    if not (dry_run or yes or answer.refusal):
+        ask(f"{_total(answer)} are left out and never read by datacentre {datacentre}. Skip them?", yes=yes)
+        answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=True)
+    at.show(_skips_json(answer), lambda: _show_skips(answer))
+    for problem in answer.skips.problems:
+        click.echo(f"photon: not skipped: {problem}", err=True)
+    if answer.refusal:
+        click.echo(f"photon: refused: {answer.refusal}", err=True)
+    return FAILED if answer.refusal else DONE
+
+
+def _skip_row(skip: Skip) -> dict[str, object]:
+    log = skip.log
+    return {
+        "file": log.position.path,
+        "size": log.disk_bytes,
+        "from": log.begin,
+        "to": skip.to,
+        "bytes": skip.skipped,
+        "records": skip.records,
+        "oldest": time_of(skip.oldest_ns),
+        "newest": time_of(skip.newest_ns),
+    }
+
+
+def _skips_json(answer: SkipAnswer) -> dict[str, object]:
+    return {
+        "datacentre": answer.datacentre,
+        "applied": answer.applied,
+        "readers": dict(answer.readers),
+        "logs": [_skip_row(skip) for skip in answer.skips.skips],
+        "bytes": sum(skip.skipped for skip in answer.skips.moved),
+        "records": sum(skip.records for skip in answer.skips.moved),
+        "problems": answer.skips.problems,
+        "refused": answer.refusal or None,
+    }
+
+
+def _show_skips(answer: SkipAnswer) -> None:
+    rows = [[words(value) for value in _skip_row(each).values()] for each in answer.skips.skips]
+    if rows:
+        print_table("file, >size, >from, >to, >bytes, >records (about), oldest, newest", rows)
+    total = _total(answer)
+    if answer.applied:
+        click.echo(f"{total} are left out by datacentre {answer.datacentre}")
+        return
+    reading = [name for name, reads in answer.readers.items() if reads]
+    who = f"{', '.join(reading)} reads on" if reading else f"no answer from {', '.join(answer.readers)}"
+    click.echo(f"{total} would be left out ({who}); nothing was changed")
+
+
+def _total(answer: SkipAnswer) -> str:
+    moved = answer.skips.moved
+    return f"{sum(each.skipped for each in moved):,} bytes of {len(moved)} logs"
+
+
+# -- replay ----------------------------------------------------------------------------------------------------------
+@click.command()
+@deployed(datacentre="Whose dispatcher; may be left out if there is one.")
+@click.option("--from", "since", metavar="TIME",
+              help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
+@click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")
+@click.option("--file", "pattern", metavar="GLOB", default="",
+              help="Only logs whose path below the foreign logs matches.")  # fmt: skip
+@dry_run
+@click.option("--wait", is_flag=True, help="Until it is done, showing how far it is.")
+@click.option("--status", "show", is_flag=True,
+              help="In place of a time range: the replays asked for, and how far they are.")  # fmt: skip
+@click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="In place of a time range: end this replay.")
+@audited
+def replay(
+    at: Deployed,
+    since: str | None,
+    until: str | None,
+    pattern: str,
+    dry_run: bool,
+    wait: bool,
+    show: bool,
+    cancelled: int | None,
+) -> int:
+    """Dispatch the events of a time range again.
+
+    Safe at any time: what the registry has a verdict for is left alone, what it has none for gets one. The ledger
+    counts these events as reread. The request is kept in the dispatcher's state: a running dispatcher takes it up
+    within a second, a stopped one when it starts, and a killed one goes on where it was.
+
+    \b
+    Examples:
+      photon dispatcher replay --config photon.toml --from 2026-11-20T08:00 --to 2026-11-20T09:00 --dry-run
+      photon dispatcher replay --config photon.toml --datacentre east --from 3h --to 1h --file 'web7/**' --wait
+      photon dispatcher replay --config photon.toml --datacentre east --status
+    Exit codes: 0 done or asked for, 3 with --wait: a log could not be read again, or somebody cancelled it.
+    """
+    from photon.operations import replay as control
+
+    times = since is not None or until is not None
+    if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
+        raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
+    pipeline = control.pipeline_of(at.settings, at.base, at.datacentre)
+    if cancelled is not None:
+        return _cancel(at, pipeline, cancelled, dry_run=dry_run)
+    if show:
+        rows = [_replay_row(each) for each in control.progress(pipeline)]
+        none = f"no replay was asked of datacentre {pipeline.datacentre}"
+        at.show(
+            {"datacentre": pipeline.datacentre, "replays": rows},
+            (lambda: _table(rows)) if rows else none,
+        )
+        return DONE
+    now_ns = time.time_ns()
+    from_ns, to_ns = given_ns("--from", since or "", now_ns), given_ns("--to", until or "", now_ns)
+    if from_ns >= to_ns:
+        raise UsageError(f"--from {since} is not before --to {until}")
+    logs = control.preview(pipeline, from_ns, to_ns, pattern)
+    number = None if dry_run else control.ask(pipeline, from_ns, to_ns, pattern, now_ns)
+    answer = {
+        "datacentre": pipeline.datacentre,
+        "number": number,
+        "from": time_of(from_ns),
+        "to": time_of(to_ns),
+        "logs": [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs],
+        "bytes": sum(log.bytes for log in logs),
+    }
+    at.show(answer, lambda: _show_request(pipeline.datacentre, number, logs))
+    return _wait(pipeline, number) if wait and number is not None else DONE
+
+
+def _cancel(at: Deployed, pipeline: Pipeline, number: int, *, dry_run: bool) -> int:
+    from photon.dispatcher.replay.requests import Step
+    from photon.operations import replay as control
+
+    if dry_run:
+        open_ones = [each.request for each in control.progress(pipeline) if each.request.step < Step.DONE]
+        there = number in [request.number for request in open_ones]
+    else:
+        there = control.cancel(pipeline, number, time.time_ns())
+    if not there:
+        raise UsageError(f"--cancel {number}: no replay of this number waits or runs; --status shows them")
+    people = f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled"
+    at.show({"cancelled": number, "dry_run": dry_run}, people)
+    return DONE
+
+
+def _wait(pipeline: Pipeline, number: int) -> int:
+    """Until a request is done; says how far it is on standard error."""
+    from photon.dispatcher.replay.requests import Step
+    from photon.operations import replay as control
+
+    told = ""
+    while True:
+        (each,) = [each for each in control.progress(pipeline) if each.request.number == number]
+        row = _replay_row(each)
+        text = f"replay {number}: {row['state']}, {row['done']:,} of {row['bytes']:,} bytes, {row['events']:,} events"
+        if text != told:
+            click.echo(text, err=True)
+            told = text
+        if each.request.step >= Step.DONE:
+            unread = [part.path for part in each.parts if part.step is Step.UNREAD]
+            for path in unread:
+                click.echo(f"photon: {path}: no file holds this log any more, or it cannot be read", err=True)
+            return ATTENTION if unread or each.request.step is Step.CANCELLED else DONE
+        time.sleep(LOOK_S)
+
+
+def _replay_row(each: Progress) -> dict[str, object]:
+    request, parts = each.request, each.parts
+    return {
+        "number": request.number,
+        "state": request.step.name.lower(),
+        "from": time_of(request.from_ns),
+        "to": time_of(request.to_ns),
+        "file": request.pattern,
+        "logs": len(parts),
+        "unread": sum(part.step.name == "UNREAD" for part in parts),
+        "bytes": sum(part.stop - part.begin for part in parts),
+        "done": sum(min(part.at, part.stop) - part.begin for part in parts),
+        "events": sum(part.events for part in parts),
+        "known": sum(part.known for part in parts),
+    }
+
+
+def _show_request(datacentre: str, number: int | None, logs: list[Preview]) -> None:
+    if logs:
+        _table([{"file": log.path, "bytes": log.bytes, "": "" if log.there else "is gone"} for log in logs])
+    total = f"{sum(log.bytes for log in logs):,} bytes of {len(logs)} logs"
+    if number is None:
+        click.echo(f"{total} would be read again; nothing was asked for")
+    else:
+        click.echo(
+            f"replay {number}: {total} are read again when the dispatcher of {datacentre} runs; --status shows it"
+        )
+
+
+def _table(rows: list[dict[str, object]]) -> None:
+    columns = [(name, isinstance(value, int)) for name, value in rows[0].items()]
+    print_table(columns, [[words(value, "") for value in row.values()] for row in rows])

@@ -1,0 +1,281 @@
+"""The heads of commands: the options that many of them take, and what a command gets in place of these options.
+
+Every command is told its deployment file by ``--config FILE`` or FILE; else it is what PHOTON_CONFIG names. Where
+something else may be named in its place (an output, an address), PHOTON_CONFIG counts only if it is not named.
+``photon join`` and ``photon chaos run`` do not look at it: without ``--config`` they make a deployment of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from photon.config.settings import Pipeline, Settings
+    from photon.config.tls import Tls
+    from photon.idregistry.operate.operator_client import OperatorClient
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Head = Callable[[Callable[..., Any]], Callable[..., Any]]
+VARIABLE = "PHOTON_CONFIG"
+PATH = click.Path(path_type=Path)
+
+
+class Printed:
+    """How a command prints what it found."""
+
+    def __init__(self, output_format: str) -> None:
+        self.json = output_format == "json"
+
+    def show(self, document: Any, people: Callable[[], object] | str) -> None:
+        """Prints the document with ``-o json``; else what is for people: lines, or what prints them."""
+        from photon.cli.tables import print_json
+
+        if self.json:
+            print_json(document)
+        elif isinstance(people, str):
+            click.echo(people)
+        else:
+            people()
+
+
+class Deployed(Printed):
+    """The deployment that a command is on."""
+
+    def __init__(
+        self, given: Path | None, overrides: tuple[str, ...], datacentre: str | None, output_format: str
+    ) -> None:
+        super().__init__(output_format)
+        self.given = given
+        """None: no file was named; commands that need none look at this."""
+        self.overrides = overrides
+        self.datacentre = datacentre
+
+    @property
+    def config(self) -> Path:
+        """The deployment file. Raises UsageError."""
+        from photon.config.errors import UsageError
+
+        if self.given is None:
+            raise UsageError("name the deployment file with --config")
+        return self.given
+
+    @property
+    def base(self) -> Path:
+        """What the paths of the file are relative to."""
+        return self.given.parent if self.given else Path()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Raises ConfigError."""
+        return self.load()
+
+    def load(self) -> Settings:
+        """The settings as the file says now. Raises ConfigError."""
+        from photon.config.loader import load
+
+        return load(self.given, environment=os.environ, flags=self.overrides)
+
+    @property
+    def with_registry(self) -> Settings:
+        """The settings. Raises UsageError where they name no replicas."""
+        from photon.config.errors import UsageError
+
+        if not self.settings.registry.replicas:
+            raise UsageError(f"{self.config}: names no [registry.replicas.NAME]: there is no registry to speak to")
+        return self.settings
+
+    @property
+    def pipeline(self) -> tuple[str, Pipeline]:
+        """The datacentre that --datacentre names, or the only one. Raises UsageError."""
+        from photon.fleet.access import pipeline_named
+
+        return pipeline_named(self.settings, self.datacentre)
+
+    @property
+    def tls(self) -> Tls | None:
+        """What an operator shows; None: plain text. Raises UsageError."""
+        from photon.config.tls import OPERATOR
+        from photon.fleet.access import tls_of
+
+        return tls_of(self.settings, self.base, OPERATOR)
+
+    @contextmanager
+    def registry(self) -> Iterator[OperatorClient]:
+        """All replicas, as an operator. Raises UsageError."""
+        from photon.idregistry.operate.operator_client import OperatorClient
+
+        addresses = {name: replica.address for name, replica in self.with_registry.registry.replicas.items()}
+        with OperatorClient(addresses, self.tls) as client:
+            yield client
+
+
+_format = click.option(
+    "-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+
+
+def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``-o``: the command gets ``out``, a Printed."""
+
+    @functools.wraps(command)
+    def headed(output_format: str, **given: Any) -> Any:
+        return command(out=Printed(output_format), **given)
+
+    return _format(headed)
+
+
+def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "The deployment file.") -> Head:
+    """``--config`` (``config``: Path; None only where it is not ``required``).
+
+    ``unless``: parameters that stand in its place. They are looked at before, as what was given comes first.
+    """
+    if required:
+        return click.option(
+            "--config", type=PATH, metavar="FILE", envvar=VARIABLE, show_envvar=True, required=True, help=help
+        )
+
+    def named(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+        if value is not None or any(context.params.get(name) for name in unless):
+            return value
+        return _default()
+
+    return click.option(
+        "--config", type=PATH, metavar="FILE", callback=named, help=f"{help.removesuffix('.')}; else {VARIABLE}."
+    )
+
+
+overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the file.")
+FILE = click.argument("file", type=PATH, envvar=VARIABLE)
+"""FILE, of commands on the deployment as a whole."""
+run_option = click.option(
+    "--run", type=PATH, metavar="DIR",
+    help="Run directory: logs, lock, control socket; .photon-run beside the deployment file if not named.",
+)  # fmt: skip
+
+
+def deployed(
+    *,
+    datacentre: str = "",
+    needed: bool = False,
+    file: bool = False,
+    sets: bool = True,
+    required: bool = True,
+    unless: Sequence[str] = (),
+    help: str = "The deployment file.",
+) -> Head:
+    """``--config`` (with ``file``: FILE), ``--set``, ``-o``, and ``--datacentre``, if ``datacentre`` says what it is
+    for: the command gets one Deployed, ``at``, in place of them."""
+    named = FILE if file else config(required=required, unless=unless, help=help)
+    options = [named, *([overrides] if sets and not file else [])]
+    if datacentre:
+        options.append(click.option("--datacentre", metavar="NAME", required=needed, help=datacentre))
+    options.append(_format)
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def headed(
+            output_format: str,
+            config: Path | None = None,
+            file: Path | None = None,
+            overrides: tuple[str, ...] = (),
+            datacentre: str | None = None,
+            **given: Any,
+        ) -> Any:
+            return command(at=Deployed(config or file, overrides, datacentre, output_format), **given)
+
+        return added(headed, options)
+
+    return add
+
+
+def added(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
+    """The command with these options, in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of ``given``, what stands on the command line, of a command whose options do not all go together.
+
+    ``takes``: the names of parameters that go with ``what``, and ``always`` with everything. Raises UsageError.
+    """
+    context = click.get_current_context()
+    found = {}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) in (ParameterSource.DEFAULT, None) or name in always.split():
+            continue
+        if name not in takes.split():
+            word = parameter.opts[0] if isinstance(parameter, click.Option) else given[name]
+            raise click.UsageError(f"{word} does not go with {what}")
+        if name in given:
+            found[name] = given[name]
+    return found
+
+
+def file_and_names(words: Sequence[str], what: str) -> tuple[Path, tuple[str, ...]]:
+    """Of ``FILE [NAME]...``, where FILE may be left out if PHOTON_CONFIG names it. Raises UsageError."""
+    from photon.config.errors import UsageError
+
+    default = _default()
+    if words and (default is None or Path(words[0]).is_file()):
+        return Path(words[0]), tuple(words[1:])
+    if default is None:
+        raise UsageError(f"{what}: name the deployment file that photon up was started with, or set {VARIABLE}")
+    return default, tuple(words)
+
+
+def _default() -> Path | None:
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else None
+
+
+# -- what changes a running deployment -------------------------------------------------------------------------------
+# A command that can be taken back is done when it is called: ``dry_run`` is its only option of these. One that cannot
+# (``sure``) asks at a terminal, is done at once with ``--yes``, and is refused where nobody can be asked.
+
+
+def dry_run(command: Command) -> Command:
+    """Adds ``--dry-run`` (``dry_run``): shows what would be done and changes nothing. Exit code 0, or 1 with the
+    reason where it would be refused."""
+    return click.option("--dry-run", is_flag=True, help="Only show what would be done; nothing is changed.")(command)
+
+
+def sure(command: Command) -> Command:
+    """Adds ``--dry-run`` and ``--yes`` (``dry_run``, ``yes``), for what cannot be taken back."""
+    asked = click.option("--yes", is_flag=True, help="Do it without asking; where nobody can be asked it is needed.")
+    return dry_run(asked(command))
+
+
+def can_be_asked() -> bool:
+    """Whether a person sits there."""
+    return sys.stdin.isatty()
+
+
+def must_be_said(what: str, *, dry_run: bool, yes: bool) -> None:
+    """The first step of a command that cannot be taken back, before anything is looked at.
+
+    ``what``: what is done, as a sentence begins: ``retiring slot east-1``. Raises UsageError where nobody can be
+    asked and neither option was given.
+    """
+    from photon.config.errors import UsageError
+
+    if not (dry_run or yes or can_be_asked()):
+        raise UsageError(f"{what} cannot be taken back: --yes does it, --dry-run shows what would be done")
+
+
+def ask(question: str, *, yes: bool) -> None:
+    """Right before it is done; on standard error. Raises click.Abort at a no."""
+    if not yes:
+        click.confirm(question, abort=True, err=True)

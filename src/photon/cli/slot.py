@@ -1,0 +1,332 @@
+"""The slots of joiners: what each owns and has written, and the end of one whose disk is gone for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.audited import audited
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.tables import moment, print_json, print_table
+from photon.cli.units import DURATION
+
+if TYPE_CHECKING:
+    from photon.operations.slots.id_list import Listed
+    from photon.operations.slots.inventory import OnDisk, SlotRow, WitnessRow
+    from photon.operations.slots.operating import Asked, Checked, Here
+    from photon.operations.slots.retiring import Report, ShardCount
+    from photon.operations.slots.sealing import Copy
+
+WAIT_S = 30.0
+SHOWN_MAX = 20
+"""Ids of a dry run that the table shows; ``-o json`` and ``--ids`` have all."""
+
+
+# -- photon status slots ---------------------------------------------------------------------------------------------
+def slots(at: Deployed, name: str | None = None) -> int:
+    """What the registry knows of each slot, and what lies of it on this machine; of one, its witness against its
+    files, and the ids that it owns in each shard: from their registration until the verifier has read their records
+    and cleared them.
+
+    Published and cleared are bytes of output. A slot whose directory is here, free and not retired is redone by
+    another joiner of its datacentre on this machine. Raises UsageError for a name that is none. Exit code 3: the
+    directory here is older than the witness, or the verifier objects to lines in it.
+    """
+    from photon.operations.slots.operating import Here, all_slots
+
+    here = Here(at.with_registry, at.base)
+    rows = asyncio.run(all_slots(here))
+    if name is not None:
+        return _one(at, here, {row.name: row for row in rows}, name)
+    columns = "slot, datacentre, >incarnation, >witnessed, state, >redo, >published, >cleared, directory"
+    at.show({"slots": [_slot_json(row) for row in rows]}, lambda: print_table(columns, [_cells(row) for row in rows]))
+    return DONE
+
+
+def _one(at: Deployed, here: Here, rows: dict[str, SlotRow], name: str) -> int:
+    from photon.config.disk import RealDisk
+    from photon.config.errors import UsageError
+    from photon.operations.slots.inventory import witness_rows
+    from photon.operations.slots.operating import owned_by
+
+    if name not in rows:
+        raise UsageError(f"{name}: no such slot; there are: {', '.join(rows) or 'none'}")
+    row = rows[name]
+    counts = asyncio.run(owned_by(here, name, WAIT_S)).counts if row.registry is not None else []
+    witness = witness_rows(RealDisk(), row)
+    found = {"owned": [_count_json(each) for each in counts], "witness": [_witness_json(w) for w in witness]}
+    at.show(_slot_json(row) | found, lambda: _show_one(row, counts, witness))
+    bad = any(each.lacking for each in witness) or (
+        row.disk is not None and (row.disk.trouble or row.disk.unreadable)
+    )
+    return ATTENTION if bad else DONE
+
+
+def _show_one(row: SlotRow, counts: list[ShardCount], witness: list[WitnessRow]) -> None:
+    known = row.registry
+    click.echo(f"slot {row.name} of datacentre {row.datacentre}: {_state(row)}")
+    if known is not None:
+        click.echo(f"incarnation {known.newest}, opened {known.openings} times, last by {known.address}")
+    if row.disk is None:
+        click.echo("no directory of it is on this machine")
+    else:
+        click.echo(f"{row.disk.directory}: {_disk_line(row.disk)}")
+    if witness:
+        print_table("output, >file, >witnessed, >published here, ", [_witness_cells(each) for each in witness])
+    if not _show_owned(counts):
+        click.echo(f"owns no id in {len(counts)} shards")
+
+
+def _show_owned(counts: list[ShardCount]) -> bool:
+    owned = [[str(each.shard), f"{each.ids:,}", moment(each.oldest_ns)] for each in counts if each.ids]
+    if owned:
+        print_table(">shard, >owned ids, oldest event", owned)
+    return bool(owned)
+
+
+def _disk_line(disk: OnDisk) -> str:
+    if disk.unreadable:
+        return disk.unreadable
+    lines = f"; {disk.trouble} lines the verifier objects to" if disk.trouble else ""
+    return (
+        f"{'held by a process' if disk.held else 'free'}, redo log {disk.redo_bytes:,} bytes, "
+        f"published {disk.published:,}, cleared {disk.cleared:,}{lines}"
+    )
+
+
+def _witness_cells(each: WitnessRow) -> list[str]:
+    here = "-" if each.published is None else f"{each.published:,}"
+    return [each.kind, str(each.number), f"{each.witnessed:,}", here, "an older copy" if each.lacking else ""]
+
+
+def _state(row: SlotRow) -> str:
+    if row.registry is not None and row.registry.retired:
+        return "retired"
+    if row.registry is None:
+        return "never opened"
+    if row.disk is None:
+        return "not on this machine"
+    if row.disk.held:
+        return "at work"
+    return "down" if row.configured else "orphaned"
+
+
+def _cells(row: SlotRow) -> list[str]:
+    known, disk = row.registry, row.disk
+    witnessed = sum(log.length for log in known.witness) if known is not None else 0
+    cells = [row.name, row.datacentre, "-" if known is None else str(known.newest), f"{witnessed:,}", _state(row)]
+    if disk is None:
+        return [*cells, "-", "-", "-", "-"]
+    if disk.unreadable:
+        return [*cells, f"{disk.redo_bytes:,}", "-", "-", disk.unreadable]
+    return [*cells, f"{disk.redo_bytes:,}", f"{disk.published:,}", f"{disk.cleared:,}", str(disk.directory)]
+
+
+def _slot_json(row: SlotRow) -> dict[str, Any]:
+    known, disk = row.registry, row.disk
+    return {
+        "slot": row.name,
+        "datacentre": row.datacentre,
+        "configured": row.configured,
+        "state": _state(row),
+        "retired": known is not None and known.retired,
+        "incarnation": None if known is None else known.newest,
+        "openings": None if known is None else known.openings,
+        "address": None if known is None else known.address,
+        "witnessed_bytes": None if known is None else sum(log.length for log in known.witness),
+        "disk": None
+        if disk is None
+        else {
+            "directory": str(disk.directory),
+            "held": disk.held,
+            "redo_bytes": disk.redo_bytes,
+            "published_bytes": disk.published,
+            "cleared_bytes": disk.cleared,
+            "trouble": disk.trouble,
+            "unreadable": disk.unreadable or None,
+        },
+    }
+
+
+def _count_json(each: ShardCount) -> dict[str, Any]:
+    return {"shard": each.shard, "ids": each.ids, "oldest_ns": each.oldest_ns}
+
+
+def _witness_json(each: WitnessRow) -> dict[str, Any]:
+    return {
+        "output": each.kind,
+        "file": each.number,
+        "witnessed": each.witnessed,
+        "published": each.published,
+        "lacking": each.lacking,
+    }
+
+
+# -- retire ----------------------------------------------------------------------------------------------------------
+@click.command()
+@click.argument("name")
+@click.option("--copy", type=PATH, metavar="DIR",
+              help="A surviving copy of the slot's output (with joined/ ...): it stays written.")  # fmt: skip
+@click.option("--ids", type=PATH, metavar="FILE",
+              help="Where the list of ids goes; else beside the slot's state, or the working directory.")  # fmt: skip
+@sure
+@click.option("--wait", type=DURATION, default="5min", show_default=True,
+              help="How long each step waits for the registry.")  # fmt: skip
+@deployed()
+@audited
+def retire(
+    at: Deployed, name: str, dry_run: bool, copy: Path | None, ids: Path | None, yes: bool, wait: float
+) -> int:
+    """Retire slot NAME, whose disk is gone for ever: fence it, and give up the ids that it owned.
+
+    \b
+    Refused while its joiner lives or its directory can be read on this machine: starting a joiner there loses
+    nothing, and this may. Every dispatcher that still reads the logs takes the ids up again. The list of ids is
+    written first: exactly these may be read twice by who read the slot's output above what was cleared. Killed
+    anywhere, the command goes on when it is repeated. A retired name is never used again.
+    Examples:
+      photon slot retire east-1 --config photon.toml --dry-run
+      photon slot retire east-1 --config photon.toml --yes
+      photon slot retire east-1 --config photon.toml --copy /mnt/saved/output --yes
+    Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 done, but the copy lacks bytes that readers may have
+    read, or no dispatcher answers that would take the ids up.
+    """
+    from photon.operations.slots import operating
+
+    here = operating.Here(at.with_registry, at.base)
+    asked = operating.Asked(name, copy, ids, wait)
+    checked = asyncio.run(operating.check(here, asked))
+    if not checked.slot.retired:  # one that was begun is ended without a further word
+        must_be_said(f"retiring slot {name}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
+    if dry_run:
+        return _dry_run(at, here, checked, asked)
+    _confirm(here, checked, asked, yes)
+    report = asyncio.run(operating.carry_out(here, checked, asked, _Progress().tell))
+    readers = asyncio.run(operating.dispatchers(here, checked.slot))
+    at.show(_as_json(report, dry_run=False) | {"dispatchers": readers}, lambda: _show(report, readers))
+    lacking = report.copy is not None and report.copy.lacking
+    return ATTENTION if lacking or (report.reopened and not any(readers.values())) else DONE
+
+
+def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
+    from photon.operations.slots import operating
+
+    path = operating.ids_path(here, checked, asked)
+    click.echo(f"ids that are given up are listed in {path}", err=True)
+    ask(
+        f"Is the disk of slot {asked.slot} of datacentre {checked.slot.datacentre} gone for ever? If it comes back, "
+        "nothing of it can be used",
+        yes=yes or checked.slot.retired,
+    )
+
+
+class _Progress:
+    """A line on standard error for each step; on a terminal figures stand in place."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._step = ""
+
+    def tell(self, line: str) -> None:
+        step = line.partition(":")[0]
+        if self._live:
+            click.echo(f"{'' if step == self._step or not self._step else chr(10)}\r\x1b[K{line}", nl=False, err=True)
+        elif step != self._step:
+            click.echo(line, err=True)
+        self._step = step
+
+
+# -- a dry run -------------------------------------------------------------------------------------------------------
+def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
+    from photon.operations.slots import operating
+
+    report, entries = asyncio.run(operating.preview(here, checked, asked))
+    if asked.ids is not None:
+        operating.write_list(asked.ids, asked.slot, entries)
+        report.ids_path = asked.ids
+    if at.json:
+        print_json(_as_json(report, dry_run=True) | {"list": [_id_json(each) for each in entries]})
+        return DONE
+    _show_counts(report)
+    if entries:
+        print_table("digest, event time, kind, token, event id", [_id_cells(each) for each in entries[:SHOWN_MAX]])
+    if len(entries) > SHOWN_MAX:
+        click.echo(f"... and {len(entries) - SHOWN_MAX:,} more: --ids FILE or -o json has all")
+    already = "is retired already; " if checked.slot.retired else ""
+    beside = "; those in the copy would be cleared instead" if report.copy is not None else ""
+    click.echo(f"{already}{report.ids:,} ids would be given up{beside}; nothing was changed")
+    return DONE
+
+
+def _id_json(each: Listed) -> dict[str, Any]:
+    found: dict[str, Any] = {"digest": each.digest, "event_time_ns": each.event_time_ns, "kind": each.kind}
+    found["token"] = each.token
+    if each.event_id_raw_base64 is not None:
+        return found | {"event_id_raw_base64": each.event_id_raw_base64}
+    return found | {"event_id": each.event_id}
+
+
+def _id_cells(each: Listed) -> list[str]:
+    event_id = each.event_id or each.event_id_raw_base64 or "-"
+    return [each.digest, moment(each.event_time_ns), each.kind, each.token, event_id]
+
+
+# -- what was done ---------------------------------------------------------------------------------------------------
+def _show_counts(report: Report) -> None:
+    _show_owned(report.counts)
+    if report.copy is not None:
+        _show_copy(report.copy)
+
+
+def _show_copy(copy: Copy) -> None:
+    click.echo(
+        f"the copy {copy.root}: {len(copy.files)} files, {sum(copy.lengths.values()):,} bytes of whole records"
+    )
+    for name, missing in copy.lacking.items():
+        click.echo(f"  {name}: lacks {missing:,} bytes that readers may have read")
+
+
+def _show(report: Report, readers: dict[str, bool]) -> None:
+    if sys.stderr.isatty():
+        click.echo("", err=True)
+    _show_counts(report)
+    click.echo(f"slot {report.slot} is retired: {len(report.shards)} shards are fenced")
+    if report.copy is not None:
+        click.echo(f"{report.copy.cleared:,} ids of the copy are cleared; readers go on in it")
+    if not report.reopened:
+        click.echo("no id had to be given up, or all had been: done")
+    else:
+        other = f", {report.cleared_meanwhile:,} were cleared meanwhile" if report.cleared_meanwhile else ""
+        click.echo(f"{report.reopened:,} ids were given up{other}; dispatchers take them up within seconds")
+    click.echo(f"{report.listed:,} ids are listed in {report.ids_path}")
+    for name, answers in readers.items():
+        says = "reads the logs" if answers else "does not answer: it takes them up when it is back"
+        click.echo(f"  dispatcher of {name}: {says}")
+
+
+def _as_json(report: Report, *, dry_run: bool) -> dict[str, Any]:
+    copy = report.copy
+    return {
+        "slot": report.slot,
+        "dry_run": dry_run,
+        "shards": [_count_json(each) for each in report.counts],
+        "ids": report.ids,
+        "given_up": report.reopened,
+        "cleared_meanwhile": report.cleared_meanwhile,
+        "listed": report.listed,
+        "ids_file": None if report.ids_path is None else str(report.ids_path),
+        "copy": None
+        if copy is None
+        else {
+            "directory": str(copy.root),
+            "files": len(copy.files),
+            "bytes": sum(copy.lengths.values()),
+            "lacking": copy.lacking,
+            "cleared": copy.cleared,
+        },
+    }

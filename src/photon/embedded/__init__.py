@@ -1,1 +1,0 @@
-"""All components of one pipeline wired together on one machine."""

@@ -1,0 +1,433 @@
+"""Facts for ``photon doctor``: of this machine (files, disks, limits, ports, packages), and what the processes of the
+deployment and its registry say. Nothing is changed but for a small file for fsync, which is removed again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import resource
+import secrets
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from photon import __version__
+from photon.adapters.join_adapters import adapter_of
+from photon.adapters.logs.discovery import compile_patterns, discover
+from photon.adapters.logs.mounts import is_network, read_type
+from photon.adapters.logs.problems import ProblemReporter
+from photon.config.certificate_files import load as load_pair
+from photon.config.certificates import CertificateError, facts, read_certificate
+from photon.config.clock import NS_PER_S
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError
+from photon.config.kernel_time import kernel_time
+from photon.config.settings import Settings
+from photon.config.tls import OPERATOR, Tls
+from photon.dispatcher.database import STATE_NAME, opened
+from photon.fleet import hbase
+from photon.fleet import processes as fleet
+from photon.fleet.access import tls_of
+from photon.fleet.doctor.facts import (
+    Boundary,
+    Directory,
+    KeyPair,
+    Logs,
+    Machine,
+    Package,
+    Port,
+    Process,
+    Registry,
+    Secret,
+    State,
+)
+from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Asker, Heard
+from photon.fleet.processes import identities, listening
+from photon.idregistry.client.deployment_key import key_path, read_key
+from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
+from photon.idregistry.operate.findings import Expected, findings
+from photon.idregistry.operate.inspection import Inspection
+from photon.idregistry.operate.operator_client import OperatorClient
+from photon.outputs import OutputPlace, read_slot
+
+DISTRIBUTION = "photon-join"
+SYNCS = 3
+PROBE_BYTES = 4096
+WALK_MAX = 100_000
+"""Files below a log directory that are counted."""
+UNREADABLE_MAX = 20
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?")
+LOOPBACK = ("127.", "localhost", "[::1]", "::1")
+
+
+def machine() -> Machine:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kernel = kernel_time()
+    return Machine(
+        python=".".join(map(str, sys.version_info[:3])),
+        python_fits=sys.version_info >= (3, 11),
+        version=__version__,
+        packages=list(_packages()),
+        files_soft=_limit(soft),
+        files_hard=_limit(hard),
+        synchronised=None if kernel is None else kernel.synchronised,
+    )
+
+
+def _limit(value: int) -> int:
+    return 1 << 30 if value == resource.RLIM_INFINITY else value
+
+
+def _packages() -> Iterator[Package]:
+    """What the installed distribution says that it needs; none where it is not installed as one."""
+    try:
+        wanted = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return
+    for line in wanted:
+        match = _REQUIREMENT.fullmatch(line)
+        if match is None or "extra ==" in (match[3] or ""):
+            continue
+        name, versions = match[1], match[2].strip().strip("()")
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = ""
+        yield Package(name, versions, found, _fits(found, versions))
+
+
+def _fits(found: str, versions: str) -> bool:
+    """By the numbers of a version: enough for the plain bounds of ours."""
+    have = _numbers(found)
+    for bound in filter(None, (part.strip() for part in versions.split(","))):
+        sign = bound[: len(bound) - len(bound.lstrip("<>=!~"))]
+        at = _numbers(bound.lstrip("<>=!~"))
+        length = max(len(have), len(at))
+        one, other = ((*each, *[0] * (length - len(each))) for each in (have, at))
+        if (sign == ">=" and one < other) or (sign == "<" and one >= other) or (sign == "==" and one != other):
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+# -- where the deployment is -----------------------------------------------------------------------------------------
+def one_machine(settings: Settings) -> bool:
+    """Whether all processes are on this machine: no other clock is involved."""
+    return all(address.startswith(LOOPBACK) for address in listening(settings))
+
+
+def datacentres_here(settings: Settings, base: Path) -> list[str]:
+    """Those whose processes are on this machine, as far as can be told: by a loopback address, or a directory."""
+    return [
+        name
+        for name, pipeline in settings.datacentre.items()
+        if pipeline.eventstore.startswith(LOOPBACK)
+        or any(
+            (base / each).is_dir() for each in (pipeline.state, pipeline.output, pipeline.primary, pipeline.foreign)
+        )
+    ]
+
+
+def directories(settings: Settings, base: Path, here: Sequence[str]) -> list[Directory]:
+    """All in which processes of this machine write."""
+    found = []
+    for name in here:
+        pipeline = settings.datacentre[name]
+        found += [
+            _directory(name, what, base / path)
+            for what, path in (("state", pipeline.state), ("output", pipeline.output))
+        ]
+    for name, replica in settings.registry.replicas.items():
+        path = base / replica.directory
+        if path.is_dir() or replica.address.startswith(LOOPBACK):
+            found.append(_directory("", f"registry {name}", path))
+    return found
+
+
+def _directory(datacentre: str, what: str, path: Path) -> Directory:
+    """Measured there, or where it would be made."""
+    exists, tried = path.is_dir(), path
+    while not tried.is_dir() and tried != tried.parent:
+        if tried.exists():
+            return Directory(datacentre, what, str(path), False, str(tried), f"{tried} is no directory")
+        tried = tried.parent
+    try:
+        disk = os.statvfs(tried)
+        free = disk.f_bavail * disk.f_frsize
+        try:
+            slowest = _sync(tried)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            free, slowest = 0, 0.0
+    except OSError as error:
+        why = f"cannot be written in {tried} ({error.strerror or error})"
+        return Directory(datacentre, what, str(path), exists, str(tried), why)
+    kind = read_type(tried)
+    return Directory(
+        datacentre, what, str(path), exists, str(tried), "", free,
+        disk.f_blocks * disk.f_frsize, tried.stat().st_dev, kind, is_network(kind), slowest,
+    )  # fmt: skip
+
+
+def _sync(directory: Path) -> float:
+    """Seconds of the slowest of a few small writes that are made durable. Raises OSError."""
+    path = directory / f".photon-doctor-{os.getpid()}-{secrets.token_hex(4)}"
+    slowest = 0.0
+    try:
+        with open(path, "xb", buffering=0) as file:
+            for _ in range(SYNCS):
+                begun = time.monotonic()
+                file.write(bytes(PROBE_BYTES))
+                os.fsync(file.fileno())
+                slowest = max(slowest, time.monotonic() - begun)
+    finally:
+        path.unlink(missing_ok=True)
+    return slowest
+
+
+def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
+    found = []
+    for name in here:
+        pipeline = settings.datacentre[name]
+        join = settings.join[pipeline.join]
+        found.append(_logs(name, "foreign", base / pipeline.foreign, join.foreign_files))
+        found.append(_logs(name, "primary", base / pipeline.primary, join.primary_files))
+    return found
+
+
+def _logs(datacentre: str, side: str, path: Path, patterns: Sequence[str]) -> Logs:
+    try:
+        matched = discover(path, compile_patterns(patterns), ProblemReporter(lambda problem: None))
+    except OSError as error:
+        return Logs(datacentre, side, str(path), patterns, problem=error.strerror or str(error))
+    unreadable = [each.path for each in matched if not os.access(path / each.path, os.R_OK)][:UNREADABLE_MAX]
+    return Logs(
+        datacentre, side, str(path), patterns, "", len(matched), max(_files(path) - len(matched), 0), unreadable
+    )
+
+
+def _files(directory: Path) -> int:
+    count = 0
+    for _, _, names in os.walk(directory):
+        count += len(names)
+        if count >= WALK_MAX:
+            break
+    return count
+
+
+def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
+    found = []
+    for name in settings.join:
+        try:
+            adapter_of(settings, name, base)
+        except PhotonError as error:
+            found.append(str(error))
+    try:
+        hbase.check(settings)
+    except PhotonError as error:
+        found.append(str(error))
+    return found
+
+
+def operators_tls(settings: Settings, base: Path) -> tuple[Tls | None, str]:
+    """What is shown to the processes, or why they cannot be asked."""
+    try:
+        return tls_of(settings, base, OPERATOR), ""
+    except PhotonError as error:
+        return None, f"the processes cannot be asked: {error}"
+
+
+# -- ports, secrets, states ------------------------------------------------------------------------------------------
+def ports(wanted: Mapping[str, fleet.Process], ours: Sequence[str]) -> list[Port]:
+    """``wanted``: host:port -> who is to listen there. ``ours``: addresses at which the right processes answer; at
+    those of processes that are not asked as the others are, whoever listens while others of ours answer is taken for
+    the right one."""
+    return [
+        _port(each.label, address, answers=address in ours or (bool(ours) and each.kind in ("status", "copies")))
+        for address, each in wanted.items()
+    ]
+
+
+def _port(who: str, address: str, *, answers: bool) -> Port:
+    host, _, number = address.rpartition(":")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host.strip("[]"), int(number), type=socket.SOCK_STREAM)[0]
+    except (OSError, ValueError) as error:
+        return Port(who, address, "ours" if answers else "elsewhere", str(error))
+    if answers:
+        return Port(who, address, "ours")
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(place)
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return Port(who, address, "taken")
+            if error.errno == errno.EACCES:
+                return Port(who, address, "taken", "this user may not listen there")
+            return Port(who, address, "elsewhere", error.strerror or str(error))
+    return Port(who, address, "free")
+
+
+def pairs(settings: Settings, base: Path, now: datetime) -> list[KeyPair]:
+    """Certificates in this machine's directory, the authority's first."""
+    if settings.tls is None:
+        return []
+    directory = base / settings.tls.directory
+    return [_pair(directory, identity, now) for identity in ("ca", *identities(settings))]
+
+
+def _pair(directory: Path, identity: str, now: datetime) -> KeyPair:
+    path, key = directory / f"{identity}.crt", directory / f"{identity}.key"
+    if not path.exists():
+        return KeyPair(identity, str(path), False)
+    try:
+        said = facts(read_certificate(path.read_bytes(), str(path)))
+        problem = "" if identity == "ca" else _unusable(directory, identity, now)
+    except (CertificateError, OSError) as error:
+        return KeyPair(identity, str(path), True, str(error))
+    problem = problem or (f"expired on {said.ends:%Y-%m-%d}" if said.ends <= now else "")
+    mode = stat.S_IMODE(key.stat().st_mode) if key.exists() else 0
+    return KeyPair(identity, str(path), True, problem, said.ends, mode)
+
+
+def _unusable(directory: Path, identity: str, now: datetime) -> str:
+    """Its name, its authority, its time and its key."""
+    try:
+        load_pair(directory, identity, now)
+    except CertificateError as error:
+        return str(error)
+    return ""
+
+
+def secret(settings: Settings, base: Path) -> Secret | None:
+    """None: there is no deployment that needs one."""
+    if not settings.datacentre:
+        return None
+    try:
+        path = key_path(settings, base)
+    except PhotonError as error:
+        return Secret("key_file", str(error))
+    try:
+        read_key(path)
+        return Secret(str(path), "", stat.S_IMODE(path.stat().st_mode))
+    except (PhotonError, OSError) as error:
+        return Secret(str(path), str(error))
+
+
+def states(settings: Settings, base: Path, here: Sequence[str]) -> list[State]:
+    """Files of ours that this release cannot use."""
+    found = []
+    for name in here:
+        state, output = base / settings.datacentre[name].state, base / settings.datacentre[name].output
+        found += [
+            State(name, *each) for each in (*_database(state / STATE_NAME), *_slots(OutputPlace(output, state)))
+        ]
+    return found
+
+
+def _database(path: Path) -> Iterator[tuple[str, str]]:
+    if not path.exists():
+        return
+    try:
+        with opened(path):
+            pass
+    except PhotonError as error:
+        yield str(path), str(error)
+
+
+def _slots(place: OutputPlace) -> Iterator[tuple[str, str]]:
+    disk = RealDisk()
+    for state in place.states(disk):
+        try:
+            read_slot(disk, state)
+        except (PhotonError, OSError) as error:
+            yield str(state), str(error)
+
+
+def now_utc() -> datetime:
+    return datetime.now(UTC)
+
+
+# -- what the processes say ----------------------------------------------------------------------------------------
+def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
+    """Those that the deployment file names and those that are found beside them, each asked again once it is known:
+    then nothing is in the way of its clock. ``base``: directory of the file."""
+    return asyncio.run(_asked(settings, tls, base))
+
+
+async def _asked(settings: Settings, tls: Tls | None, base: Path | None) -> list[Process]:
+    asker = Asker(settings, sorted(settings.datacentre), tls, base)
+    try:
+        await asker.look(time.monotonic())
+        heard = await asker.look(time.monotonic())
+        return list(await asyncio.gather(*(_one(asker, each.process) for each in heard)))
+    finally:
+        await asker.close()
+
+
+async def _one(asker: Asker, process: fleet.Process) -> Process:
+    begun = time.time()
+    heard = await asker.ask(process)
+    return process_of(heard, begun, time.time())
+
+
+def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
+    """``begun_s``, ``ended_s``: Unix times here, around the question."""
+    who = heard.process
+    if not heard.up:
+        return Process(who.datacentre, who.title, who.address or "", heard.problem)
+    now = Numbers([heard])
+    said = now.of(who, "photon_clock_seconds")
+    return Process(
+        who.datacentre,
+        who.title,
+        who.address or "",
+        version=next((sample.labels.get("version", "") for _, sample in now.each("photon_build_info")), ""),
+        ahead_s=None if said is None else said - (begun_s + ended_s) / 2,
+        error_s=max(ended_s - begun_s, 0.0) / 2,
+        open_files=now.sum("process_open_fds"),
+        max_files=now.sum("process_max_fds"),
+        ambiguous_keys=now.sum("photon_eventstore_ambiguous_keys_total"),
+    )
+
+
+def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
+    """As ``photon doctor registry`` has it, and how old the shards' boundaries are."""
+    replicas = {name: replica.address for name, replica in settings.registry.replicas.items()}
+    if not replicas:
+        return Registry()
+    with OperatorClient(replicas, tls) as client:
+        found = client.measure_all()
+    expected = Expected(replicas, settings.registry.epoch, settings.clock.uncertainty)
+    try:
+        said = [(each.level, each.where, each.what, each.do) for each in findings(found, expected, ())]
+    except PhotonError as error:
+        said = [("error", "registry", str(error), "photon doctor registry")]
+    up = sum(each.reply is not None for each in found.values())
+    retention = settings.registry.retention
+    return Registry(said, len(replicas), up, _boundaries(list(found.values()), now_ns), retention)
+
+
+def _boundaries(found: Sequence[Inspection], now_ns: int) -> list[Boundary]:
+    """The furthest that any replica has applied, of each shard."""
+    furthest: dict[int, int] = {}
+    for each in found:
+        for group in each.reply.groups if each.reply is not None else ():
+            if group.group:
+                furthest[group.group] = max(furthest.get(group.group, NO_BOUNDARY), group.boundary_ns)
+    ages = {shard: None if at == NO_BOUNDARY else (now_ns - at) / NS_PER_S for shard, at in furthest.items()}
+    return [Boundary(shard, ages[shard]) for shard in sorted(ages)]

@@ -1,0 +1,284 @@
+"""What a dispatcher has of an event: in memory, in its retry store, and in its foreign logs, read so far or not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.join_adapters import adapter_of
+from photon.adapters.logs.api import Block
+from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.log_finder import LogFound, find_logs
+from photon.adapters.logs.reader import Source
+from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.errors import PhotonError
+from photon.config.settings import Settings
+from photon.dispatcher.database import STATE_NAME, opened
+from photon.dispatcher.open_events import OpenEvent
+from photon.dispatcher.retry import SETTLED_NS
+from photon.fleet.explain.evidence import FOUND_MAX, Evidence, InLog, Searched, Waiting
+from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question, own_place
+from photon.idregistry.api import Digester
+from photon.joiner.api import Outcome
+from photon.joiner.foreign_columns import events_of, records_of
+
+if TYPE_CHECKING:
+    from photon.dispatcher.core import Core
+
+FOUND_IN_LOGS_MAX = 4
+"""An id stands in one log, perhaps twice."""
+SLACK_NS = 3600 * NS_PER_S
+_NO_DIGESTS = Digester(b"", "")
+"""What is asked here needs none."""
+STEPS_BETWEEN_LOOKS = 20_000
+"""Of SQLite's machine, between two looks at the clock."""
+_REASONS = {
+    Outcome.RETRY: "no verdict came: a joiner, its event store or the registry did not answer, or was overloaded",
+    Outcome.NOT_YET: "its primary event was not there yet",
+    Outcome.TOO_NEW: "its event time lies in the future",
+}
+STORED = "retry store"
+MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLogs:
+    """Of one pipeline. ``read_places``: as the function of this name."""
+
+    directory: Path
+    patterns: Sequence[str]
+    adapter: Adapter
+    max_record: int
+    read_places: Callable[[], dict[str, int] | None]
+
+
+def search_logs(logs: ForeignLogs, question: Question, budget: Budget, *, time_ns: int | None) -> Evidence:
+    """The event's record, and whether its log was read that far. ``time_ns``: the event's, where it is known."""
+    adapter = logs.adapter
+    what = f"foreign logs below {logs.directory}"
+    try:
+        found = find_logs(
+            logs.directory, logs.patterns, has_header=adapter.foreign_has_header, framing=adapter.foreign_framing
+        )
+    except OSError as error:
+        return Evidence(searched=[Searched(what=what, why=f"{logs.directory}: {error.strerror or error}")])
+    read_to = logs.read_places() or {}
+    hits: list[InLog] = []
+    files, total, why = 0, 0, ""
+    for identity, log in sorted(found.items(), key=lambda each: -each[1].file.mtime_ns):
+        if budget.over:
+            why = budget.why
+            break
+        if time_ns is not None and log.file.mtime_ns < time_ns - SLACK_NS:
+            continue
+        try:
+            hits += _in_log(logs, identity, log, question, budget, read_to.get(identity))
+        except OSError as error:
+            why = f"{log.file.path}: {error.strerror or error}"
+            continue
+        files, total = files + 1, total + log.file.size
+        if hits:
+            break
+    why = why or (budget.why if budget.over and not hits else "")
+    return Evidence(
+        in_logs=hits[:FOUND_IN_LOGS_MAX], searched=[Searched(what=what, files=files, bytes=total, why=why)]
+    )
+
+
+def _in_log(
+    logs: ForeignLogs, identity: str, log: LogFound, question: Question, budget: Budget, read_to: int | None
+) -> list[InLog]:
+    hits: list[InLog] = []
+    source = open_anywhere(logs.directory / log.file.path, logs.adapter.foreign_framing, logs.max_record)
+    try:
+        for offset, line in _candidates(source, identity, log, question, budget, logs.max_record):
+            hit = _read(logs.adapter, identity, log, offset, line, question, read_to)
+            if hit is not None:
+                hits.append(hit)
+                if len(hits) >= FOUND_IN_LOGS_MAX:
+                    break
+    finally:
+        source.close()
+    return hits
+
+
+def _candidates(
+    source: Source, identity: str, log: LogFound, question: Question, budget: Budget, max_record: int
+) -> Iterator[tuple[int, bytes]]:
+    """(offset, line) of those that may be the event's."""
+    own = own_place(question.event_id)
+    offsets = [own[1]] if own is not None and own[0] == identity else []
+    if question.place is not None and log.file.path == question.place.file:
+        offsets.append(question.place.offset)
+    for offset in offsets:
+        if offset < log.head.data_start or (offset > log.head.data_start and source.read(offset - 1, 1) != b"\n"):
+            continue
+        data = source.read(offset, max_record + 2)
+        if data:
+            yield offset, data[: data.find(b"\n") + 1] or data + b"\n"
+    if not offsets:
+        yield from _holding(source, log.head.data_start, log.file.path, question.event_id, budget, max_record)
+
+
+def _holding(
+    source: Source, at: int, name: str, wanted: bytes, budget: Budget, max_record: int
+) -> Iterator[tuple[int, bytes]]:
+    rest = b""
+    while not budget.over:
+        data = source.read(at + len(rest), CHUNK_BYTES)
+        budget.spend(name, len(data))
+        block = rest + data
+        whole = block.rfind(b"\n") + 1 if data else len(block)
+        if not whole and len(block) > max_record + CHUNK_BYTES:
+            whole = len(block)  # no record: nothing reads it
+        found = block.find(wanted, 0, whole)
+        while found >= 0:
+            begin = block.rfind(b"\n", 0, found) + 1
+            end = block.find(b"\n", found) + 1 or whole
+            yield at + begin, block[begin:end].removesuffix(b"\n") + b"\n"
+            found = block.find(wanted, end, whole)
+        if not data:
+            return
+        at, rest = at + whole, block[whole:]
+
+
+def _read(
+    adapter: Adapter, identity: str, log: LogFound, offset: int, line: bytes, question: Question, read_to: int | None
+) -> InLog | None:
+    """None: another event's record."""
+    file = LogFile(log.file.path, log.head.header)
+    block = Block(identity, file, offset, line, offset + len(line))
+    records, offsets = records_of(block)
+    events, unreadable = events_of(block, records, offsets, adapter, _NO_DIGESTS)
+    for bad in unreadable:
+        at_place = question.means(None, file.path, offset)
+        if at_place or bad.record.find(question.event_id) >= 0:
+            return InLog(file=file.path, offset=offset, read_to=read_to, reason=bad.reason)
+    for event_id, key, time_ns in zip(events.ids, events.keys, events.times.tolist(), strict=True):
+        if question.means(event_id, file.path, offset):
+            return InLog(
+                file=file.path,
+                offset=offset,
+                read_to=read_to,
+                event_id=event_id,
+                key=key,
+                event_time_ns=time_ns,
+            )
+    return None
+
+
+def in_memory(core: Core, question: Question, worker: str) -> Evidence:
+    """Of a running dispatcher, on its event loop."""
+    found = []
+    for held in core.find(question.event_id, -1 if question.place is None else question.place.offset):
+        event = held.event
+        if question.means(event.event_id, event.file.path, event.offset):
+            found.append(_of_held(held, worker))
+            if len(found) >= FOUND_MAX:
+                break
+    return Evidence(waiting=found, searched=[Searched(what="events in the dispatcher's memory")])
+
+
+def _of_held(held: OpenEvent, worker: str) -> Waiting:
+    event = held.event
+    if held.settled:
+        state = "waits for the next run"
+    elif held.left:
+        state = "is left to its home datacentre for a moment"
+    elif held.waits:
+        state = "waits for its next try"
+    else:
+        state = "is on its way to a joiner"
+    return Waiting(
+        where=MEMORY,
+        state=state,
+        event_id=event.event_id,
+        key=event.key,
+        event_time_ns=event.event_time_ns,
+        source_file=event.file.path,
+        source_offset=event.offset,
+        first_read_ns=held.first_read_ns,
+        attempts=held.attempts,
+        next_try_ns=held.next_try_ns if held.waits and 0 < held.next_try_ns < SETTLED_NS else None,
+        last="" if held.last is None else _REASONS.get(held.last, ""),
+        worker=worker,
+    )
+
+
+def in_retry_store(path: Path, question: Question, budget: Budget) -> Evidence:
+    """Of the state at ``path``, also of one in use. Its rows have no index by id: all of them are looked at."""
+    what = "the dispatcher's retry store"
+    if not path.exists():
+        return Evidence(searched=[Searched(what=what, why=f"{path}: there is none")])
+    try:
+        with opened(path) as db:
+            db.set_progress_handler(lambda: int(budget.over), STEPS_BETWEEN_LOOKS)
+            found = list(_rows(db, question))
+            (rows,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE name = 'retry_rows'").fetchone()
+    except PhotonError as error:
+        return Evidence(searched=[Searched(what=what, why=budget.why if budget.over else str(error))])
+    return Evidence(waiting=found, searched=[Searched(what=f"{what} ({rows} rows)")])
+
+
+def _rows(db: sqlite3.Connection, question: Question) -> Iterator[Waiting]:
+    by_place, arguments = "", [question.event_id]
+    if question.place is not None:
+        by_place = " OR (retries.offset = ? AND files.path = ?)"
+        arguments += [question.place.offset, question.place.file]  # type: ignore[list-item]
+    sql = (
+        "SELECT retries.id, event_id, key, event_time_ns, files.path, retries.offset, first_read_ns, attempts, "
+        "next_try_ns, trigger_ns, coalesce(workers.name, '') FROM retries JOIN files ON files.id = retries.file "
+        f"LEFT JOIN workers ON workers.incarnation = retries.owner WHERE event_id = ?{by_place} LIMIT ?"
+    )
+    for row in db.execute(sql, (*arguments, FOUND_MAX)):
+        row_id, event_id, key, time_ns, file, offset, first_read_ns, attempts, next_ns, trigger_ns, worker = row
+        settled = next_ns >= SETTLED_NS and trigger_ns >= SETTLED_NS
+        yield Waiting(
+            where=STORED,
+            state="waits for the next run" if settled else "waits for its next try",
+            event_id=bytes(event_id),
+            key=bytes(key),
+            event_time_ns=time_ns,
+            source_file=file,
+            source_offset=offset,
+            first_read_ns=first_read_ns,
+            attempts=attempts,
+            next_try_ns=next_ns if next_ns < NEVER_NS - 1 else None,
+            last=_last(attempts, trigger_ns, settled=settled),
+            worker=worker,
+            row=row_id,
+        )
+
+
+def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
+    """What the row tells of its last try: only a missing primary has it wait for a point of the primary logs."""
+    if not attempts:
+        return ""
+    if trigger_ns < SETTLED_NS or settled:
+        return _REASONS[Outcome.NOT_YET]
+    return _REASONS[Outcome.RETRY]
+
+
+def read_places(path: Path) -> dict[str, int] | None:
+    """How far each log of the state is dealt with, by identity; None: there is no state that can be read."""
+    try:
+        with opened(path) as db:
+            return dict(db.execute("SELECT identity, offset FROM logs").fetchall())
+    except PhotonError:
+        return None
+
+
+def foreign_logs(settings: Settings, base: Path, join: str, directory: Path, state: Path) -> ForeignLogs:
+    """``state``: the pipeline's state directory. Raises UsageError: the join's adapter cannot be loaded."""
+    configured = settings.join[join]
+    return ForeignLogs(
+        directory,
+        configured.foreign_files,
+        adapter_of(settings, join, base),
+        settings.limits.record,
+        lambda: read_places(state / STATE_NAME),
+    )

@@ -1,0 +1,133 @@
+"""What one process, or one look at its files, knows of an event; it travels as JSON (explain.proto)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from photon.idregistry.core.scans import Traced
+
+FOUND_MAX = 64
+"""Records and rows that one answer names: an id stands once, unless something is wrong."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of an output."""
+
+    kind: str
+    """joined, unmatched, filtered, rejected or late."""
+    slot: str
+    """Who wrote it: a slot, or dispatcher-NAME."""
+    file: str
+    """Plain name relative to the output."""
+    offset: int
+    length: int
+    durable: bool
+    """It stands below the published length."""
+    cleared: bool | None = None
+    """The verifier has read it; None: what a dispatcher writes is not cleared."""
+    event_id: bytes | None = None
+    key: bytes | None = None
+    event_time_ns: int | None = None
+    source_file: str = ""
+    source_offset: int = 0
+    primary_file: str | None = None
+    primary_offset: int | None = None
+    reason: str | None = None
+    at: str | None = None
+    """joined_at or decided_at."""
+    token: str | None = None
+    redo: bool = False
+    """Of a would-be record: read in its slot's redo log, since no joiner answers for the slot."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event without a verdict that a dispatcher has."""
+
+    where: str
+    """memory or retry store."""
+    state: str
+    """on its way, waits for its next try, left to its home, or waits for the next run."""
+    event_id: bytes
+    key: bytes
+    event_time_ns: int
+    source_file: str
+    source_offset: int
+    first_read_ns: int
+    attempts: int = 0
+    next_try_ns: int | None = None
+    """None: it is not waiting for a time."""
+    last: str = ""
+    """Why the last try gave no verdict; empty: there was none."""
+    worker: str = ""
+    row: int = 0
+    """Of the retry store; 0: it has none."""
+
+
+class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The record as it stands in a foreign log."""
+
+    file: str
+    offset: int
+    read_to: int | None
+    """How far this log is dealt with; None: the dispatcher does not know the log."""
+    event_id: bytes | None = None
+    key: bytes | None = None
+    event_time_ns: int | None = None
+    reason: str | None = None
+    """Why it cannot be read."""
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where was looked. ``why`` set: not everywhere there."""
+
+    what: str
+    files: int = 0
+    bytes: int = 0
+    why: str = ""
+
+
+class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
+    records: list[Record] = []
+    registering: list[Record] = []
+    """Would-be records of a joiner that stand in no output yet; ``durable``: in its redo log."""
+    waiting: list[Waiting] = []
+    in_logs: list[InLog] = []
+    searched: list[Searched] = []
+    traced: Traced | None = None
+    """What the registry says, where it was asked; else"""
+    registry_problem: str = ""
+    """why it did not answer."""
+
+    def add(self, other: Evidence) -> None:
+        """Puts them together, within FOUND_MAX."""
+        self.records = [*self.records, *other.records][:FOUND_MAX]
+        self.registering = [*self.registering, *other.registering][:FOUND_MAX]
+        self.waiting = [*self.waiting, *other.waiting][:FOUND_MAX]
+        self.in_logs = [*self.in_logs, *other.in_logs][:FOUND_MAX]
+        self.searched = list(dict.fromkeys([*self.searched, *other.searched]))
+        self.traced = self.traced or other.traced
+        self.registry_problem = self.registry_problem or other.registry_problem
+
+    def named(self) -> list[Record | Waiting | InLog]:
+        """All in which the event was found."""
+        return [*self.records, *self.registering, *self.waiting, *self.in_logs]
+
+    def time_ns(self) -> int | None:
+        """The event's, if it was found."""
+        times = (one.event_time_ns for one in self.named())
+        return next((each for each in times if each is not None), None)
+
+    def event_id(self) -> bytes | None:
+        """As it was found: the question may have named a place."""
+        ids = (one.event_id for one in self.named())
+        return next((each for each in ids if each is not None), None)
+
+
+def encode(evidence: Evidence) -> bytes:
+    """As JSON; bytes as base64."""
+    return msgspec.json.encode(evidence)
+
+
+def decode(data: bytes) -> Evidence:
+    """The inverse. Raises ValueError."""
+    return msgspec.json.decode(data, type=Evidence)

@@ -1,0 +1,289 @@
+"""Asks everybody for the story of one event: dispatchers and joiners of all datacentres, by one of them the registry;
+and looks at what lies on this machine of those that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError
+from photon.config.settings import Settings
+from photon.config.tls import Tls, open_channel, towards, unreachable
+from photon.dispatcher.database import STATE_NAME
+from photon.fleet.access import registry_client
+from photon.fleet.explain import explain_pb2 as pb
+from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, search_logs
+from photon.fleet.explain.evidence import Evidence, decode
+from photon.fleet.explain.outputs import search_place, search_redo_logs, slots_of
+from photon.fleet.explain.question import Budget, Question
+from photon.fleet.explain.service import EXPLAIN, exported
+from photon.fleet.explain.story import Heard, Story, tell
+from photon.fleet.processes import Process, asked_of, of_datacentre
+from photon.idregistry.api import Digester
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import Traced
+from photon.idregistry.witness import KnownSlot
+from photon.joiner.whereabouts import listed
+from photon.outputs import OutputPlace
+from photon.outputs.output_places import COPIES_NAME, EXPORTS_DIRECTORY
+
+LIST_S = 2.0
+TRACE_S = 3.0
+CONNECT_MS = 2_000
+"""One attempt to connect: an address that nothing answers at costs no more of the time."""
+SHARE = 0.7
+"""Of the time left, for one round of questions: something is left for the next one, whoever is slow."""
+LEAST_S = 0.5
+JOINERS_MAX = 256
+"""That the deployment file does not name, of one datacentre."""
+_OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks, and how far. ``base``: directory of the deployment file. ``seconds``: for everything."""
+
+    settings: Settings
+    base: Path
+    tls: Tls | None
+    seconds: float
+    progress: Callable[[str, int], None] = lambda what, total: None
+    operator: bool = False
+    """The registry may be asked without a dispatcher, with the deployment's key."""
+
+
+async def explain(asking: Asking, question: Question) -> Story:
+    """The story as far as it can be had; what cannot is named in it. Raises UsageError: settings that do not do."""
+    registry = registry_client(asking.settings, asking.tls)
+    try:
+        return await _Inquiry(asking, question, registry).story()
+    finally:
+        await registry.close()
+
+
+class _Inquiry:
+    def __init__(self, asking: Asking, question: Question, registry: RegistryClient) -> None:
+        self._asking = asking
+        self._question = question
+        self._registry = registry
+        self._until = time.monotonic() + asking.seconds
+        self._traced: Traced | None = None
+        self._problem = ""
+
+    async def story(self) -> Story:
+        """Cheap evidence first; logs are searched only if nobody has the event."""
+        slots = await self._registry.recovery.list_slots(timeout=min(LIST_S, self._asking.seconds / 4))
+        if isinstance(slots, Refusal):
+            self._problem = slots.reason or slots.status.name
+        known: Sequence[KnownSlot] = [] if isinstance(slots, Refusal) else slots
+        names = sorted(self._asking.settings.datacentre)
+        places = [_Datacentre(self._asking, name, self._question, known, self._until) for name in names]
+        await asyncio.gather(*(place.look() for place in places))
+        await self._trace(places)
+        had = any(place.evidence.named() for place in places)
+        if not had and (self._traced is None or not self._traced.slot):
+            await asyncio.gather(*(place.look_in_logs() for place in places))
+            if self._traced is None:
+                await self._trace(places)
+        asked = "" if self._traced is not None else self._problem
+        return tell(self._question, [place.heard() for place in places], self._traced, asked)
+
+    async def _trace(self, places: Sequence[_Datacentre]) -> None:
+        """By a dispatcher, which has the deployment's key; by ourselves if none answers."""
+        times = (place.evidence.time_ns() for place in places)
+        time_ns = next((each for each in times if each is not None), self._question.time_ns)
+        if time_ns is None:
+            return
+        ids = (place.evidence.event_id() for place in places)
+        event_id = next((each for each in ids if each is not None), self._question.event_id)
+        for place in places:
+            evidence = await place.trace(event_id, time_ns)
+            if evidence is not None and evidence.traced is not None:
+                self._traced = evidence.traced
+                return
+            self._problem = evidence.registry_problem if evidence is not None else self._problem
+        self._problem = self._problem or "no dispatcher answers that could ask it"
+        if self._asking.operator:
+            await self._trace_directly(places, event_id, time_ns)
+
+    async def _trace_directly(self, places: Sequence[_Datacentre], event_id: bytes, time_ns: int) -> None:
+        settings = self._asking.settings
+        owners = [p.name for p in places if p.evidence.event_id() is not None] or [p.name for p in places]
+        try:
+            key = deployment_key(settings, self._asking.base)
+        except PhotonError as error:
+            self._problem = str(error)
+            return
+        for join in dict.fromkeys(settings.datacentre[name].join for name in owners):
+            digest = Digester(key, join).digest(event_id)
+            found = await self._registry.recovery.trace(digest, time_ns, timeout=TRACE_S)
+            if isinstance(found, Refusal):
+                self._problem = found.reason or found.status.name
+                return
+            self._traced = found
+            if found.slot:
+                return
+
+
+class _Datacentre:
+    def __init__(
+        self, asking: Asking, name: str, question: Question, slots: Sequence[KnownSlot], until: float
+    ) -> None:
+        self.name = name
+        self.evidence = Evidence()
+        self._missing: list[str] = []
+        self._asking, self._question, self._slots, self._until = asking, question, slots, until
+        self._pipeline = asking.settings.datacentre[name]
+        self._state = asking.base / self._pipeline.state
+        self._output = asking.base / self._pipeline.output
+        asked = asked_of(asking.settings, name)
+        self._dispatchers = [each for each in asked if each.kind == "dispatcher"]
+        self._joiners = [each for each in asked if each.kind == "joiner"]
+        named = [joiner.address for joiner in self._pipeline.joiners.values()]
+        found = list(listed(slots, name, named))[:JOINERS_MAX]
+        self._joiners += [of_datacentre("joiner", name, slot.name, address) for slot, address in found]
+        self._answers: Process | None = None  # a dispatcher that does
+        self._silent: dict[str, str] = {}  # joiners, and why
+
+    def heard(self) -> Heard:
+        return Heard(self.name, self.evidence, tuple(dict.fromkeys(self._missing)))
+
+    # -- asking --------------------------------------------------------------------------------------------------
+    async def look(self) -> None:
+        budget = Budget(self._left_s, time.monotonic, self._asking.progress)
+        silent, covered = await self._ask_dispatchers(), await self._ask_joiners()
+        here = self._state.is_dir()
+        if silent and here:
+            path = self._state / STATE_NAME
+            self.evidence.add(await asyncio.to_thread(in_retry_store, path, self._question, budget))
+            time_ns = self._question.time_ns
+            found = await asyncio.to_thread(exported, self._state, self._output, self._question, budget, time_ns)
+            self.evidence.add(found)
+        await self._look_at_slots(covered, budget)
+
+    async def look_in_logs(self) -> None:
+        """The foreign logs: by a dispatcher, or here."""
+        if self._answers is not None:
+            evidence, why = await self._event(self._answers, memory_only=True, logs=True)
+            if evidence is None:
+                self._missing.append(f"{self._answers.title}: {why}")
+            else:
+                self.evidence.add(evidence)
+            return
+        directory = self._asking.base / self._pipeline.foreign
+        if not directory.is_dir():
+            return
+        logs = foreign_logs(self._asking.settings, self._asking.base, self._pipeline.join, directory, self._state)
+        budget = Budget(self._left_s, time.monotonic, self._asking.progress)
+        time_ns = self._question.time_ns
+        self.evidence.add(await asyncio.to_thread(search_logs, logs, self._question, budget, time_ns=time_ns))
+
+    async def trace(self, event_id: bytes, time_ns: int) -> Evidence | None:
+        """What the registry says to a dispatcher; None: none answers."""
+        if self._answers is None:
+            return None
+        request = pb.EventRequest(event_id=event_id, timed=True, time_ns=time_ns, memory_only=True, registry=True)
+        return (await self._call(self._answers, request))[0]
+
+    async def _ask_dispatchers(self) -> bool:
+        """The first that answers searches what they share. True: none does."""
+        waiting = list(self._dispatchers)
+        while waiting and self._answers is None:
+            process = waiting.pop(0)
+            evidence, why = await self._event(process)
+            if evidence is None:
+                self._missing.append(f"{process.title} at {process.address}: {why}")
+                continue
+            self._answers = process
+            self.evidence.add(evidence)
+        for process, (evidence, why) in zip(
+            waiting, await asyncio.gather(*(self._event(each, memory_only=True) for each in waiting)), strict=True
+        ):
+            if evidence is None:
+                self._missing.append(f"{process.title} at {process.address}: {why}")
+            else:
+                self.evidence.add(evidence)
+        return self._answers is None
+
+    async def _ask_joiners(self) -> set[str]:
+        """Slots whose joiners have answered."""
+        covered = set()
+        replies = await asyncio.gather(*map(self._event, self._joiners))
+        for process, (evidence, why) in zip(self._joiners, replies, strict=True):
+            if evidence is None:
+                self._silent[process.name] = f"{process.title} at {process.address}: {why}"
+            else:
+                covered.add(process.name)
+                self.evidence.add(evidence)
+        return covered
+
+    async def _look_at_slots(self, covered: set[str], budget: Budget) -> None:
+        """Slots that nobody answers for: on this machine, sealed copies among them."""
+        states = [self._asking.base / each.state for each in self._asking.settings.datacentre.values()]
+        kept = tuple(path for state in states if (path := state / COPIES_NAME / self.name).is_dir())
+        place = OutputPlace(self._output, self._state, kept)
+        here = await asyncio.to_thread(_names_here, place)
+        exports = set(RealDisk().names(self._state / EXPORTS_DIRECTORY))
+        if here - covered - exports:
+            without, time_ns = covered | exports, self._question.time_ns
+
+            def search() -> Evidence:
+                found = search_place(RealDisk(), place, self._question, budget, time_ns=time_ns, without=without)
+                found.add(search_redo_logs(RealDisk(), place, self._question, budget, without=without))
+                return found
+
+            self.evidence.add(await asyncio.to_thread(search))
+        slots = {slot.name for slot in self._slots if slot.datacentre == self.name and not slot.retired}
+        for name in sorted((slots | self._silent.keys()) - covered - here):
+            never_opened = name in self._silent and name not in slots and bool(self._slots)
+            if not never_opened:
+                why = self._silent.get(name, f"slot {name} has no joiner")
+                self._missing.append(f"{why}; the slot is not on this machine: its redo log could not be searched")
+
+    async def _event(
+        self, process: Process, *, memory_only: bool = False, logs: bool = False
+    ) -> tuple[Evidence | None, str]:
+        question, place = self._question, self._question.place
+        request = pb.EventRequest(
+            event_id=question.event_id,
+            file="" if place is None else place.file,
+            offset=0 if place is None else place.offset,
+            timed=question.time_ns is not None,
+            time_ns=question.time_ns or 0,
+            memory_only=memory_only,
+            logs=logs,
+        )
+        return await self._call(process, request)
+
+    async def _call(self, process: Process, request: pb.EventRequest) -> tuple[Evidence | None, str]:
+        """The evidence, or why there is none."""
+        channel = open_channel(process.address or "", _OPTIONS, towards(self._asking.tls, process.identity))
+        try:
+            stub = EXPLAIN.stub(channel)
+            reply = await stub.Event(request, timeout=max(self._left_s * SHARE, LEAST_S))
+            return decode(reply.evidence), ""
+        except grpc.aio.AioRpcError as error:
+            return None, unreachable(error, tls=self._asking.tls is not None)
+        except ValueError as error:
+            return None, f"its answer cannot be read: {error}"
+        finally:
+            await channel.close(None)
+
+    @property
+    def _left_s(self) -> float:
+        return max(self._until - time.monotonic(), 0.0)
+
+
+def _names_here(place: OutputPlace) -> set[str]:
+    """Whatever has written in this output, as its directories are called."""
+    disk = RealDisk()
+    return {each.name for each in (*place.states(disk), *slots_of(disk, place))}

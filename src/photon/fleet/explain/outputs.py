@@ -1,0 +1,274 @@
+"""Searches the output files of one slot, or of all that write in an output, for an event's record.
+
+Files are read in chunks, whole or compressed, and searched for the bytes that the event's line must hold; only a line
+that holds them is parsed. Also what is not published yet is searched: it says so of the record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.config.clock import NS_PER_S
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.fleet.explain.evidence import FOUND_MAX, Evidence, Record, Searched
+from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
+from photon.idregistry.api import Kind
+from photon.joiner.rows import Rows
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.joiner.slot.redo_log import RedoFrame, RedoLog
+from photon.joiner.slot.slot import REDO_NAME
+from photon.outputs import KINDS, OutputPlace, SlotOutput, decode, read_slot
+from photon.outputs.cleared import Clearing, read_clearing
+from photon.outputs.content import FileContent, OutputMissing
+from photon.outputs.output_places import SLOTS_DIRECTORY
+from photon.outputs.published import RETIRED_NAME, PublishedDamaged, name_of
+
+REGISTERED = ("joined", "unmatched", "filtered", "rejected")
+"""Kinds that a slot writes: with one of them the event has its verdict, and the slot's other files have no other."""
+SLACK_NS = 3600 * NS_PER_S
+"""A file that was written last so long before the event's time does not hold it, whatever the clocks say."""
+LINE_BYTES_MAX = 64 << 20
+_FILE = re.compile(r"(.+)-([0-9]{1,18})\.jsonl(\.gz)?")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    kind: str
+    number: int
+    path: Path
+    """Of the plain one."""
+    mtime_ns: int
+
+
+def search_slot(
+    disk: Disk, state: Path, output: Path, question: Question, budget: Budget, *, is_slot: bool, time_ns: int | None
+) -> Evidence:
+    """Of the slot in this state directory. ``time_ns``: the event's, where it is known: older files are left out."""
+    try:
+        published = read_slot(disk, state)
+        clearing = read_clearing(disk, state) if is_slot else None
+    except (PublishedDamaged, OSError) as error:
+        return Evidence(searched=[Searched(what=f"output of {state.name}", why=str(error))])
+    files = _in_order(list(_files(published, published.output or output)), time_ns)
+    found: list[Record] = []
+    searched, total, why = 0, 0, ""
+    for file in files:
+        if budget.over:
+            why = budget.why
+            break
+        try:
+            for start, line in _lines(disk, file.path, question.needles(), budget):
+                record = _record(published, clearing, file, start, line, question)
+                if record is not None:
+                    found.append(record)
+                    if len(found) >= FOUND_MAX or (record.kind in REGISTERED and is_slot):
+                        break
+        except (PhotonError, OSError) as error:
+            why = str(error)
+            continue
+        searched += 1
+        total += _length(disk, file.path)
+        if found:
+            break
+    why = why or (budget.why if budget.over and not found else "")
+    what = f"output of {published.slot}"
+    return Evidence(records=found, searched=[Searched(what=what, files=searched, bytes=total, why=why)])
+
+
+def search_place(
+    disk: Disk,
+    place: OutputPlace,
+    question: Question,
+    budget: Budget,
+    *,
+    time_ns: int | None,
+    without: Collection[str] = (),
+) -> Evidence:
+    """All that write in an output. ``without``: those searched already."""
+    evidence = Evidence()
+    for state in place.states(disk):
+        if state.name in without:
+            continue
+        is_slot = place.is_slot(state) or state.parent in place.copies
+        part = search_slot(disk, state, place.output, question, budget, is_slot=is_slot, time_ns=time_ns)
+        evidence.add(part)
+    return evidence
+
+
+def _files(slot: SlotOutput, output: Path) -> Iterator[_File]:
+    """On disk; of a retired slot only what it has left."""
+    listed = {file.name for file in slot.files}
+    for kind in KINDS:
+        directory = output / kind
+        if not directory.is_dir():
+            continue
+        seen: set[int] = set()
+        for path in directory.glob(f"{_escaped(slot.slot)}-*.jsonl*"):
+            match = _FILE.fullmatch(path.name)
+            if match is None or match[1] != slot.slot or int(match[2]) in seen:
+                continue
+            number = int(match[2])
+            name = name_of(kind, slot.slot, number)
+            if slot.retired and name not in listed:
+                continue
+            seen.add(number)
+            yield _File(kind, number, output / name, path.stat().st_mtime_ns)
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([\[\]*?])", r"[\1]", name)
+
+
+def _in_order(files: list[_File], time_ns: int | None) -> list[_File]:
+    """The likeliest first: those that were written on soonest after the event; else the newest."""
+    if time_ns is None:
+        return sorted(files, key=lambda file: -file.mtime_ns)
+    return sorted((file for file in files if file.mtime_ns >= time_ns - SLACK_NS), key=lambda file: file.mtime_ns)
+
+
+def _lines(disk: Disk, path: Path, needles: list[bytes], budget: Budget) -> Iterator[tuple[int, bytes]]:
+    """(offset, line) of whole lines that hold one of the needles."""
+    content = FileContent(disk, path, 0)
+    rest, at = b"", 0
+    while not budget.over:
+        data = content.read(CHUNK_BYTES)
+        if not data:
+            return
+        budget.spend(path.name, len(data))
+        block = rest + data
+        whole = block.rfind(b"\n") + 1
+        if not whole and len(block) > LINE_BYTES_MAX:
+            raise OutputMissing(path, f"no line ends from byte {at} on")
+        yield from _hits(block[:whole], at, needles)
+        rest, at = block[whole:], at + whole
+
+
+def _hits(block: bytes, at: int, needles: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    begins: set[int] = set()
+    for needle in needles:
+        found = block.find(needle)
+        while found >= 0:
+            begin = block.rfind(b"\n", 0, found) + 1
+            end = block.find(b"\n", found) + 1
+            if begin not in begins:
+                begins.add(begin)
+                yield at + begin, block[begin:end]
+            found = block.find(needle, end)
+
+
+def _record(
+    slot: SlotOutput, clearing: Clearing | None, file: _File, start: int, line: bytes, question: Question
+) -> Record | None:
+    """None: another event's, in whose payload the bytes stand."""
+    found = record_of(file.kind, slot.slot, line, question)
+    if found is None:
+        return None
+    name = name_of(file.kind, slot.slot, file.number)
+    known = {each.name: each for each in slot.files}
+    published, end = known.get(name), start + len(line)
+    durable = published is not None and end <= published.length
+    cleared: bool | None = None
+    if clearing is not None:
+        final = published is not None and published.final
+        cleared = final or (end <= clearing.files.get(name, 0) and name not in clearing.trouble)
+    return msgspec.structs.replace(found, file=name, offset=start, durable=durable, cleared=cleared)
+
+
+def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record | None:
+    """A line of this kind, if it is the event's; where it stands is not said yet."""
+    said = decode(line)
+    if not question.means(said.event_id[0], said.source_file[0], said.source_offset[0]):
+        return None
+    return Record(
+        kind=kind,
+        slot=slot,
+        file="",
+        offset=0,
+        length=len(line),
+        durable=False,
+        event_id=said.event_id[0],
+        key=said.key[0],
+        event_time_ns=said.event_time_ns[0],
+        source_file=said.source_file[0] or "",
+        source_offset=said.source_offset[0] or 0,
+        primary_file=said.primary_file[0],
+        primary_offset=said.primary_offset[0],
+        reason=said.reason[0],
+        at=said.written_at[0],
+        token=said.token[0],
+    )
+
+
+def _length(disk: Disk, path: Path) -> int:
+    """On disk, for people; 0: it has just become another."""
+    for each in (path, path.with_name(f"{path.name}.gz")):
+        if disk.exists(each):
+            return disk.size(each)
+    return 0
+
+
+def slots_of(disk: Disk, place: OutputPlace) -> list[Path]:
+    """State directories of the slots here, of those too that went down before they had published anything."""
+    slots = place.state / SLOTS_DIRECTORY
+    return [slots / name for name in sorted(disk.names(slots)) if (slots / name).is_dir()]
+
+
+def search_redo_logs(
+    disk: Disk, place: OutputPlace, question: Question, budget: Budget, *, without: Collection[str] = ()
+) -> Evidence:
+    """Of all slots of an output that are no copies. ``without``: those whose joiners have answered."""
+    evidence = Evidence()
+    for state in slots_of(disk, place):
+        if state.name not in without and not disk.exists(state / RETIRED_NAME):
+            evidence.add(search_redo_log(disk, state, question, budget))
+    return evidence
+
+
+def search_redo_log(disk: Disk, state: Path, question: Question, budget: Budget) -> Evidence:
+    """Of the slot in this state directory; nothing where it has no redo log."""
+    directory, slot = state / REDO_NAME, state.name
+    if not directory.is_dir():
+        return Evidence()
+    found: list[Record] = []
+    segments, total, why = 0, 0, ""
+    try:
+        for frames in RedoLog(disk, directory).by_segment():
+            size = sum(len(part) for frame in frames for part in frame.body)
+            budget.spend(f"redo log of {slot}", size)
+            segments, total = segments + 1, total + size
+            for frame in frames:
+                found += _in_frame(frame, slot, question)
+            if budget.over:
+                why = budget.why
+                break
+    except (PhotonError, OSError, ValueError) as error:
+        why = str(error)
+    searched = Searched(what=f"redo log of {slot}", files=segments, bytes=total, why=why)
+    return Evidence(registering=_newest(found), searched=[searched])
+
+
+def _in_frame(frame: RedoFrame, slot: str, question: Question) -> list[Record]:
+    body = b"".join(frame.body)
+    needles = question.needles()
+    if not any(needle in body for needle in needles):
+        return []
+    rows = Rows.decode(frame.tokens, body)
+    found = []
+    for token, kind, line in zip(rows.tokens.tolist(), rows.kinds.tolist(), rows.lines, strict=True):
+        if any(needle in line for needle in needles):
+            record = record_of(DIRECTORY_OF[Kind(kind)], slot, line, question)
+            if record is not None:
+                said = f"{token:016x}"
+                found.append(msgspec.structs.replace(record, durable=True, token=said, redo=True))
+    return found
+
+
+def _newest(found: list[Record]) -> list[Record]:
+    """One for each token, the last one: a start carries what is kept into a new frame."""
+    return list({record.token: record for record in found}.values())[-FOUND_MAX:]

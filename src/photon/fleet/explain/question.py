@@ -1,0 +1,132 @@
+"""Which event a person asks about, by its id or its place in a log, and how long the search may take. Pure."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+
+from photon.adapters.envelope import member
+from photon.config.errors import UsageError
+from photon.eventid import EventIdError, time_ns
+
+ID_BYTES_MAX = 4096
+"""No id of an event is longer."""
+_PLACE = re.compile(r"(?s)(.+):(\d{1,18})")
+_OWN_ID = re.compile(r"([0-9a-f]{16,64}):(\d{1,18})")
+"""Of an event that carries none: identity of its log, and offset."""
+CHUNK_BYTES = 4 << 20
+"""Read and searched at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record of a foreign log."""
+
+    file: str
+    """Relative to the log directory."""
+    offset: int
+    """Uncompressed bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An event. ``place``: what the same text means if it is LOG:OFFSET."""
+
+    event_id: bytes
+    place: Place | None = None
+
+    @property
+    def shown(self) -> str:
+        """For people and JSON."""
+        return shown(self.event_id)
+
+    @property
+    def time_ns(self) -> int | None:
+        """Of an id of the canonical form, which carries its time."""
+        try:
+            return time_ns(self.event_id.decode())
+        except (EventIdError, UnicodeDecodeError):
+            return None
+
+    def needles(self) -> list[bytes]:
+        """What an output line of this event holds, one of them."""
+        found = [member(b"event_id", self.event_id)]
+        if self.place is not None:
+            name = orjson.dumps(self.place.file)
+            found.append(b'"source":{"file":%b,"offset":%d}' % (name, self.place.offset))
+        return found
+
+    def means(self, event_id: bytes | None, file: str | None, offset: int | None) -> bool:
+        if event_id is not None and event_id == self.event_id:
+            return True
+        return self.place is not None and (file, offset) == (self.place.file, self.place.offset)
+
+
+def question_of(text: str, *, raw: bool = False) -> Question:
+    """``text``: an event id, or LOG:OFFSET; with ``raw`` the base64 of an id that is not UTF-8. Raises UsageError."""
+    if raw:
+        try:
+            event_id = b64decode(text, validate=True)
+        except ValueError:
+            raise UsageError(f"{text[:80]}: not base64; give what event_id_raw_base64 of a record says") from None
+    else:
+        event_id = text.encode("utf-8", "surrogateescape")
+    if not event_id or len(event_id) > ID_BYTES_MAX or b"\n" in event_id:
+        raise UsageError(
+            f"an event id has 1 to {ID_BYTES_MAX} bytes on one line; give it as it stands in event_id of a record, "
+            "or name a record as LOG:OFFSET"
+        )
+    question = Question(event_id)
+    found = None if raw or question.time_ns is not None else _PLACE.fullmatch(text)
+    if found is None:
+        return question
+    return Question(event_id, Place(found[1], int(found[2])))
+
+
+def own_place(event_id: bytes) -> tuple[str, int] | None:
+    """(identity of the log, offset) of an event without an id of its own."""
+    found = _OWN_ID.fullmatch(event_id.decode("ascii", "replace"))
+    return None if found is None else (found[1], int(found[2]))
+
+
+def shown(value: bytes) -> str:
+    """Bytes as text; what is not UTF-8 as escapes."""
+    return value.decode("utf-8", "backslashreplace")
+
+
+class Budget:
+    """Shared by the searches of one question."""
+
+    def __init__(
+        self,
+        seconds: float,
+        monotonic: Callable[[], float],
+        progress: Callable[[str, int], None] = lambda what, total: None,
+    ) -> None:
+        """``progress(file, bytes searched so far)`` is called before each chunk."""
+        self._until = monotonic() + seconds
+        self._monotonic = monotonic
+        self._progress = progress
+        self._seconds = seconds
+        self._total = 0
+
+    @property
+    def over(self) -> bool:
+        return self._monotonic() >= self._until
+
+    @property
+    def left_s(self) -> float:
+        """Seconds; not below 0."""
+        return max(self._until - self._monotonic(), 0.0)
+
+    @property
+    def why(self) -> str:
+        return f"not to its end: the search was given {self._seconds:g} s"
+
+    def spend(self, what: str, count: int) -> None:
+        self._total += count
+        self._progress(what, self._total)

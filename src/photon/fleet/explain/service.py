@@ -1,0 +1,157 @@
+"""``photon.v1.Explain``: what a dispatcher's and a joiner's process say of one event, read-only, one question each.
+
+Their memory is looked at on the event loop, files in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import msgspec
+
+from photon.config.disk import RealDisk
+from photon.config.rpc import Context, Service, abort, seconds_left
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.engine import DispatcherEngine
+from photon.fleet.explain import explain_pb2 as pb
+from photon.fleet.explain.dispatchers import ForeignLogs, in_memory, in_retry_store, search_logs
+from photon.fleet.explain.evidence import FOUND_MAX, Evidence, Record, encode
+from photon.fleet.explain.outputs import record_of, search_place, search_redo_logs, search_slot
+from photon.fleet.explain.question import ID_BYTES_MAX, Budget, Place, Question
+from photon.idregistry.api import Kind
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import Traced
+from photon.joiner.core import OpenRecord
+from photon.joiner.process import HasSlot
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.outputs import OutputPlace
+from photon.outputs.output_places import EXPORTS_DIRECTORY
+
+SEARCH_S = 60.0
+"""Of one question, however long its caller would wait."""
+MARGIN_S = 0.5
+"""The answer leaves so long before the caller's deadline."""
+EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
+Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]
+"""(event id, event time in ns) -> what the registry has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How far a question goes: see explain.proto."""
+
+    seconds: float
+    time_ns: int | None
+    """The event's, where it is known."""
+    logs: bool = False
+    memory_only: bool = False
+    registry: bool = False
+
+
+Explainer = Callable[[Question, Scope], Awaitable[Evidence]]
+
+
+class ExplainService:
+    def __init__(self, explainer: Explainer) -> None:
+        self._explainer = explainer
+        self._busy = asyncio.Lock()
+
+    async def Event(self, request: pb.EventRequest, context: Context) -> pb.EventReply:  # noqa: N802
+        if not 0 < len(request.event_id) <= ID_BYTES_MAX or len(request.file) > ID_BYTES_MAX or request.offset < 0:
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"an event id has 1 to {ID_BYTES_MAX} bytes")
+        seconds = max(seconds_left(context, default=SEARCH_S, margin=MARGIN_S, most=SEARCH_S), 0.1)
+        if self._busy.locked():
+            await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "another question is under way; ask again")
+        question = Question(request.event_id, Place(request.file, request.offset) if request.file else None)
+        time_ns = request.time_ns if request.timed else None
+        async with self._busy:
+            scope = Scope(seconds, time_ns, request.logs, request.memory_only, request.registry)
+            return pb.EventReply(evidence=encode(await self._explainer(question, scope)))
+
+
+def of_dispatcher(
+    engine: Callable[[], DispatcherEngine],
+    state: Path,
+    output: Path,
+    logs: ForeignLogs,
+    worker: Callable[[], str],
+    trace: Trace,
+) -> Explainer:
+    """``engine``: the present one. ``state``: the pipeline's state directory."""
+
+    async def explain(question: Question, scope: Scope) -> Evidence:
+        evidence = in_memory(engine().core, question, worker())
+        budget = Budget(scope.seconds, time.monotonic)
+        if not scope.memory_only:
+            evidence.add(await asyncio.to_thread(in_retry_store, state / STATE_NAME, question, budget))
+            evidence.add(await asyncio.to_thread(exported, state, output, question, budget, scope.time_ns))
+        if scope.logs:
+            evidence.add(await asyncio.to_thread(search_logs, logs, question, budget, time_ns=scope.time_ns))
+        if scope.registry:
+            await _trace(evidence, question, scope, trace)
+        return evidence
+
+    return explain
+
+
+async def _trace(evidence: Evidence, question: Question, scope: Scope, trace: Trace) -> None:
+    time_ns = scope.time_ns if scope.time_ns is not None else evidence.time_ns()
+    if time_ns is None:
+        return
+    found = await trace(evidence.event_id() or question.event_id, time_ns)
+    if isinstance(found, Refusal):
+        evidence.registry_problem = found.reason or found.status.name
+    else:
+        evidence.traced = found
+
+
+def exported(state: Path, output: Path, question: Question, budget: Budget, time_ns: int | None) -> Evidence:
+    """What the pipeline's dispatchers have written themselves: rejected and late lines."""
+    disk, place = RealDisk(), OutputPlace(output, state)
+    slots = {each.name for each in place.states(disk) if each.parent != state / EXPORTS_DIRECTORY}
+    return search_place(disk, place, question, budget, time_ns=time_ns, without=slots)
+
+
+def of_joiner(joiner: HasSlot) -> Explainer:
+
+    async def explain(question: Question, scope: Scope) -> Evidence:
+        engine = joiner.opened
+        if engine is None:
+            return Evidence()
+        paths, budget = engine.directories, Budget(scope.seconds, time.monotonic)
+        opened = await asyncio.to_thread(registering, engine.slot, engine.open_records(), question)
+        found = await asyncio.to_thread(
+            search_slot, RealDisk(), paths.state, paths.output, question, budget, is_slot=True, time_ns=scope.time_ns
+        )
+        found.registering = [] if found.records else opened  # it may have been written meanwhile
+        return found
+
+    return explain
+
+
+def registering(slot: str, records: Sequence[OpenRecord], question: Question) -> list[Record]:
+    """Those of a joiner's would-be records that are the event's."""
+    needles, found = question.needles(), []
+    for each in records:
+        if not any(needle in each.line for needle in needles):
+            continue
+        record = record_of(DIRECTORY_OF[Kind(each.kind)], slot, each.line, question)
+        if record is not None:
+            token = f"{each.token:016x}"
+            found.append(msgspec.structs.replace(record, durable=each.durable, token=token))
+            if len(found) >= FOUND_MAX:
+                break
+    return found
+
+
+def look(place: OutputPlace, question: Question, budget: Budget) -> Evidence:
+    time_ns = question.time_ns
+    evidence = in_retry_store(place.state / STATE_NAME, question, budget)
+    evidence.add(search_place(RealDisk(), place, question, budget, time_ns=time_ns))
+    evidence.add(search_redo_logs(RealDisk(), place, question, budget))
+    return evidence

@@ -1,0 +1,86 @@
+"""The file map's table, as the deployment file has it: where it is, how long its rows live, making it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from photon.config.clock import SystemClock
+from photon.config.errors import UsageError
+from photon.config.settings import Settings
+from photon.eventstore.file_map import HBaseTable
+from photon.fleet.access import pipeline_named
+
+if TYPE_CHECKING:
+    from photon.eventstore.hbase.admin import TableMade
+
+LONGER = 1.25
+"""Rows outlive the registry's ids by a quarter: an event that may still be registered can still be looked up."""
+INIT_SECONDS = 5.0
+"""A server that does not answer is given up after so long."""
+
+
+def table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
+    """A datacentre's table; None where the file map is the one of the machine. Raises UsageError."""
+    hbase = None if datacentre is None else settings.datacentre[datacentre].hbase
+    if hbase is None:
+        return None
+    ttl_s(settings, str(datacentre))
+    return HBaseTable(hbase.thrift, hbase.table or f"photon_{datacentre}")
+
+
+def ttl_s(settings: Settings, datacentre: str) -> int | None:
+    """How long rows live, seconds; None: for ever. Raises UsageError when ids outlive them."""
+    hbase, retention = settings.datacentre[datacentre].hbase, settings.registry.retention
+    if hbase is None or hbase.ttl is None:
+        return None if retention is None else int(retention * LONGER)
+    if retention is None or hbase.ttl < retention:
+        ids = "for ever" if retention is None else f"{retention:.0f} s (registry.retention)"
+        raise UsageError(
+            f"datacentre.{datacentre}.hbase.ttl: rows would live {hbase.ttl:.0f} s and ids {ids}; an event that may "
+            "still be registered must find its primary: let rows live longer"
+        )
+    return int(hbase.ttl)
+
+
+def check(settings: Settings) -> list[str]:
+    """What is made once in HBase, for ``photon doctor config``; whether it is there is not asked.
+
+    Raises UsageError for what cannot work.
+    """
+    notes = []
+    tables: dict[tuple[str, str], str] = {}
+    for name, pipeline in settings.datacentre.items():
+        table = table_of(settings, name)
+        if table is None or pipeline.hbase is None:
+            continue
+        other = tables.setdefault((table.thrift, table.table), name)
+        if other != name:
+            raise UsageError(
+                f"datacentre.{name}.hbase.table: {table.table} is that of datacentre {other}; each needs its own"
+            )
+        notes.append(
+            f"made once, if it is not there: table {table.table} in HBase at {table.thrift} "
+            f"(photon eventstore init --config FILE --datacentre {name})"
+        )
+        if pipeline.hbase.admin is None:
+            notes.append(f"datacentre.{name}.hbase.admin is not set: the table must be made in HBase's own shell")
+    return notes
+
+
+def init(settings: Settings, datacentre: str | None) -> TableMade:
+    """Makes a pipeline's table unless it is there. Raises PhotonError."""
+    from photon.eventstore.hbase.admin import make_table
+    from photon.eventstore.hbase.connection import ThriftHBase
+
+    name, pipeline = pipeline_named(settings, datacentre)
+    table = table_of(settings, name)
+    if table is None or pipeline.hbase is None:
+        raise UsageError(
+            f"datacentre.{name}.hbase: is not in the configuration: its file map lies in its state directory, "
+            "and nothing has to be made"
+        )
+    hbase = ThriftHBase(table.thrift, SystemClock(), call_seconds=INIT_SECONDS)
+    try:
+        return make_table(hbase, pipeline.hbase.admin, table.table, ttl_s(settings, name))
+    finally:
+        hbase.close()

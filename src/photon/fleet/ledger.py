@@ -1,0 +1,145 @@
+"""The ledgers of a deployment: where they lie, what others say of those elsewhere, and all of them together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from photon.config.settings import Settings
+from photon.config.tls import OPERATOR
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.database import read_ledger as _read
+from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine, Verdict, made, total_of
+
+VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
+"""In the ledger's order; ``read`` is their sum and ``pending``."""
+EMPTY = dict.fromkeys(("read", *VERDICTS, "pending", "reread", "wasted", "retimed", "ambiguous"), 0)
+ASK_S = 2.0
+
+
+def ledger_file(state: Path) -> Path:
+    return state / STATE_NAME
+
+
+def read_ledger(state: Path) -> dict[str, int]:
+    """The totals, and what is counted apart; zeros while the dispatcher has not begun. Raises StateError."""
+    path = ledger_file(state)
+    if not path.exists():
+        return dict(EMPTY)
+    total = _read(path).total
+    return total.as_dict() | total.apart()
+
+
+def balances(ledger: Mapping[str, int]) -> bool:
+    """read = all verdicts + pending (design: the ledger balances at every moment)."""
+    return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
+
+
+def hour_name(hour: int) -> str:
+    """``2026-11-21T09``, UTC."""
+    if hour == UNKNOWN_HOUR:
+        return "unknown"
+    return datetime.fromtimestamp(hour * 3600, UTC).strftime("%Y-%m-%dT%H")
+
+
+def as_json(ledger: Ledger) -> dict[str, object]:
+    """Totals and hours, with what is counted apart."""
+    return {
+        "total": ledger.total.as_dict() | ledger.total.apart(),
+        "hours": {hour_name(hour): line.as_dict() | line.apart() for hour, line in ledger.hours.items()},
+        "balances": not ledger.unbalanced,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Of one datacentre. ``whole`` None: its hours lie elsewhere; ``missing``: why nothing of it is known."""
+
+    datacentre: str
+    total: LedgerLine | None
+    whole: Ledger | None = None
+    missing: str = ""
+
+    @property
+    def unbalanced(self) -> list[str]:
+        """Names of hours that do not balance, or ``all``."""
+        if self.whole is not None:
+            return [hour_name(hour) for hour in self.whole.unbalanced]
+        return ["all"] if self.total is not None and self.total.balance else []
+
+
+def accounts(settings: Settings, base: Path) -> list[Account]:
+    """Of every datacentre of the file. Raises StateError: a ledger that lies here cannot be read."""
+    found = {name: _here(base / pipeline.state, name) for name, pipeline in settings.datacentre.items()}
+    away = [name for name, each in found.items() if each is None]
+    told = asyncio.run(_told(settings, base, away)) if away else {}
+    return [each or told[name] for name, each in found.items()]
+
+
+def _here(state: Path, name: str) -> Account | None:
+    path = ledger_file(state)
+    if not path.exists():
+        return None
+    ledger = _read(path)
+    return Account(name, ledger.total, ledger)
+
+
+async def _told(settings: Settings, base: Path, names: list[str]) -> dict[str, Account]:
+    from photon.fleet.access import tls_of
+    from photon.fleet.numbers import counts_of
+    from photon.fleet.polling import ask_dispatchers
+
+    async def ask(name: str) -> Account:
+        heard = await ask_dispatchers(settings, base, name, tls_of(settings, base, OPERATOR), ASK_S)
+        for each in heard:
+            if each.up:
+                return Account(name, total_of(counts_of(each)))
+        silent = ", ".join(each.process.address or "" for each in heard)
+        why = f"no dispatcher answers at {silent}" if silent else "its dispatcher has no address"
+        return Account(name, None, missing=f"its state is not on this machine, and {why}")
+
+    return dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What all datacentres made: each event is joined, filtered or unmatched in one of them, and elsewhere in the
+    others that read it. ``total``: also of datacentres that tell no hours."""
+
+    hours: Mapping[int, Mapping[Verdict, int]]
+    total: Mapping[Verdict, int]
+
+
+def together(found: Sequence[Account]) -> Together:
+    wholes = [each.whole for each in found if each.whole is not None]
+    hours = sorted({hour for whole in wholes for hour in whole.hours})
+    by_hour = {hour: made(whole.hours[hour] for whole in wholes if hour in whole.hours) for hour in hours}
+    return Together(by_hour, made(each.total for each in found if each.total is not None))
+
+
+def named(counts: Mapping[Verdict, int]) -> dict[str, int]:
+    return {verdict.name.lower(): count for verdict, count in counts.items()}
+
+
+def all_as_json(found: Sequence[Account]) -> dict[str, object]:
+    """Each datacentre's own ledger, what they made together, and whose is missing."""
+    all_ = together(found)
+    return {
+        "datacentres": {each.datacentre: _as_json(each) for each in found if each.total is not None},
+        "made": {
+            "total": named(all_.total),
+            "hours": {hour_name(hour): named(each) for hour, each in all_.hours.items()},
+        },
+        "missing": {each.datacentre: each.missing for each in found if each.total is None},
+        "balances": not any(each.unbalanced for each in found),
+    }
+
+
+def _as_json(each: Account) -> dict[str, object]:
+    if each.whole is not None:
+        return as_json(each.whole)
+    assert each.total is not None
+    return {"total": each.total.as_dict() | each.total.apart(), "hours": None, "balances": not each.total.balance}

@@ -1,0 +1,262 @@
+"""Asks the processes of a deployment for what they say of themselves: those that its file names, and those that are
+found beside them. One place for everybody who asks.
+
+Joiners that the file does not name stand in the registry's list of slots, under the address of their last process;
+dispatchers that took a free name are named by those that share a state with them, and by that state where it lies on
+this machine. One that never answered is not shown: it may be long gone. One that did and is silent is shown as down
+for ``SHOWN_S``, and then as gone; what it left undone is the verifier's to tell, or another worker's to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import orjson
+
+from photon.config.metrics import metrics_pb2 as pb
+from photon.config.metrics.service import METRICS_SERVICE
+from photon.config.rpc import serves
+from photon.config.settings import Settings
+from photon.config.tls import Tls, open_channel, towards, unreachable
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.worker_names import living_workers
+from photon.fleet.access import registry_client
+from photon.fleet.processes import COMMON, KINDS, Process, asked_of, of_datacentre
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.witness import KnownSlot
+from photon.joiner.whereabouts import listed
+
+ASK_S = 1.5
+LIST_S = 1.5
+"""The registry's list of slots is waited for so long."""
+RECONNECT_MS = 2_000
+"""A process that has come back is found again within so long."""
+FOUND_MAX = 256
+"""Of a kind, in one datacentre, that the deployment file does not name."""
+SHOWN_S = 60.0
+_OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one process said. ``problem`` set: nothing."""
+
+    process: Process
+    text: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def up(self) -> bool:
+        return not self.problem
+
+
+class Gatherer:
+    """Asks all at once, each for a bounded time, and keeps a channel to each. On one event loop."""
+
+    def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True) -> None:
+        """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer. ``details``: also
+        what they say beside their metrics."""
+        self._tls, self._timeout, self._request = tls, timeout, pb.MetricsRequest(details=details)
+        self._channels: dict[Process, grpc.aio.Channel] = {}
+
+    async def gather(self, processes: Iterable[Process]) -> list[Heard]:
+        """In their order. Channels to others are closed."""
+        wanted = list(dict.fromkeys(processes))
+        for gone in self._channels.keys() - set(wanted):
+            await self._channels.pop(gone).close(None)
+        return list(await asyncio.gather(*map(self.ask, wanted)))
+
+    async def close(self) -> None:
+        await self.gather(())
+
+    async def ask(self, process: Process) -> Heard:
+        channel = self._channels.get(process)
+        if channel is None:
+            to = towards(self._tls, process.identity)
+            channel = self._channels[process] = open_channel(process.address or "", _OPTIONS, to)
+        stub = METRICS_SERVICE.stub(channel)
+        try:
+            reply = await stub.Read(self._request, timeout=self._timeout)
+            details = orjson.loads(reply.details or b"{}")
+            return Heard(process, reply.text.decode(), details if isinstance(details, dict) else {})
+        except grpc.aio.AioRpcError as error:
+            return Heard(process, problem=unreachable(error, tls=self._tls is not None))
+        except ValueError as error:
+            return Heard(process, problem=f"its answer cannot be read: {error}")
+
+
+class Discovered:
+    """Processes of one kind in one datacentre that the file does not name: where each was last heard of, and when it
+    last answered. Pure."""
+
+    def __init__(self, kind: str, datacentre: str, named: Iterable[str]) -> None:
+        """``named``: addresses of the file, which are asked anyway."""
+        self._kind, self._datacentre, self._named = kind, datacentre, frozenset(named)
+        self._processes: dict[str, Process] = {}
+        self._answered_s: dict[str, float] = {}
+
+    def heard_list(self, slots: Iterable[KnownSlot]) -> None:
+        """Joiners, of the registry's list. While it does not answer the last one holds."""
+        self._hear({slot.name: address for slot, address in listed(slots, self._datacentre, self._named)})
+
+    def heard_workers(self, heard: Iterable[Heard], here: Mapping[str, str]) -> None:
+        """What dispatchers said; ``here``: of the state on this machine, name -> host:port. While none answers and
+        there is no state here, the last one holds."""
+        said = [each.details["workers"] for each in heard if each.details.get("workers")]
+        found = {str(one["worker"]): str(one["address"]) for workers in said for one in workers} | dict(here)
+        if found:
+            self._hear({name: address for name, address in found.items() if address not in self._named})
+
+    def candidates(self) -> Sequence[Process]:
+        return list(self._processes.values())
+
+    def shows(self, name: str, *, up: bool, now_s: float) -> bool:
+        if up:
+            self._answered_s[name] = now_s
+        last_s = self._answered_s.get(name)
+        return last_s is not None and now_s - last_s <= SHOWN_S
+
+    def _hear(self, found: Mapping[str, str]) -> None:
+        kept = sorted(found.items())[:FOUND_MAX]
+        self._processes = {name: of_datacentre(self._kind, self._datacentre, name, at) for name, at in kept}
+        self._answered_s = {name: at for name, at in self._answered_s.items() if name in self._processes}
+
+
+def once(heard: Iterable[Heard]) -> list[Heard]:
+    """Without dispatchers that were heard before at another address: one name may lead to any of several."""
+    seen: set[str] = set()
+    found = []
+    for each in heard:
+        worker = each.details.get("worker") if each.process.kind == "dispatcher" else None
+        if worker is None or worker not in seen:
+            found.append(each)
+        if worker is not None:
+            seen.add(worker)
+    return found
+
+
+class _Finder:
+    def __init__(self, settings: Settings, datacentre: str, tls: Tls | None, base: Path | None) -> None:
+        pipeline = settings.datacentre[datacentre]
+        self._named = asked_of(settings, datacentre)
+        self._joiners = Discovered("joiner", datacentre, [each.address for each in pipeline.joiners.values()])
+        self._workers = Discovered("dispatcher", datacentre, pipeline.dispatcher_addresses())
+        self._state = None if base is None else base / pipeline.state / STATE_NAME
+        self._discovers = pipeline.discover
+        self._registry: RegistryClient | None = None
+        self._settings, self._tls = settings, tls
+
+    async def processes(self) -> list[Process]:
+        """Whom to ask now: the registry is asked for joiners where the pipeline has it so."""
+        if self._discovers:
+            self._registry = self._registry or registry_client(self._settings, self._tls)
+            slots = await self._registry.recovery.list_slots(timeout=LIST_S)
+            if not isinstance(slots, Refusal):
+                self._joiners.heard_list(slots)
+        return [*self._named, *self._workers.candidates(), *self._joiners.candidates()]
+
+    def shown(self, heard: Sequence[Heard], now_s: float) -> list[Heard]:
+        """What is shown of their answers: not who was found and never answered, nor anybody twice."""
+        found = {process: among for among in (self._joiners, self._workers) for process in among.candidates()}
+        shown = once(
+            each
+            for each in heard
+            if (among := found.get(each.process)) is None or among.shows(each.process.name, up=each.up, now_s=now_s)
+        )
+        self._workers.heard_workers(shown, _workers_at(self._state))
+        return shown
+
+    async def close(self) -> None:
+        if self._registry is not None:
+            await self._registry.close()
+
+
+class Asker:
+    """Of several datacentres at once; who belongs to more than one, as the registry does, is asked once.
+
+    The first look learns of dispatchers that took a free name; the second one asks them.
+    """
+
+    def __init__(self, settings: Settings, datacentres: Sequence[str], tls: Tls | None, base: Path | None) -> None:
+        """``base``: directory of the deployment file, for what lies on this machine; None: nothing does."""
+        self._finders = [_Finder(settings, name, tls, base) for name in datacentres]
+        self._gatherer = Gatherer(tls)
+
+    async def look(self, now_s: float) -> list[Heard]:
+        """Asks all of them. ``now_s``: monotonic."""
+        wanted = [await finder.processes() for finder in self._finders]
+        heard = await self._gatherer.gather([process for some in wanted for process in some])
+        said = {each.process: each for each in heard}
+        shown: dict[Process, Heard] = {}
+        for finder, processes in zip(self._finders, wanted, strict=True):
+            answers = finder.shown([said[process] for process in dict.fromkeys(processes)], now_s)
+            shown.update((each.process, each) for each in answers)
+        return list(shown.values())
+
+    async def ask(self, process: Process) -> Heard:
+        return await self._gatherer.ask(process)
+
+    async def close(self) -> None:
+        await self._gatherer.close()
+        for finder in self._finders:
+            await finder.close()
+
+
+def seen_from(heard: Sequence[Heard], datacentre: str) -> list[Heard]:
+    """What concerns one of several datacentres: its own processes, and then those that belong to none alone."""
+    common = [each for each in heard if each.process.kind in COMMON]
+    own = [each for each in heard if each.process.datacentre == datacentre and each.process.kind not in COMMON]
+    return [*own, *common]
+
+
+def _workers_at(state: Path | None) -> dict[str, str]:
+    """Dispatchers that live and share a state on this machine, name -> host:port."""
+    return {} if state is None else {each.name: each.address for each in living_workers(state)}
+
+
+def dispatchers_of(settings: Settings, base: Path, datacentre: str) -> list[Process]:
+    """Those that are known here: of the file, and of the state that workers of this machine share."""
+    pipeline = settings.datacentre[datacentre]
+    named = [each for each in asked_of(settings, datacentre) if each.kind == "dispatcher"]
+    found = Discovered("dispatcher", datacentre, pipeline.dispatcher_addresses())
+    found.heard_workers((), _workers_at(base / pipeline.state / STATE_NAME))
+    return [*named, *found.candidates()]
+
+
+async def healthy(process: Process, tls: Tls | None, timeout: float) -> bool:
+    """Whether its gRPC health service says so within ``timeout`` seconds."""
+    async with open_channel(process.address or "", to=towards(tls, process.identity)) as channel:
+        return await serves(channel, KINDS[process.kind].health, timeout) is True
+
+
+async def dispatcher_serves(settings: Settings, base: Path, datacentre: str, tls: Tls | None, timeout: float) -> bool:
+    """Whether any dispatcher of the datacentre that is known here is healthy."""
+    known = dispatchers_of(settings, base, datacentre)
+    return any(await asyncio.gather(*(healthy(each, tls, timeout) for each in known)))
+
+
+async def ask_dispatchers(
+    settings: Settings, base: Path, datacentre: str, tls: Tls | None, timeout: float
+) -> list[Heard]:
+    """All dispatchers of a datacentre that can be found, each worker once, and the addresses that are silent: each
+    that answers names those that it shares its state with, so one address that leads to any of them is enough."""
+    gatherer = Gatherer(tls, timeout)
+    found = Discovered("dispatcher", datacentre, ())
+    heard: dict[str | None, Heard] = {}
+    fresh = dispatchers_of(settings, base, datacentre)
+    try:
+        while fresh:
+            heard |= {each.process.address: each for each in await gatherer.gather(fresh)}
+            found.heard_workers(heard.values(), {})
+            fresh = [each for each in found.candidates() if each.address not in heard][: FOUND_MAX - len(heard)]
+    finally:
+        await gatherer.close()
+    return once(heard.values())

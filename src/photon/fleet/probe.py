@@ -1,0 +1,121 @@
+"""Asks a process's gRPC health service once, with the standard library alone.
+
+For health checks of containers, which start a new interpreter every few seconds for each process: importing gRPC
+would cost several times what everything here does. One HTTP/2 stream with one unary call; of the answer only its
+message is read. ``photon.supervision.health`` is what long-lived processes use.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from pathlib import Path
+
+from photon.config.errors import PhotonError, UsageError
+
+SERVING = b"\x08\x01"
+"""HealthCheckResponse with status SERVING, as protobuf writes it."""
+ANSWER_BYTES_MAX = 64 << 10
+"""All that is read of an answer; a health service says a few hundred bytes."""
+SUFFIX = ".photon.internal"
+"""photon.config.tls.SUFFIX, which a test compares: importing that module imports gRPC."""
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GO_AWAY = 0, 1, 3, 4, 7
+_END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
+_STREAM = 1
+
+
+class Unhealthy(PhotonError):
+    """It does not answer, or says that it does not serve; one line."""
+
+
+def probe(address: str, certificates: Path | None, identity: str | None, timeout_s: float) -> None:
+    """Returns when the process at ``host:port`` says that it serves. ``certificates``: directory of ``ca.crt`` and
+    one pair, which is shown and whose identity is demanded of the other; None: plain text. ``identity``: which pair,
+    where there are several. Raises Unhealthy, UsageError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"{address}: must be host:port")
+    context, name = (None, "") if certificates is None else _context(certificates, identity)
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as plain:
+            if context is None:
+                answer = _ask(plain, address)
+            else:
+                with context.wrap_socket(plain, server_hostname=name) as secured:
+                    answer = _ask(secured, address)
+    except OSError as error:
+        raise Unhealthy(f"{address}: {error.strerror or error}") from None
+    if answer != SERVING:
+        raise Unhealthy(f"{address}: answers, but does not serve")
+
+
+def _context(directory: Path, identity: str | None) -> tuple[ssl.SSLContext, str]:
+    """Shows the pair of a directory, trusts its authority; and the DNS name of the pair."""
+    if identity is None:
+        found = sorted(path.stem for path in directory.glob("*.crt") if path.stem != "ca")
+        if len(found) != 1:
+            raise UsageError(f"{directory}: has {len(found)} certificates; name one with --identity")
+        identity = found[0]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_verify_locations(directory / "ca.crt")
+        context.load_cert_chain(directory / f"{identity}.crt", directory / f"{identity}.key")
+    except OSError as error:
+        raise UsageError(f"{directory}: ca.crt or the pair {identity} cannot be used ({error})") from None
+    return context, identity + SUFFIX
+
+
+def _ask(connection: socket.socket, address: str) -> bytes:
+    """The answer's message; empty where it is an error."""
+    connection.sendall(
+        _PREFACE
+        + _frame(_SETTINGS, 0, 0, b"")
+        + _frame(_HEADERS, _END_HEADERS, _STREAM, _request_headers())
+        + _frame(_DATA, _END_STREAM, _STREAM, struct.pack(">BI", 0, 0))  # an empty HealthCheckRequest: the whole
+    )
+    received = message = b""
+    while len(received) < ANSWER_BYTES_MAX:
+        more = connection.recv(4096)
+        if not more:
+            raise Unhealthy(f"{address}: ends the connection without an answer")
+        received += more
+        while len(received) >= 9:
+            length = int.from_bytes(received[:3], "big")
+            kind, flags, stream = received[3], received[4], int.from_bytes(received[5:9], "big")
+            if len(received) < 9 + length:
+                break
+            body, received = received[9 : 9 + length], received[9 + length :]
+            if kind == _SETTINGS and not flags & _ACK:
+                connection.sendall(_frame(_SETTINGS, _ACK, 0, b""))
+            elif kind == _GO_AWAY or (kind == _RST_STREAM and stream == _STREAM):
+                return b""
+            elif kind == _DATA and stream == _STREAM:
+                message += body
+                if len(message) >= 5 and len(message) >= 5 + int.from_bytes(message[1:5], "big"):
+                    return message[5:]
+            elif kind == _HEADERS and stream == _STREAM and flags & _END_STREAM:
+                return b""  # an error instead of a message
+    raise Unhealthy(f"{address}: answers with more than {ANSWER_BYTES_MAX} bytes; it is no health service")
+
+
+def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return len(body).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + body
+
+
+def _request_headers() -> bytes:
+    """HPACK (RFC 7541): two entries of the static table, then literals that are not indexed nor compressed."""
+    fields = {
+        b":path": b"/grpc.health.v1.Health/Check",
+        b":authority": b"photon",
+        b"content-type": b"application/grpc",
+        b"te": b"trailers",
+    }
+    post, http = b"\x83", b"\x86"
+    literal = b"".join(
+        b"\x00" + bytes((len(name),)) + name + bytes((len(value),)) + value for name, value in fields.items()
+    )
+    return post + http + literal

@@ -1,0 +1,282 @@
+"""A deployment in containers as a target: docker, and docker-compose for what needs the network of a region."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from photon.config.settings import Settings
+from photon.dispatcher.database import STATE_NAME
+from photon.fleet.processes import COMMON, KINDS
+from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
+from photon.lab.chaos.topology import Topology
+from photon.lab.wan.links import Change, DirectionNow, Fault
+
+PROJECT = "com.docker.compose.project"
+SERVICE = "com.docker.compose.service"
+NUMBER = "com.docker.compose.container-number"
+ONE_OFF = "com.docker.compose.oneoff"
+GENERATOR = "generator"
+FILE = "/etc/photon/photon.toml"
+"""The deployment file inside the containers."""
+DOCKER_S = 60.0
+RUN_S = 300.0
+STOP_S = 25
+REPLICA = "registry-"
+KILLED = 137
+"""The exit code of a container that ended with kill -9."""
+ENDED = "ended"
+"""One that somebody has stopped, or never started, is no part of the deployment now."""
+NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}
+"""Of the services that belong to a datacentre: noun-datacentre."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+Runner = Callable[[Sequence[str], float], Awaitable[Done]]
+"""Runs a command for at most so many seconds. Raises ChaosFailed where it cannot be run, or does not end."""
+
+
+async def run_command(command: Sequence[str], timeout: float) -> Done:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise ChaosFailed(f"{command[0]}: cannot be run ({error.strerror})") from None
+    try:
+        async with asyncio.timeout(timeout):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise ChaosFailed(f"{' '.join(command[:4])} has not ended after {timeout:g} s") from None
+    return Done(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+class ContainersTarget:
+    """The containers of one project of docker-compose. Names are the services' (``joiner-east``, with
+    ``--scale`` also ``joiner-east.2``)."""
+
+    def __init__(self, project: str, compose: Sequence[str], settings: Settings, run: Runner = run_command) -> None:
+        """``compose``: the command with its files, as ``("docker-compose", "-f", "docker-compose.yml")``."""
+        self._project = project
+        self._compose = (*compose, "-p", project)
+        self._settings = settings
+        self._run = run
+
+    @property
+    def able(self) -> frozenset[Do]:
+        """Clocks and disks are the machine's; logs are the generator's."""
+        able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
+        return frozenset(able | ({Do.CUT, Do.LOSS, Do.DELAY} if self._settings.wan is not None else set()))
+
+    @property
+    def fillable(self) -> Sequence[str]:
+        """None: volumes lie on the machine's own disk."""
+        return ()
+
+    async def topology(self) -> Topology:
+        """Of the containers that are there."""
+        names = [name for name, now in (await self.processes()).items() if now.detail != ENDED]
+        datacentres = {name: self._settings.region(name) for name in self._settings.datacentre}
+        replicas = {
+            f"{REPLICA}{name}": self._settings.region_of_replica(name) for name in self._settings.registry.replicas
+        }
+        processes = {
+            name: self._settings.registry.replicas[name.removeprefix(REPLICA)].datacentre for name in replicas
+        }
+        for name in names:
+            noun, _, where = name.partition("-")
+            if noun in NOUNS and (datacentre := where.partition(".")[0]) in datacentres:
+                processes[name] = datacentre
+        regions = {region for region in (*replicas.values(), *datacentres.values()) if region}
+        return Topology(replicas, datacentres, processes, tuple(sorted(regions)))
+
+    async def processes(self) -> Mapping[str, ProcessNow]:
+        return {name: _now(each) for name, each in await self._containers()}
+
+    async def kill(self, names: Sequence[str], *, hold: bool) -> None:
+        """docker kill: the engine leaves down what was killed by hand; so it is started where it is not held."""
+        ids = await self._ids(names)
+        await self._docker("kill", "--signal", "KILL", *ids)
+        if not hold:
+            await self._docker("start", *ids)
+
+    async def release(self, names: Sequence[str]) -> None:
+        await self._docker("start", *await self._ids(names))
+
+    async def pause(self, names: Sequence[str]) -> None:
+        await self._docker("pause", *await self._ids(names))
+
+    async def resume(self, names: Sequence[str]) -> None:
+        found = {name: each for name, each in await self._containers() if name in names}
+        ids = [str(each["Id"]) for each in found.values() if each["State"].get("Paused")]
+        if ids:
+            await self._docker("unpause", *ids)
+
+    async def restart(self, name: str) -> None:
+        await self._docker("restart", "--time", str(STOP_S), *await self._ids([name]))
+
+    async def directions(self) -> Sequence[DirectionNow]:
+        if self._settings.wan is None:
+            return ()
+        rows = orjson.loads(await self.photon(["status", "wan", "-o", "json"]))
+        return [
+            DirectionNow(
+                row["source"], row["destination"], row["delay_ms"] / 1000, Fault[row["fault"].upper()], row["bytes"],
+                row["connections"],
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def change(self, changes: Sequence[Change]) -> None:
+        """One command each; the command lifts faults of both ways at once."""
+        healed = set[frozenset[str]]()
+        for each in changes:
+            pair = [each.source, each.destination]
+            if each.delay_s is not None:
+                delay = f"{each.delay_s * 1000:g}ms"
+                await self.photon(["wan", "set", *pair, "--delay", delay, "--one-way"])
+            if each.fault is Fault.NONE:
+                if frozenset(pair) not in healed:
+                    await self.photon(["wan", "heal", *pair])
+                healed.add(frozenset(pair))
+            elif each.fault is not None:
+                await self.photon(["wan", "cut", *pair, "--one-way", "--fault", each.fault.name.lower()])
+
+    async def fill(self, name: str) -> None:
+        raise ChaosFailed(f"{name}: its volume lies on the machine's own disk, which others need")
+
+    async def empty(self, name: str) -> None:
+        """Nothing was filled."""
+
+    async def skew(self, name: str, seconds: float | None) -> None:
+        if seconds is not None:
+            raise ChaosFailed(f"{name}: all containers of a machine have its clock")
+
+    async def wipe(self, datacentre: str) -> None:
+        live = [
+            name
+            for name, now in (await self.processes()).items()
+            if now.pid and name.partition(".")[0] in (f"dispatcher-{datacentre}", f"eventstore-{datacentre}")
+        ]
+        if live:
+            raise ChaosFailed(f"{live[0]} lives; its state is not deleted under it")
+        state = self._settings.datacentre[datacentre].state
+        await self.operator(datacentre, ["sh", "-c", f"rm -rf {state}/{STATE_NAME}* {state}/eventstore"])
+
+    async def photon(self, arguments: Sequence[str]) -> str:
+        """In a container of the operator of the datacentre that they name, else of the first one that works."""
+        named = [arguments[n + 1] for n, each in enumerate(arguments[:-1]) if each == "--datacentre"]
+        last = ChaosFailed("there is no datacentre")
+        for datacentre in named or list(self._settings.datacentre):
+            try:
+                return await self.operator(datacentre, ["photon", *arguments, "--config", FILE])
+            except ChaosFailed as error:
+                last = error
+        raise last
+
+    async def operator(self, datacentre: str, command: Sequence[str], codes: Sequence[int] = (0,)) -> str:
+        """Runs a command in a container of a datacentre's operator; its standard output."""
+        service = f"operator-{datacentre}"
+        done = await self._run((*self._compose, "run", "--rm", "--no-deps", "-T", service, *command), RUN_S)
+        if done.code not in codes:
+            raise ChaosFailed(f"{' '.join(command[:3])} in {service}: {_last(done)}")
+        return done.out
+
+    async def service(self, action: str, name: str) -> None:
+        """stop or start of one that is no part of the deployment."""
+        done = await self._docker("ps", "-aq", *self._filters(), "--filter", f"label={SERVICE}={name}")
+        if done.split():
+            more = ("--time", str(STOP_S)) if action == "stop" else ()
+            await self._docker(action, *more, *done.split())
+
+    async def leader(self) -> str | None:
+        for datacentre in self._settings.datacentre:
+            try:
+                command = ["photon", "status", "registry", "--config", FILE, "-o", "json"]
+                groups = orjson.loads(await self.operator(datacentre, command, codes=(0, 3)))["groups"]
+            except (ChaosFailed, orjson.JSONDecodeError):
+                continue
+            found = [row["leader"] for row in groups if row["group"] == 1 and row["leader"]]
+            if found:
+                return f"{REPLICA}{found[0]}"
+        return None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _filters(self) -> tuple[str, ...]:
+        return ("--filter", f"label={PROJECT}={self._project}", "--filter", f"label={ONE_OFF}=False")
+
+    async def _containers(self) -> list[tuple[str, dict[str, Any]]]:
+        """(name, what docker inspect says), of services that are to run."""
+        ids = (await self._docker("ps", "-aq", *self._filters())).split()
+        if not ids:
+            raise ChaosFailed(
+                f"no container of project {self._project}; start it with docker-compose -p {self._project} up"
+            )
+        found = [(_name(each), each) for each in orjson.loads(await self._docker("inspect", *ids))]
+        return sorted((name, each) for name, each in found if _is_kept(name, each))
+
+    async def _ids(self, names: Sequence[str]) -> list[str]:
+        found = {name: str(each["Id"]) for name, each in await self._containers()}
+        for name in names:
+            if name not in found:
+                raise ChaosFailed(f"{name}: no such container; there are: {', '.join(found)}")
+        return [found[name] for name in names]
+
+    async def _docker(self, *arguments: str) -> str:
+        done = await self._run(("docker", *arguments), DOCKER_S)
+        if done.code:
+            raise ChaosFailed(f"docker {arguments[0]}: {_last(done)}")
+        return done.out
+
+
+def _last(done: Done) -> str:
+    said = done.err.strip().splitlines() or done.out.strip().splitlines()
+    return said[-1] if said else f"exit code {done.code}"
+
+
+def _name(container: Mapping[str, Any]) -> str:
+    labels = container["Config"]["Labels"]
+    number = labels.get(NUMBER, "1")
+    return str(labels[SERVICE]) if number == "1" else f"{labels[SERVICE]}.{number}"
+
+
+def _is_kept(name: str, container: Mapping[str, Any]) -> bool:
+    """Not one that runs once, and not who writes the logs."""
+    policy = container["HostConfig"]["RestartPolicy"]["Name"]
+    return policy not in ("", "no") and name != GENERATOR
+
+
+def _now(container: Mapping[str, Any]) -> ProcessNow:
+    state = container["State"]
+    health = state.get("Health", {}).get("Status", "healthy")
+    running = bool(state["Running"]) and not state.get("Paused")
+    up = running and health == "healthy"
+    down = "held" if state.get("ExitCode") == KILLED else ENDED
+    words = "up" if up else "paused" if state.get("Paused") else health if running else down
+    return ProcessNow(up, _inner(int(state["Pid"])) or None, words, int(container.get("RestartCount", 0)))
+
+
+def _inner(pid: int, proc: Path = Path("/proc")) -> int:
+    """The process that a container's init runs; the init itself where that cannot be seen."""
+    try:
+        return int((proc / str(pid) / "task" / str(pid) / "children").read_text().split()[0])
+    except (OSError, IndexError, ValueError):
+        return pid

@@ -1,0 +1,249 @@
+"""Does one fault to a target and takes it back; remembers what is not healed yet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from photon.lab.chaos.api import LEADER, ChaosFailed, Do, Step, Target
+from photon.lab.chaos.topology import Topology
+from photon.lab.wan.links import DELAY_S_MAX, Change, Fault
+
+LOSS_EVERY_S = 0.7
+"""Between two resets of all connections of a link."""
+LOSS_S = 0.15
+UP_S = 120.0
+POLL_S = 0.2
+HEAL_TRIES = 60
+"""Of one part of healing; the proxy itself may be one of those that are coming back."""
+HEAL_WAIT_S = 0.5
+SAME_S = 1e-6
+"""Delays that differ by less are the same."""
+
+
+class Logs(Protocol):
+    """The event logs, where this run writes them."""
+
+    def hold(self, datacentre: str) -> None:
+        """Nothing arrives there until ``flow``."""
+
+    def flow(self, datacentre: str) -> None:
+        """What was due arrives."""
+
+    def truncate(self, datacentre: str) -> str:
+        """Cuts the end off the newest log, and holds it; what was done, for people."""
+
+    def restore(self, datacentre: str) -> None:
+        """Puts it back."""
+
+
+class Faults:
+    """Begins and ends steps. Each kind of fault has its undoing in ``_undo`` as long as it lasts."""
+
+    def __init__(
+        self, target: Target, topology: Topology, leader: Callable[[], Awaitable[str | None]], logs: Logs | None
+    ) -> None:
+        self._target = target
+        self._topology = topology
+        self._leader = leader
+        self._logs = logs
+        self._undo: dict[int, list[Callable[[], Awaitable[None]]]] = {}
+        self._pulses: dict[int, asyncio.Task[None]] = {}
+
+    async def begin(self, number: int, step: Step) -> str:
+        """Does it; what it was done to, for the history. Raises ChaosFailed: then what was done of it is taken back,
+        so that it does not last beyond its time; where that fails too, ``heal`` tries again."""
+        try:
+            return await self._begin(number, step)
+        except (ChaosFailed, TimeoutError):
+            with contextlib.suppress(ChaosFailed, TimeoutError):
+                await self.end(number)
+            raise
+
+    async def _begin(self, number: int, step: Step) -> str:
+        names = await self._resolved(step)
+        undo = self._undo.setdefault(number, [])
+        match step.do:
+            case Do.KILL:
+                await self._kill(names, step, undo)
+            case Do.PAUSE:
+                undo.append(lambda: self._target.resume(names))
+                await self._target.pause(names)
+            case Do.CUT | Do.LOSS | Do.DELAY:
+                await self._network(number, step, undo)
+            case Do.DISK:
+                for name in names:
+                    undo.append(lambda name=name: self._target.empty(name))  # type: ignore[misc]
+                    await self._target.fill(name)
+            case Do.CLOCK:
+                for name in names:
+                    undo.append(lambda name=name: self._target.skew(name, None))  # type: ignore[misc]
+                    before = (await self._target.processes())[name].pid
+                    await self._target.skew(name, float(step.options["skew"]))
+                    await self._until_up([name], lambda now, old=before: now != old)  # type: ignore[misc]
+            case Do.AWAY:
+                return await self._away(step, undo)
+            case Do.TRUNCATE:
+                return self._truncate(step, undo)
+            case Do.RESTART:
+                await self.rolling(names)
+            case Do.RESHARD:
+                return await self._target.photon(["registry", "reshard", "--shards", str(step.options["shards"])])
+        return ", ".join(names)
+
+    async def end(self, number: int) -> None:
+        """Takes it back. Raises ChaosFailed; it is tried again by ``heal``."""
+        if (pulse := self._pulses.pop(number, None)) is not None:
+            pulse.cancel()
+            await asyncio.gather(pulse, return_exceptions=True)
+        undo = self._undo.get(number, [])
+        while undo:
+            await undo[-1]()
+            undo.pop()
+        self._undo.pop(number, None)
+
+    async def heal(self) -> list[str]:
+        """Takes back all that is left, with patience; what could not be."""
+        problems = []
+        for number in list(self._undo):
+            for attempt in range(HEAL_TRIES):
+                try:
+                    await self.end(number)
+                    break
+                except (ChaosFailed, TimeoutError) as error:
+                    if attempt == HEAL_TRIES - 1:
+                        problems.append(str(error))
+                    await asyncio.sleep(HEAL_WAIT_S)
+        return problems
+
+    async def rolling(self, names: Sequence[str]) -> None:
+        """Restarts each once the one before is up again."""
+        for name in names:
+            before = (await self._target.processes())[name]
+            await self._target.restart(name)
+            await self._until_up([name], lambda now, old=before.pid: now != old)  # type: ignore[misc]
+
+    async def _until_up(self, names: Sequence[str], fresh: Callable[[int | None], bool] = lambda pid: True) -> None:
+        try:
+            async with asyncio.timeout(UP_S):
+                while True:
+                    found = await self._target.processes()
+                    if all(found[name].up and fresh(found[name].pid) for name in names):
+                        return
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise ChaosFailed(f"{', '.join(names)} is not up again after {UP_S:g} s") from None
+
+    async def _resolved(self, step: Step) -> list[str]:
+        if LEADER not in step.target:
+            return list(step.target)
+        leader = await self._leader()
+        if leader is None:
+            raise ChaosFailed("nobody leads the registry's first shard now")
+        return [leader if name == LEADER else name for name in step.target]
+
+    async def _kill(self, names: Sequence[str], step: Step, undo: list[Callable[[], Awaitable[None]]]) -> None:
+        if step.for_s:
+            undo.append(lambda: self._target.release(names))
+        await self._target.kill(names, hold=step.for_s > 0)
+
+    async def _away(self, step: Step, undo: list[Callable[[], Awaitable[None]]]) -> str:
+        [datacentre] = step.target
+        names = self._topology.of_datacentre(datacentre)
+        lost = step.options.get("state") == "lost"
+        undo.append(lambda: self._return(datacentre, names, lost=lost))
+        if self._logs is not None:
+            logs = self._logs
+            flow = lambda: _soon(lambda: logs.flow(datacentre))  # noqa: E731
+            # With its state gone, what arrives while it is away is left out too.
+            undo.insert(len(undo) if lost else 0, flow)
+            logs.hold(datacentre)
+        await self._target.kill(names, hold=True)
+        return f"{datacentre}: {len(names)} processes"
+
+    async def _return(self, datacentre: str, names: Sequence[str], *, lost: bool) -> None:
+        if lost:
+            await self._target.wipe(datacentre)
+            await self._target.release([name for name in names if not name.startswith("dispatcher")])
+            # Its past is left to the others, which have read it.
+            await self._target.photon(["dispatcher", "skip", "--datacentre", datacentre, "--to", "now", "--yes"])
+        await self._target.release(names)
+
+    def _truncate(self, step: Step, undo: list[Callable[[], Awaitable[None]]]) -> str:
+        if self._logs is None:
+            raise ChaosFailed("truncate: the logs are not written by this run")
+        [datacentre], logs = step.target, self._logs
+        undo.append(lambda: _soon(lambda: logs.restore(datacentre)))
+        return logs.truncate(datacentre)
+
+    async def _network(self, number: int, step: Step, undo: list[Callable[[], Awaitable[None]]]) -> None:
+        pairs = self._pairs(step)
+        now = {(each.source, each.destination): each for each in await self._target.directions()}
+        for pair in pairs:
+            if pair not in now:
+                raise ChaosFailed(f"{step.do}: no connections go from {pair[0]!r} to {pair[1]!r}")
+        if step.do is Do.DELAY:
+            back = [Change(*pair, delay_s=now[pair].delay_s) for pair in pairs]
+            more = float(step.options["delay"])
+            wanted = [Change(*pair, delay_s=min(DELAY_S_MAX, now[pair].delay_s + more)) for pair in pairs]
+        else:
+            back = [Change(*pair, fault=Fault.NONE) for pair in pairs]
+            fault = Fault[str(step.options.get("fault", "drop")).upper()] if step.do is Do.CUT else Fault.RESET
+            wanted = [Change(*pair, fault=fault) for pair in pairs]
+        undo.append(lambda: self._target.change(back))
+        await self._target.change(wanted)
+        if step.do is Do.LOSS:
+            self._pulses[number] = asyncio.create_task(self._pulse(wanted, back))
+
+    async def _pulse(self, wanted: Sequence[Change], back: Sequence[Change]) -> None:
+        while True:
+            with contextlib.suppress(ChaosFailed):  # the proxy may be away
+                await self._target.change(wanted)
+                await asyncio.sleep(LOSS_S)
+                await self._target.change(back)
+            await asyncio.sleep(LOSS_EVERY_S)
+
+    def _pairs(self, step: Step) -> list[tuple[str, str]]:
+        source = step.target[0]
+        others = step.target[1:] or tuple(each for each in self._topology.regions if each != source)
+        pairs = [(source, other) for other in others]
+        return pairs + ([(other, source) for other in others] if step.options.get("both", True) else [])
+
+
+async def _soon(what: Callable[[], None]) -> None:
+    what()
+
+
+async def heal(target: Target, names: Iterable[str], round_trip_s: float | None) -> list[str]:
+    """What was done, a line each. ``names``: processes whose disk may be filled; ``round_trip_s``: what lies between
+    the regions where nothing is wrong, None: no proxy does. Raises ChaosFailed; it may be repeated."""
+    said = []
+    processes = await target.processes()
+    if paused := [name for name, now in processes.items() if now.detail == "paused"]:
+        await target.resume(paused)
+        said.append(f"go on: {', '.join(paused)}")
+    skewed = [name for name, now in processes.items() if now.skewed]
+    if held := [name for name, now in processes.items() if now.detail == "held" and name not in skewed]:
+        await target.release(held)
+        said.append(f"start again: {', '.join(held)}")
+    for name in skewed:  # also starts one that is held
+        await target.skew(name, None)
+    if skewed:
+        said.append(f"start again with the right clock: {', '.join(skewed)}")
+    if round_trip_s is not None and (changes := await _changes(target, round_trip_s / 2)):
+        await target.change(changes)
+        said.append(f"{len(changes)} directions between regions are as they were")
+    for name in names:
+        await target.empty(name)
+    return said
+
+
+async def _changes(target: Target, delay_s: float) -> list[Change]:
+    """Of directions that are not as they are without faults."""
+    return [
+        Change(each.source, each.destination, delay_s, Fault.NONE)
+        for each in await target.directions()
+        if each.fault is not Fault.NONE or abs(each.delay_s - delay_s) > SAME_S
+    ]

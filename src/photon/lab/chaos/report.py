@@ -1,0 +1,203 @@
+"""What a run found: the verdict, and its figures."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from photon.lab.latency import Verdict
+
+WITHIN_S = (1.0, 10.0, 60.0)
+NS_PER_MS = 1e6
+SETTLE_SHARE = 0.25
+"""This first share of a process's life, in which caches fill and modules load, is left out."""
+LIVED_LEAST_S = 300.0
+"""A shorter life tells nothing."""
+GROWTH_SHARE, GROWTH_MEMORY, GROWTH_FILES = 0.25, 24 << 20, 20
+"""More than this share above the beginning, and by more than this many bytes or files, is growth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    count: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+NOTHING = Spread(0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One datacentre at one moment, as its dispatcher says."""
+
+    at_s: float
+    up: bool
+    lag_bytes: int
+    read: int
+    wasted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """How a datacentre caught up after it was away."""
+
+    datacentre: str
+    away_s: float
+    seconds: float | None
+    """From its return to the head of its logs; None: never seen there."""
+    read: int
+    """Events that it read meanwhile."""
+    wasted: int
+    """Joins that it did for nothing meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """From the write of an event (and of its primary event) to the moment its line can be read in an output."""
+
+    overall: Spread
+    during: Spread
+    """Of events written while a fault lasted."""
+    unmatched: Spread
+    within: Mapping[str, float]
+    """"1", "10", "60" seconds -> share of all events with a primary event that had their line by then."""
+    outstanding: int
+    """Events without a line."""
+
+
+def spread(milliseconds: Sequence[float]) -> Spread:
+    """Zeros of none."""
+    if not milliseconds:
+        return Spread(0, 0.0, 0.0, 0.0)
+    if len(milliseconds) == 1:
+        return Spread(1, milliseconds[0], milliseconds[0], milliseconds[0])
+    cuts = statistics.quantiles(milliseconds, n=100, method="inclusive")
+    return Spread(len(milliseconds), round(cuts[49], 1), round(cuts[98], 1), round(max(milliseconds), 1))
+
+
+def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], outstanding: int) -> Latency:
+    """``faults_ns``: begin and end of each; ``outstanding``: events of which no line was seen."""
+    joined = [((each.seen_ns - each.written_ns) / NS_PER_MS, each.written_ns) for each in verdicts if each.joined]
+    unmatched = [(each.seen_ns - each.written_ns) / NS_PER_MS for each in verdicts if not each.joined]
+    during = [ms for ms, at in joined if any(begin <= at <= end for begin, end in faults_ns)]
+    total = len(joined) + outstanding
+    within = {
+        f"{limit:g}": sum(ms <= limit * 1000 for ms, _ in joined) / total if total else 0.0 for limit in WITHIN_S
+    }
+    return Latency(spread([ms for ms, _ in joined]), spread(during), spread(unmatched), within, outstanding)
+
+
+def back(datacentre: str, left_s: float, returned_s: float, seen: Sequence[Seen], near_bytes: int) -> Back:
+    """``seen`` in order of time; it is back at the head of its logs with less than ``near_bytes`` unread, once it has
+    read anything again."""
+    before = [each for each in seen if each.at_s <= returned_s]
+    read, wasted = (before[-1].read, before[-1].wasted) if before else (0, 0)
+    for each in seen:
+        if each.at_s > returned_s and each.up and each.lag_bytes < near_bytes and each.read != read:
+            made = max(0, each.read - read), max(0, each.wasted - wasted)
+            return Back(datacentre, round(returned_s - left_s, 1), round(each.at_s - returned_s, 1), *made)
+    last = seen[-1] if seen else Seen(0.0, False, 0, read, wasted)
+    return Back(
+        datacentre, round(returned_s - left_s, 1), None, max(0, last.read - read), max(0, last.wasted - wasted)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at_s: float
+    memory: int
+    """Resident bytes."""
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One process from its start to its end, or the longest of its lives."""
+
+    name: str
+    lived_s: float
+    memory_before: int
+    memory_after: int
+    files_before: int
+    files_after: int
+    judged: bool
+    """Whether it lived long enough for a judgement."""
+    growing: bool
+
+
+def read_process(pid: int, at_s: float, proc: Path = Path("/proc")) -> Sample | None:
+    """None where it is gone, or may not be looked at."""
+    try:
+        pages = int((proc / str(pid) / "statm").read_text().split()[1])
+        files = len(os.listdir(proc / str(pid) / "fd"))
+    except (OSError, IndexError, ValueError):
+        return None
+    return Sample(at_s, pages * os.sysconf("SC_PAGE_SIZE"), files)
+
+
+def uses(lives: Mapping[tuple[str, int], Sequence[Sample]]) -> list[Use]:
+    """Of each process its longest life. ``lives``: (name, pid) -> samples in order. Pure."""
+    longest: dict[str, Sequence[Sample]] = {}
+    for (name, _), samples in lives.items():
+        if len(samples) > len(longest.get(name, ())):
+            longest[name] = samples
+    return [_use(name, samples) for name, samples in longest.items()]
+
+
+def _use(name: str, samples: Sequence[Sample]) -> Use:
+    settled = samples[int(len(samples) * SETTLE_SHARE) :]
+    third = max(1, len(settled) // 3)
+    first, last = settled[:third], settled[-third:]
+    memory_before, memory_after = (int(statistics.median(each.memory for each in part)) for part in (first, last))
+    files_before, files_after = (int(statistics.median(each.files for each in part)) for part in (first, last))
+    grown = _grown(memory_before, memory_after, GROWTH_MEMORY) or _grown(files_before, files_after, GROWTH_FILES)
+    lived_s = samples[-1].at_s - samples[0].at_s
+    judged = lived_s >= LIVED_LEAST_S
+    return Use(name, lived_s, memory_before, memory_after, files_before, files_after, judged, judged and grown)
+
+
+def _grown(before: int, after: int, least: int) -> bool:
+    return after - before > least and after > before * (1 + GROWTH_SHARE)
+
+
+@dataclass(slots=True)
+class Report:
+    """One run. ``problems`` empty: every event exactly once, everything healed and settled."""
+
+    scenario: str
+    seed: int
+    faults: int = 0
+    problems: list[str] = field(default_factory=list)
+    events: int = 0
+    """Foreign events that must have one verdict."""
+    seconds: float = 0.0
+    """From the first line to the settled end."""
+    settle_s: float = 0.0
+    """From the last line and the last heal until all was settled."""
+    latency: Latency = field(default_factory=lambda: Latency(NOTHING, NOTHING, NOTHING, {}, 0))
+    backs: list[Back] = field(default_factory=list)
+    wasted: int = 0
+    """Joins for nothing, in all."""
+    uses: list[Use] = field(default_factory=list)
+    restarts: int = 0
+    load_before: float = 0.0
+    load_after: float = 0.0
+    """Of the machine, over a minute."""
+    history: str = ""
+    verified: str = ""
+    """With what."""
+
+    @property
+    def good(self) -> bool:
+        """Nothing lost, doubled, invented or wrong."""
+        return not self.problems
+
+    @property
+    def growing(self) -> list[Use]:
+        """Processes that take more and more."""
+        return [use for use in self.uses if use.growing]

@@ -1,0 +1,291 @@
+"""A run: traffic, faults by plan, heal, wait until all is settled, verify, figures."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from photon.config.errors import PhotonError
+from photon.lab.chaos import verify
+from photon.lab.chaos.api import ChaosFailed, Do, Step, Target
+from photon.lab.chaos.faults import Faults
+from photon.lab.chaos.history import History
+from photon.lab.chaos.plan import random_plan
+from photon.lab.chaos.report import Report, back, latency, uses
+from photon.lab.chaos.scenario import Scenario
+from photon.lab.chaos.topology import Topology
+from photon.lab.chaos.traffic import Traffic
+from photon.lab.chaos.watch import Watching
+from photon.lab.demo.deployment import Place
+from photon.lab.demo.generator import Disorder, Generator
+from photon.lab.latency import Follower
+
+SETTLE_S = 300.0
+"""After the last line and the heal: until each event must have its verdict."""
+UP_S = 180.0
+POLL_S = 0.5
+QUERIES_PER_CLICK = 2
+NEAR_S = 2.0
+"""A datacentre is at the head of its logs with less than so much of the traffic unread."""
+EVENT_BYTES = 140
+HISTORY_NAME, REPORT_NAME = "history.jsonl", "report.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    scenario: Scenario
+    seed: int
+    directory: Path
+    """Of history and report."""
+    rate: int
+    """Foreign events a second; 0: none of our own, what is there is used."""
+    disorder: Disorder = field(default_factory=lambda: Disorder(late_by=1.0, query_delay=0.4))
+
+
+class Around(Protocol):
+    @property
+    def name(self) -> str:
+        """For the history."""
+
+    def places(self) -> Mapping[str, Place]:
+        """Where each datacentre reads and writes; empty where that is not at hand."""
+
+    def watch(self, follower: Follower | None) -> Watching:
+        """Looks at it."""
+
+    async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
+        """(problems, with what it was verified), once all is settled; ``directory`` for reports."""
+
+
+def plan(
+    scenario: Scenario, seed: int, topology: Topology, able: frozenset[Do], fillable: Sequence[str] = ()
+) -> list[Step]:
+    """What happens when: the scenario's own faults, and random ones where it wants them. Raises WrongScenario."""
+    scenario.checked(topology, able)
+    steps = list(scenario.steps)
+    if scenario.every_s is not None:
+        steps += random_plan(
+            seed,
+            topology,
+            scenario.seconds,
+            able,
+            fillable,
+            every_s=scenario.every_s,
+            longest_s=scenario.longest_s,
+        )
+    return sorted(steps, key=lambda step: step.at_s)
+
+
+def partial(steps: Sequence[Step]) -> frozenset[str]:
+    """Datacentres whose ledgers cannot agree with the truth after this: what is skipped is not read, what was
+    truncated is read twice."""
+    return frozenset(
+        step.target[0] for step in steps if step.do is Do.TRUNCATE or step.options.get("state") == "lost"
+    )
+
+
+class Run:
+    """Make it on the event loop it is used on."""
+
+    def __init__(
+        self,
+        options: Options,
+        around: Around,
+        target: Target,
+        topology: Topology,
+        say: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._around = around
+        self._target = target
+        self._topology = topology
+        self._say = say
+        self._steps = plan(options.scenario, options.seed, topology, target.able, target.fillable)
+        self._partial = partial(self._steps)
+        self.report = Report(options.scenario.name, options.seed, faults=len(self._steps))
+        self._spans: dict[int, tuple[int, int]] = {}  # of a step, wall times
+        self._returns: list[tuple[str, float, float]] = []  # datacentre, left, returned
+
+    async def run(self) -> Report:
+        """To its end; the history and the report are written as files too. Raises PhotonError, OSError."""
+        options = self._options
+        options.directory.mkdir(parents=True, exist_ok=True)
+        self.report.load_before = os.getloadavg()[0]
+        about = {
+            "scenario": options.scenario.name,
+            "seed": options.seed,
+            "rate": options.rate,
+            "seconds": options.scenario.seconds,
+            "deployment": self._around.name,
+            "plan": [asdict(step) for step in self._steps],
+        }
+        with History(options.directory / HISTORY_NAME, **about) as history:
+            self.report.history = str(history.path)
+            traffic = self._traffic() if options.rate else None
+            follower = None
+            if traffic is not None:
+                outputs = {name: place.output for name, place in self._around.places().items()}
+                follower = Follower(outputs, traffic.complete_ns, time.time_ns)
+            watch = self._around.watch(follower)
+            watch.start()
+            try:
+                await self._during(history, traffic, follower, watch)
+            finally:
+                await watch.close()
+            history.add(watch.now_s(), "verdict", good=self.report.good, problems=self.report.problems)
+        return self.report
+
+    def _traffic(self) -> Traffic:
+        options = self._options
+        # What is left out is left out with its malformed lines, which each datacentre rejects for itself.
+        malformed = 0.0 if self._partial else options.disorder.malformed
+        disorder = Disorder(**{**asdict(options.disorder), "malformed": malformed})
+        generator = Generator(
+            options.seed,
+            clicks=max(1, int(options.scenario.seconds * options.rate)),
+            seconds=options.scenario.seconds,
+            queries_per_click=QUERIES_PER_CLICK,
+            disorder=disorder,
+            epoch_us=time.time_ns() // 1000,
+        )
+        return Traffic(generator, {name: place.logs for name, place in self._around.places().items()})
+
+    async def _during(
+        self, history: History, traffic: Traffic | None, follower: Follower | None, watch: Watching
+    ) -> None:
+        faults = Faults(self._target, self._topology, watch.leader, traffic)
+        feeding = asyncio.create_task(traffic.run() if traffic is not None else self._nothing())
+        steps = [
+            asyncio.create_task(self._step(number, step, faults, history, watch))
+            for number, step in enumerate(self._steps)
+        ]
+        try:
+            await asyncio.gather(*steps)
+            await asyncio.sleep(max(0.0, self._options.scenario.seconds - watch.now_s()))
+        finally:
+            for task in steps:
+                task.cancel()
+            await asyncio.gather(*steps, return_exceptions=True)
+            problems = await faults.heal()
+            history.add(watch.now_s(), "heal", problems=problems)
+            self.report.problems += problems
+            if not feeding.done() and problems:
+                feeding.cancel()
+        self._say("all is healed; waiting until every event has its verdict")
+        await feeding
+        healed_s = watch.now_s()
+        await self._until_settled(traffic, follower, watch)
+        self.report.settle_s = round(watch.now_s() - healed_s, 1)
+        history.add(watch.now_s(), "settled", seconds=self.report.settle_s, ledgers=watch.ledgers())
+        await self._verify(traffic, watch)
+        self._figures(traffic, follower, watch)
+
+    async def _nothing(self) -> None:
+        await asyncio.sleep(self._options.scenario.seconds)
+
+    async def _step(self, number: int, step: Step, faults: Faults, history: History, watch: Watching) -> None:
+        await asyncio.sleep(max(0.0, step.at_s - watch.now_s()))
+        begun_s, begun_ns = watch.now_s(), time.time_ns()
+        try:
+            self._say(f"{begun_s:6.1f} s  {step.words()}")
+            what = await faults.begin(number, step)
+            history.add(watch.now_s(), "begin", fault=number, do=step.do, to=what)
+            self._spans[number] = (begun_ns, time.time_ns())
+            # A wrong clock counts from when its process is up with it.
+            ends_s = watch.now_s() + step.for_s if step.do is Do.CLOCK else step.end_s
+            await asyncio.sleep(max(0.0, ends_s - watch.now_s()))
+            await self._end(number, faults, history, watch)
+            ended_s = watch.now_s()
+            history.add(ended_s, "end", fault=number, do=step.do, to=what)
+            if step.do is Do.AWAY:
+                self._returns.append((step.target[0], begun_s, ended_s))
+        except (PhotonError, TimeoutError, OSError) as error:
+            said = f"{step.words()}: {error or type(error).__name__}"
+            history.add(watch.now_s(), "failed", fault=number, do=step.do, error=said)
+            self._say(f"{watch.now_s():6.1f} s  {said}")
+            self.report.problems.append(f"a fault could not be done: {said}")
+        finally:
+            self._spans[number] = (begun_ns, time.time_ns())
+
+    async def _end(self, number: int, faults: Faults, history: History, watch: Watching) -> None:
+        """The proxy, or a reader that is asked, may be away for a moment itself."""
+        deadline = time.monotonic() + UP_S
+        while True:
+            try:
+                return await faults.end(number)
+            except ChaosFailed as error:
+                history.add(watch.now_s(), "again", fault=number, error=str(error))
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(POLL_S)
+
+    async def _until_settled(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> None:
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            why = await self._unsettled(traffic, follower, watch)
+            if not why:
+                return
+            if (failure := watch.failure()) is not None:
+                raise ChaosFailed(failure)
+            if time.monotonic() > deadline:
+                self.report.problems.append(f"not settled {SETTLE_S:g} s after the heal: {why}")
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _unsettled(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> str:
+        """Why it is not over, in one line; empty: it is."""
+        known = {*self._topology.processes, "wan"}
+        found = await self._target.processes()
+        down = [f"{name} is {now.detail}" for name, now in found.items() if name in known and not now.up]
+        if down:
+            return "; ".join(down)
+        ledgers = watch.ledgers()
+        for name, ledger in ledgers.items():
+            if ledger["pending"]:
+                return f"{name} has {ledger['pending']} events pending"
+            if traffic is not None and name not in self._partial and ledger["read"] != traffic.generator.truth.lines:
+                return f"{name} has read {ledger['read']} of {traffic.generator.truth.lines} lines"
+        if traffic is None or follower is None:
+            return ""
+        truth = traffic.generator.truth
+        missing = len(truth.joined) + len(truth.unmatched) - follower.events
+        if missing > 0:
+            return f"{missing} events have no line in any output"
+        for name, lines in follower.lines.items():
+            if name not in self._partial and lines["rejected"] < ledgers[name]["rejected"]:
+                return f"{name} has not written all rejected lines"
+        return ""
+
+    async def _verify(self, traffic: Traffic | None, watch: Watching) -> None:
+        problems = self.report.problems
+        self._say("verifying")
+        found, verified = await self._around.checks(self._options.directory)
+        problems += found
+        if traffic is not None:
+            truth = traffic.generator.truth
+            outputs = [place.output for place in self._around.places().values()]
+            problems += await asyncio.to_thread(verify.against_truth, outputs, truth)
+            problems += verify.ledgers_against_truth(watch.ledgers(), truth, self._partial)
+            verified = [*verified, "outputs and ledgers against the generator's truth"]
+        self.report.verified = ", ".join(verified)
+
+    def _figures(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> None:
+        report, options = self.report, self._options
+        report.seconds = round(watch.now_s(), 1)
+        if traffic is not None and follower is not None:
+            truth = traffic.generator.truth
+            report.events = len(truth.joined) + len(truth.unmatched)
+            outstanding = max(0, report.events - follower.events)
+            report.latency = latency(follower.verdicts, list(self._spans.values()), outstanding)
+        near = max(4096, int(NEAR_S * options.rate * EVENT_BYTES))
+        report.backs = [
+            back(name, left, came, watch.seen[name], near) for name, left, came in self._returns if name in watch.seen
+        ]
+        report.wasted = sum(ledger["wasted"] for ledger in watch.ledgers().values())
+        report.uses = uses(watch.lives)
+        report.load_after = os.getloadavg()[0]

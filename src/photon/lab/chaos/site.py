@@ -1,0 +1,75 @@
+"""The deployment that a run makes for itself: five registry replicas in three regions, pipelines in east and west."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from photon.config.errors import UsageError
+from photon.config.settings import Settings
+from photon.lab.chaos import disks
+from photon.lab.demo.deployment import DemoDeployment, Place, Shape, places
+from photon.supervision.detached import start_detached, stop_detached
+from photon.supervision.supervisor import ServiceFailed
+
+REPLICAS = {"r1": "east", "r2": "east", "r3": "west", "r4": "west", "r5": "central"}
+ROUND_TRIP_S = 0.1
+UP_S = 240.0
+DOWN_S = 60.0
+CACHE = "16MiB"
+"""It is full after minutes of traffic, so that a soak can tell a process that grows from a cache that fills."""
+TRIES = 3
+"""Somebody else may take a port between the moment it is drawn and the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    joiners: int = 2
+    """In each datacentre."""
+    round_trip_s: float = ROUND_TRIP_S
+    unmatched_after_s: float = 6.0
+    disks: tuple[str, ...] = ()
+    """Replicas whose directory is a small file system of its own."""
+    replicas: dict[str, str] = field(default_factory=lambda: dict(REPLICAS))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    file: Path
+    settings: Settings
+    run: Path
+
+    def places(self) -> dict[str, Place]:
+        return places(self.settings, self.file.parent)
+
+
+@contextlib.contextmanager
+def running(directory: Path, wanted: Wanted, say: Callable[[str], None]) -> Iterator[Site]:
+    """Makes a deployment in a new directory, and runs it until the context ends. Raises PhotonError."""
+    if directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{directory}: is not empty; name a new directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    shape = Shape(
+        joiners=wanted.joiners,
+        round_trip_s=wanted.round_trip_s,
+        unmatched_after_s=wanted.unmatched_after_s,
+        replicas=wanted.replicas,
+        cache=CACHE,
+    )
+    demo = DemoDeployment(directory, shape)
+    file, run = demo.deployment.file, demo.deployment.run
+    with contextlib.ExitStack() as stack:
+        for name in wanted.disks:
+            small = directory / demo.deployment.settings.registry.replicas[name].directory
+            disks.mount_small(small)
+            stack.callback(disks.unmount, small)
+            say(f"{small} is a small file system while this run lasts; one that is killed leaves it: umount {small}")
+        stack.callback(stop_detached, run, DOWN_S)
+        arguments = ["up", str(file), "--run", str(run), "--unhealthy-after", "30", "--background"]
+        states = start_detached(run, arguments, UP_S, say)
+        if not states:
+            raise ServiceFailed(f"{file}: nothing of it runs")
+        say(f"all {len(states)} processes are up")
+        yield Site(file, demo.deployment.settings, run)

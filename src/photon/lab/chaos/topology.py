@@ -1,0 +1,96 @@
+"""What stands where in a deployment, as far as faults care. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from photon.config.settings import Settings
+from photon.fleet.processes import stages
+from photon.lab.chaos.api import LEADER, NEEDS_TWO_REGIONS, Do, Step, WrongScenario
+
+REGISTRY = "registry "
+RETURN_S = 8.0
+"""So long after a fault its replicas may still be catching up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    replicas: Mapping[str, str]
+    """process name -> region"""
+    datacentres: Mapping[str, str]
+    """of pipelines -> region"""
+    processes: Mapping[str, str]
+    """name -> datacentre with which it is lost; empty: none. Without the proxy."""
+    regions: tuple[str, ...]
+
+    @property
+    def spare(self) -> int:
+        """How many replicas may be lost at once."""
+        return (len(self.replicas) - 1) // 2
+
+    def of_datacentre(self, datacentre: str) -> list[str]:
+        return [name for name, where in self.processes.items() if where == datacentre]
+
+    def impaired(self, step: Step) -> frozenset[str]:
+        """The replicas that a fault takes from the others, in the worst case."""
+        if step.do in (Do.CUT, Do.LOSS):
+            sides = [{n for n, region in self.replicas.items() if region == each} for each in step.target]
+            if len(sides) == 1:
+                sides.append(set(self.replicas) - sides[0])
+            return frozenset(sorted(sides, key=len)[0])
+        if step.do is Do.AWAY:
+            return frozenset(name for name in self.of_datacentre(step.target[0]) if name in self.replicas)
+        if step.do in (Do.KILL, Do.PAUSE, Do.DISK, Do.CLOCK):
+            # Whoever leads then may be none of those that are named elsewhere.
+            return frozenset(set(step.target) & {*self.replicas, LEADER})
+        if step.do is Do.RESTART:  # one after the other
+            return frozenset(sorted(set(step.target) & {*self.replicas, LEADER})[:1])
+        return frozenset()
+
+    def check(self, step: Step) -> None:
+        """Whether what a fault names is there. Raises WrongScenario."""
+        if step.do in (Do.CUT, Do.LOSS, Do.DELAY):
+            known: Sequence[str] = self.regions
+            count = {2} if step.do in NEEDS_TWO_REGIONS else {1, 2}
+            what = "region"
+        elif step.do in (Do.AWAY, Do.TRUNCATE):
+            known, count, what = list(self.datacentres), {1}, "datacentre"
+        elif step.do is Do.RESHARD:
+            known, count, what = [], {0}, "target"
+        else:
+            known, count, what = [*self.processes, LEADER], set(range(1, len(self.processes) + 1)), "process"
+        for name in step.target:
+            if name not in known:
+                raise WrongScenario(f"{step.do}: no {what} {name!r}; there are: {', '.join(known) or 'none'}")
+        if len(step.target) not in count:
+            few = " or ".join(map(str, sorted(count)[:2]))
+            raise WrongScenario(f"{step.do}: names {len(step.target)} of {what}, needs {few}")
+        if len(set(step.target)) < len(step.target):
+            raise WrongScenario(f"{step.do}: names {step.target[0]} twice")
+
+
+def topology_of(settings: Settings) -> Topology:
+    """Of a deployment file, with the names that ``photon status processes`` shows."""
+    found = [each for stage in stages(settings) for each in stage if each.kind != "wan"]
+    replicas = {each.label: each.region for each in found if each.kind == "registry"}
+    datacentres = {name: settings.region(name) for name in settings.datacentre}
+    regions = tuple(sorted({region for region in (*replicas.values(), *datacentres.values()) if region}))
+    return Topology(replicas, datacentres, {each.label: each.datacentre for each in found}, regions)
+
+
+def too_much(steps: Sequence[Step], topology: Topology) -> str:
+    """Why a plan is too much, in one line; empty: a majority of the replicas and one pipeline datacentre are always
+    left alone."""
+    for step in sorted(steps, key=lambda each: each.at_s):
+        together = [each for each in steps if each.at_s <= step.at_s < each.end_s + RETURN_S]
+        lost = frozenset[str]().union(*(topology.impaired(each) for each in together))
+        if len(lost) > topology.spare:
+            return (
+                f"at {step.at_s:.1f} s {len(lost)} of {len(topology.replicas)} replicas are taken away "
+                f"({', '.join(sorted(lost))}); {topology.spare} may be"
+            )
+        away = {each.target[0] for each in together if each.do is Do.AWAY}
+        if away >= set(topology.datacentres):
+            return f"at {step.at_s:.1f} s no pipeline is left: {', '.join(sorted(away))} are away"
+    return ""

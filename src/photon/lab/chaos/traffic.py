@@ -1,0 +1,186 @@
+"""A live stream into the logs of several datacentres, made as it is needed: it may go on for hours.
+
+The copies are the same files byte by byte, whenever they are written. The lines of at most AHEAD_S are held ahead,
+and those of as long as a datacentre is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import os
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from photon.lab.chaos.api import ChaosFailed
+from photon.lab.demo.feed import Logs
+from photon.lab.demo.generator import Generator, Line
+
+ROLL_US = 30_000_000
+"""A new file begins so often."""
+STEP_S = 0.02
+AHEAD_S = 20.0
+"""More than any line comes later than the event that it belongs to: what is so far ahead shows that all is there."""
+TORN_BYTES = 4096
+"""What a crash of the writer's machine may take from a log."""
+QUERIES_KEPT = 500_000
+"""Primary events of which the time of arrival is known."""
+_CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
+
+
+class InOrder:
+    """The lines of a generator by their arrival."""
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self._lines = lines
+        self._heap: list[tuple[int, int, Line]] = []
+        self._number = itertools.count()
+        self._seen_us = 0
+        self._more = True
+
+    @property
+    def done(self) -> bool:
+        return not self._more and not self._heap
+
+    def take(self, now_us: int) -> list[Line]:
+        """Those that have arrived by now, counted from the stream's start."""
+        while self._more and self._seen_us < now_us + AHEAD_S * 1e6:
+            line = next(self._lines, None)
+            if line is None:
+                self._more = False
+                break
+            if line.primary:
+                self._seen_us = max(self._seen_us, line.at_us)
+            heapq.heappush(self._heap, (line.at_us, next(self._number), line))
+        taken = []
+        while self._heap and self._heap[0][0] <= now_us:
+            taken.append(heapq.heappop(self._heap)[2])
+        return taken
+
+
+class LogCopy:
+    def __init__(self, logs: Logs) -> None:
+        self.logs = logs
+        self.held = False
+        """While it is, nothing arrives; what was due comes at once afterwards."""
+        self.written = 0
+        self.newest: Path | None = None
+        """The file of foreign events that was written last."""
+        self.torn: tuple[Path, bytes] | None = None
+        """A file and the end that was cut off it."""
+        self._due: deque[Line] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Lines that would be there if it were not held."""
+        return len(self._due)
+
+    def write(self, lines: list[Line]) -> list[Line]:
+        """Writes what is due now; returns it."""
+        self._due.extend(lines)
+        if self.held or not self._due:
+            return []
+        due = list(self._due)
+        self._due.clear()
+        for roll, of_roll in itertools.groupby(due, key=lambda line: line.at_us // ROLL_US):
+            self._append(list(of_roll), roll)
+        self.written += len(due)
+        return due
+
+    def _append(self, lines: list[Line], roll: int) -> None:
+        for primary, directory, name in (
+            (True, self.logs.primary, "queries"),
+            (False, self.logs.foreign, "clicks"),
+        ):
+            if data := b"".join(line.data for line in lines if line.primary is primary):
+                path = directory / f"{name}-{roll:06d}.log"
+                with open(path, "ab", buffering=0) as file:
+                    file.write(data)
+                if not primary:
+                    self.newest = path
+
+
+class Traffic:
+    def __init__(
+        self,
+        generator: Generator,
+        datacentres: Mapping[str, Logs],
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.generator = generator
+        self.copies = {name: LogCopy(logs) for name, logs in datacentres.items()}
+        self.written = 0
+        """Lines due so far."""
+        self.clicks: dict[str, int] = {}
+        """click id -> wall time at which its line was first written anywhere"""
+        self._queries: OrderedDict[str, int] = OrderedDict()
+        self._stream = InOrder(generator.lines())
+        self._now_ns = now_ns
+
+    @property
+    def done(self) -> bool:
+        return self._stream.done and not any(copy.waiting for copy in self.copies.values())
+
+    def step(self, now_us: int) -> None:
+        """Writes what is due, ``now_us`` after the stream's start."""
+        lines = self._stream.take(now_us)
+        self.written += len(lines)
+        for copy in self.copies.values():
+            self._note(copy.write(lines))
+
+    def hold(self, datacentre: str) -> None:
+        self.copies[datacentre].held = True
+
+    def flow(self, datacentre: str) -> None:
+        self.copies[datacentre].held = False
+
+    def truncate(self, datacentre: str) -> str:
+        """Cuts the end off the log of events that was written last there; nothing arrives until ``restore``."""
+        copy = self.copies[datacentre]
+        if copy.newest is None or copy.torn:
+            raise ChaosFailed(f"truncate: {datacentre} has no log of events yet, or it is truncated already")
+        copy.held = True
+        data = copy.newest.read_bytes()
+        kept = max(0, len(data) - TORN_BYTES)
+        copy.torn = (copy.newest, data[kept:])
+        os.truncate(copy.newest, kept)
+        return f"{copy.newest.name} of {datacentre}: {len(data) - kept} of {len(data)} bytes are gone"
+
+    def restore(self, datacentre: str) -> None:
+        copy = self.copies[datacentre]
+        if copy.torn is not None:
+            path, tail = copy.torn
+            with open(path, "ab", buffering=0) as file:
+                file.write(tail)
+            copy.torn = None
+        copy.held = False
+
+    async def run(self) -> None:
+        began = time.monotonic()
+        while not self.done:
+            self.step(int((time.monotonic() - began) * 1e6))
+            await asyncio.sleep(STEP_S)
+
+    def complete_ns(self, click: str, query: str | None) -> int | None:
+        """When all was written that an event's verdict needs: its line, and its primary event's."""
+        at = self.clicks.get(click)
+        if at is None or query is None:
+            return at
+        return max(at, self._queries.get(query, 0))
+
+    def _note(self, lines: list[Line]) -> None:
+        now = self._now_ns()
+        for line in lines:
+            if line.primary:
+                if line.data.startswith(_QUERY):
+                    end = line.data.index(b'"', len(_QUERY))
+                    self._queries.setdefault(line.data[len(_QUERY) : end].decode(), now)
+            elif line.data.startswith(_CLICK) and line.data.endswith(b"}\n"):
+                end = line.data.find(b'"', len(_CLICK))
+                if line.data.startswith(b'","query_id":', end):
+                    self.clicks.setdefault(line.data[len(_CLICK) : end].decode(), now)
+        while len(self._queries) > QUERIES_KEPT:
+            self._queries.popitem(last=False)

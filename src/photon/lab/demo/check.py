@@ -1,0 +1,122 @@
+"""Compares outputs and ledgers with the generator's truth: every click exactly once, with the right contents."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from photon.fleet.ledger import balances
+from photon.lab.demo.generator import Truth
+
+EXAMPLES = 5
+"""At most so many ids are named per finding."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What does not agree with the truth; nothing does when ``problems`` is empty."""
+
+    joined: int = 0
+    unmatched: int = 0
+    rejected: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, what: str, ids: Iterable[str]) -> None:
+        named = list(ids)
+        if named:
+            self.problems.append(f"{len(named)} {what}: {', '.join(sorted(named)[:EXAMPLES])}")
+
+
+def records(directory: Path) -> Iterator[dict[str, Any]]:
+    """Records of all files of one output log, by complete lines, rolled and compressed ones too."""
+    names = {path.name for path in directory.glob("*.jsonl*")}
+    for name in sorted(names):
+        if name.endswith(".tmp") or (name.endswith(".gz") and name.removesuffix(".gz") in names):
+            continue  # while a file is being compressed the plain one counts
+        data = _content(directory / name)
+        for line in data[: data.rfind(b"\n") + 1].splitlines():
+            yield orjson.loads(line)
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        with contextlib.suppress(FileNotFoundError):  # it has been compressed since the directory was listed
+            return path.read_bytes()
+        path = path.with_name(path.name + ".gz")
+    return gzip.decompress(path.read_bytes())
+
+
+def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = ()) -> Findings:
+    """``outputs``: the output directory of each datacentre; a line that cannot be read is rejected once in each.
+
+    ``forgotten``: those whose dispatcher lost its state, and exports again what it had rejected.
+    """
+    findings = Findings()
+    joined: Counter[str] = Counter()
+    unmatched: Counter[str] = Counter()
+    wrong = set()
+    for output in outputs:
+        for record in records(output / "joined"):
+            click = record["event_id"]
+            joined[click] += 1
+            if not _right(record, click, truth):
+                wrong.add(click)
+        unmatched.update(record["event_id"] for record in records(output / "unmatched"))
+        places = [tuple(record["source"].values()) for record in records(output / "rejected")]
+        rejected = len(set(places) if output in forgotten else places)
+        if rejected != truth.malformed:
+            findings.problems.append(f"{truth.malformed} malformed lines, but {rejected} in {output / 'rejected'}")
+        findings.rejected += rejected
+    findings.joined, findings.unmatched = joined.total(), unmatched.total()
+    verdicts = joined + unmatched
+    findings.add("clicks lost", (truth.joined.keys() | truth.unmatched) - verdicts.keys())
+    findings.add("clicks twice", (click for click, times in verdicts.items() if times > 1))
+    findings.add("clicks invented", verdicts.keys() - truth.joined.keys() - truth.unmatched)
+    findings.add("clicks joined that have no query", joined.keys() & truth.unmatched)
+    findings.add("clicks called unmatched that have a query", unmatched.keys() & truth.joined.keys())
+    findings.add("clicks joined wrongly", wrong)
+    return findings
+
+
+def _right(record: dict[str, Any], click: str, truth: Truth) -> bool:
+    if truth.clicks and record["foreign"] != orjson.loads(truth.clicks.get(click, b"null")):
+        return False
+    query = truth.joined.get(click)
+    return bool(record["primary"]["query_id"] == query and record["key"] == query)
+
+
+def ledger_problems(ledgers: Mapping[str, Mapping[str, int]], truth: Truth) -> list[str]:
+    """What is wrong with them; each balances, and what one has made the others count as elsewhere."""
+    problems = []
+    made = {name: ledger["joined"] + ledger["unmatched"] for name, ledger in ledgers.items()}
+    for name, ledger in ledgers.items():
+        if not balances(ledger):
+            problems.append(f"the ledger of {name} does not balance: {dict(ledger)}")
+        expected = {
+            "read": truth.lines,
+            "rejected": truth.malformed,
+            "duplicate": truth.duplicates,
+            "elsewhere": sum(made.values()) - made[name],
+            "pending": 0,
+            "late": 0,
+            "filtered": 0,
+        }
+        problems += _differences(f"the ledger of {name} says", ledger, expected)
+    total = {verdict: sum(ledger[verdict] for ledger in ledgers.values()) for verdict in ("joined", "unmatched")}
+    expected = {"joined": len(truth.joined), "unmatched": len(truth.unmatched)}
+    return problems + _differences("all ledgers together say", total, expected)
+
+
+def _differences(who: str, found: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
+    return [
+        f"{who} {name} {found[name]:,}, the truth is {count:,}"
+        for name, count in expected.items()
+        if found[name] != count
+    ]

@@ -1,0 +1,189 @@
+"""The demo's deployment: its file, directories and ports. Two datacentres and a third region for the odd replica."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.config.tls import OPERATOR, Tls
+from photon.fleet.processes import identities
+from photon.lab.demo.feed import Logs
+from photon.supervision.deployment import Deployment
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import routes_of, write_routes
+
+DATACENTRES = ("east", "west")
+REPLICAS = {"r1": "east", "r2": "west", "r3": "central"}
+"""The third one stands where no pipeline is: either datacentre may be lost."""
+CERTIFICATES = "certs"
+CERTIFICATE_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    primary: Path
+    foreign: Path
+    output: Path
+    state: Path
+
+    @property
+    def logs(self) -> Logs:
+        return Logs(self.primary, self.foreign)
+
+
+def places(settings: Settings, base: Path) -> dict[str, Place]:
+    """Of each datacentre with a pipeline. ``base``: directory of the deployment file."""
+    found = settings.datacentre.items()
+    return {n: Place(*(base / each for each in (p.primary, p.foreign, p.output, p.state))) for n, p in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    datacentres: tuple[str, ...] = DATACENTRES
+    joiners: int = 2
+    """In each datacentre."""
+    workers: int = 0
+    """Dispatchers that share a state, in each datacentre; none: one that has it alone."""
+    head_start_s: float | None = None
+    """How long an event is left to its home datacentre; None: as measured."""
+    caches: int = 0
+    """Cache nodes in each datacentre; none: the event store keeps recent records itself."""
+    cache: str = ""
+    """How much each keeps at most; empty: as much as is usual."""
+    round_trip_s: float | None = 0.03
+    """Between any two regions; None: no proxy between them."""
+    unmatched_after_s: float = 4.0
+    shards: int = 2
+    replicas: Mapping[str, str] = field(default_factory=lambda: REPLICAS)
+    """Of the registry: name -> datacentre."""
+    together: bool = False
+    """The services of each datacentre in one process."""
+    replicas_together: bool = False
+    """With them, its replicas of the registry."""
+    tls: bool = False
+    """Mutual TLS between all processes, with certificates made for it."""
+
+
+class DemoDeployment:
+    """A deployment below one directory, on free ports of this machine."""
+
+    def __init__(self, directory: Path, shape: Shape) -> None:
+        self.shape = shape
+        per_datacentre = max(1, shape.workers) + 2 + shape.caches + shape.joiners
+        # Ports of the proxy at most; all are drawn at once, so that none is drawn twice.
+        between = len(shape.replicas) * len({*shape.replicas.values(), *shape.datacentres})
+        ports = iter(free_ports(len(shape.replicas) + per_datacentre * len(shape.datacentres) + 1 + between))
+        self.replicas = {name: f"127.0.0.1:{next(ports)}" for name in shape.replicas}
+        self.wan = f"127.0.0.1:{next(ports)}"
+        """Control of the proxy, where there is one."""
+        pipelines = ""
+        for name in shape.datacentres:
+            for made in ("queries", "clicks", "output", "state"):
+                (directory / name / made).mkdir(parents=True, exist_ok=True)
+            pipelines += _pipeline(name, [f"127.0.0.1:{next(ports)}" for _ in range(per_datacentre)], shape)
+        (directory / "key").write_bytes(os.urandom(32))
+        file = directory / "photon.toml"
+        tolerate = (len(shape.replicas) - 1) // 2
+        head = _HEAD.format(after=shape.unmatched_after_s, shards=shape.shards, tolerate=tolerate)
+        file.write_text(head + self._middle() + pipelines)
+        settings = load(file, environment={})
+        self.places = places(settings, directory)
+        self.tls = _certificates(directory / CERTIFICATES, settings) if shape.tls else None
+        routes = routes_of(settings, list(ports))
+        self.deployment = Deployment(file, settings, directory / "run", routes, self.tls)
+        if routes:
+            self.deployment.run.mkdir()
+            write_routes(self.deployment.routes_file, routes)
+
+    def _middle(self) -> str:
+        trip = self.shape.round_trip_s
+        wan = "" if trip is None else f'\n[wan]\ncontrol = "{self.wan}"\nround_trip = {trip}\n'
+        tls = f'\n[tls]\ndirectory = "{CERTIFICATES}"\n' if self.shape.tls else ""
+        lease = 'lease = "3s"\n' if self.shape.workers else ""
+        start = self.shape.head_start_s
+        dispatcher = lease + ("" if start is None else f'head_start = "{start:g}s"\n')
+        limits = f'\n[limits]\ncache = "{self.shape.cache}"\n' if self.shape.cache else ""
+        return (
+            wan
+            + tls
+            + (f"\n[dispatcher]\n{dispatcher}" if dispatcher else "")
+            + limits
+            + "".join(
+                f'\n[registry.replicas.{name}]\naddress = "{address}"\ndirectory = "registry/{name}"\n'
+                f'datacentre = "{self.shape.replicas[name]}"\n'
+                + ("together = true\n" if self._is_together(name) else "")
+                for name, address in self.replicas.items()
+            )
+        )
+
+    def _is_together(self, replica: str) -> bool:
+        return self.shape.replicas_together and self.shape.replicas[replica] in self.shape.datacentres
+
+
+def _certificates(directory: Path, settings: Settings) -> Tls:
+    """Makes an authority and all certificates; the operator's."""
+    from photon.config.certificate_files import begin, issue_missing, load
+
+    now = datetime.now(UTC)
+    begin(directory, "photon demo", now, days=CERTIFICATE_DAYS)
+    issue_missing(directory, directory, identities(settings), now, days=CERTIFICATE_DAYS)
+    return load(directory, OPERATOR, now)
+
+
+_HEAD = """\
+key_file = "key"
+
+[join.clicks]
+unmatched_after = "{after}s"
+identical_copies = true
+[join.clicks.primary]
+format = "jsonl"
+key = "query_id"
+[join.clicks.foreign]
+format = "jsonl"
+key = "query_id"
+id = "click_id"
+time = {{ field = "time_us", unit = "us" }}
+
+[clock]
+uncertainty = "1s"
+
+[registry]
+shards = {shards}
+tolerate = {tolerate}
+"""
+
+
+def _pipeline(name: str, addresses: list[str], shape: Shape) -> str:
+    several = max(1, shape.workers)
+    dispatchers, (eventstore, verifier, *others) = addresses[:several], addresses[several:]
+    nodes, joiners = others[: shape.caches], others[shape.caches :]
+    dispatcher = "" if shape.workers else f'dispatcher = "{dispatchers[0]}"\n'
+    dispatcher += "together = true\n" if shape.together else ""
+    slots = "".join(
+        f'[datacentre.{name}.dispatchers.w{number}]\naddress = "{address}"\n'
+        for number, address in enumerate(dispatchers[: shape.workers], 1)
+    )
+    slots += "".join(
+        f'[datacentre.{name}.joiners.{name}-{number}]\naddress = "{address}"\n'
+        for number, address in enumerate(joiners, 1)
+    )
+    slots += "".join(
+        f'[datacentre.{name}.caches.{name}-c{number}]\naddress = "{address}"\n'
+        for number, address in enumerate(nodes, 1)
+    )
+    return f"""
+[datacentre.{name}]
+join = "clicks"
+primary = "{name}/queries"
+foreign = "{name}/clicks"
+output = "{name}/output"
+state = "{name}/state"
+eventstore = "{eventstore}"
+verifier = "{verifier}"
+{dispatcher}{slots}"""

@@ -1,0 +1,201 @@
+"""A generated stream that goes on until it is told to stop: what the containers' log generator writes.
+
+Beside the logs lies ``streams.json``: what must be known to make the same stream again, and so the truth about it.
+Disk is bounded: the oldest files are deleted beyond ``keep`` bytes, and nothing more is written after ``stop_at``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from photon.config.errors import PhotonError, UsageError
+from photon.config.stopping import until
+from photon.lab.demo.generator import Generator, Line, Truth
+
+ROLL_US = 15_000_000
+"""A new file begins so often."""
+STEP_S = 0.1
+CLICKS = 1 << 40
+"""Of a stream, never reached; it is part of what makes the stream, so it must not change."""
+STREAMS = "streams.json"
+STREAMS_MAX = 1000
+"""In one directory: each start of the generator begins one."""
+_VERSION = 1
+
+
+class CannotTell(PhotonError):
+    """What lies there does not say which stream was written; one line."""
+
+
+class StreamMade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What makes a stream. ``rounds`` None: it is being written, or was cut short."""
+
+    seed: int
+    rate: int
+    """Clicks a second."""
+    epoch_us: int
+    rounds: int | None = None
+
+    def generator(self, *, keep_truth: bool) -> Generator:
+        """The same each time."""
+        return Generator(
+            self.seed, clicks=CLICKS, seconds=CLICKS / self.rate, epoch_us=self.epoch_us, keep_truth=keep_truth
+        )
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: int
+    streams: list[StreamMade]
+
+
+class Arriving:
+    def __init__(self, rounds: Iterator[tuple[int, list[Line]]]) -> None:
+        self._rounds = rounds
+        self._next = next(rounds)
+        self._waiting: list[tuple[int, int, Line]] = []
+        self._numbers = itertools.count()
+        self.taken = 0
+        """Rounds that have begun: each is written in full in the end."""
+
+    def due(self, now_us: int) -> list[Line]:
+        """What has arrived by then, counted from the stream's start."""
+        while self._next[0] <= now_us:
+            for line in self._next[1]:
+                heapq.heappush(self._waiting, (line.at_us, next(self._numbers), line))
+            self.taken += 1
+            self._next = next(self._rounds)
+        found = []
+        while self._waiting and self._waiting[0][0] <= now_us:
+            found.append(heapq.heappop(self._waiting)[2])
+        return found
+
+    def rest(self) -> list[Line]:
+        """What has begun and not arrived; nothing is due after that."""
+        found = [line for _, _, line in sorted(self._waiting)]
+        self._waiting.clear()
+        return found
+
+
+@dataclass(slots=True)
+class LogWriter:
+    directories: Sequence[Path]
+    """Each gets ``queries/`` and ``clicks/``."""
+    stream: str
+    """Begins the files' names."""
+    keep: int
+    """Bytes of one directory, beyond which its oldest files are deleted."""
+    written: int = 0
+    """Bytes, in each directory."""
+    _roll: int = field(default=-1, init=False)
+
+    def write(self, lines: Sequence[Line]) -> None:
+        """``lines`` in order of arrival. Raises OSError."""
+        for roll, group in itertools.groupby(lines, lambda line: line.at_us // ROLL_US):
+            each = list(group)
+            for primary, name in ((True, "queries"), (False, "clicks")):
+                data = b"".join(line.data for line in each if line.primary is primary)
+                self.written += len(data)
+                for directory in self.directories if data else ():
+                    with open(directory / name / f"{name}-{self.stream}-{roll:06d}.log", "ab", buffering=0) as file:
+                        file.write(data)
+            if roll != self._roll:
+                self._roll = roll
+                self._forget()
+
+    def _forget(self) -> None:
+        for directory in self.directories:
+            files = [path for name in ("queries", "clicks") for path in (directory / name).glob("*.log")]
+            files.sort(key=lambda path: path.name.partition("-")[2])
+            size = sum(path.stat().st_size for path in files)
+            for path in files[: len(files) - 4]:  # those that are written now, and the ones before them
+                if size <= self.keep:
+                    break
+                size -= path.stat().st_size
+                path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOptions:
+    directories: Sequence[Path]
+    rate: int
+    seed: int
+    keep: int
+    stop_at: int
+
+
+async def feed(options: FeedOptions, stop: asyncio.Event, say: Callable[[str], None]) -> None:
+    """Writes a new stream until ``stop`` or until ``stop_at`` bytes are written; what has begun is written to its
+    end, at once. Raises UsageError, CannotTell, OSError."""
+    for directory in options.directories:
+        for name in ("queries", "clicks"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+    before = read_streams(options.directories[0], missing_ok=True)
+    if len(before) >= STREAMS_MAX:
+        raise UsageError(f"{options.directories[0]}: {len(before)} streams were written there; begin in an empty one")
+    began_us = time.time_ns() // 1000
+    made = StreamMade(seed=options.seed + len(before), rate=options.rate, epoch_us=began_us)
+    _write_streams(options.directories, [*before, made])
+    arriving = Arriving(made.generator(keep_truth=False).rounds())
+    writer = LogWriter(options.directories, f"{len(before):04d}", options.keep)
+    say(f"stream {len(before)}, seed {made.seed}: {made.rate} clicks/s into {len(options.directories)} directories")
+    began = time.monotonic()
+    while not stop.is_set() and writer.written < options.stop_at:
+        writer.write(arriving.due(int((time.monotonic() - began) * 1e6)))
+        await until(stop, STEP_S)
+    writer.write(arriving.rest())
+    _write_streams(options.directories, [*before, msgspec.structs.replace(made, rounds=arriving.taken)])
+    say(f"{arriving.taken} clicks written, {writer.written} bytes in each directory")
+    await stop.wait()
+
+
+def truth_of(directory: Path) -> Truth:
+    """Of all streams that were written into a directory. Raises CannotTell."""
+    truth = Truth()
+    for number, made in enumerate(read_streams(directory)):
+        if made.rounds is None:
+            raise CannotTell(
+                f"{directory / STREAMS}: stream {number} is being written or was cut short by a kill; "
+                "stop the generator in order first"
+            )
+        generator = made.generator(keep_truth=True)
+        for _ in itertools.islice(generator.rounds(), made.rounds):
+            pass
+        truth.joined |= generator.truth.joined
+        truth.unmatched |= generator.truth.unmatched
+        truth.clicks |= generator.truth.clicks
+        truth.malformed += generator.truth.malformed
+        truth.duplicates += generator.truth.duplicates
+    return truth
+
+
+def read_streams(directory: Path, *, missing_ok: bool = False) -> list[StreamMade]:
+    """What was written into a directory. Raises CannotTell."""
+    path = directory / STREAMS
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_File)
+    except FileNotFoundError:
+        if missing_ok:
+            return []
+        raise CannotTell(f"{path}: no such file; photon feed serve writes it") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise CannotTell(f"{path}: cannot be read ({error})") from None
+    if found.version != _VERSION:
+        raise CannotTell(f"{path}: has version {found.version}; this Photon reads {_VERSION}")
+    return found.streams
+
+
+def _write_streams(directories: Sequence[Path], streams: list[StreamMade]) -> None:
+    content = msgspec.json.encode(_File(version=_VERSION, streams=streams))
+    for directory in directories:
+        new = directory / f"{STREAMS}.new"
+        new.write_bytes(content)
+        os.replace(new, directory / STREAMS)

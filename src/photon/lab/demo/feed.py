@@ -1,0 +1,101 @@
+"""Writes generated lines into the growing, rolled logs of each datacentre at the moments they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from photon.lab.demo.generator import Line
+
+ROLL_US = 3_000_000
+"""A new file begins so often."""
+STEP_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The log directories of one datacentre."""
+
+    primary: Path
+    foreign: Path
+
+
+class Copy:
+    """One datacentre's copy of the logs. Copies are the same files byte by byte, whenever they are written."""
+
+    def __init__(self, lines: Sequence[Line], logs: Logs, *, lag_us: int = 0) -> None:
+        """``lines`` sorted by arrival; ``lag_us``: how much later than elsewhere they arrive here."""
+        self._lines = lines
+        self._logs = logs
+        self._lag_us = lag_us
+        self.written = 0
+        self.held = False
+        """While it is, nothing arrives; what was due comes at once afterwards."""
+
+    @property
+    def done(self) -> bool:
+        return self.written == len(self._lines)
+
+    def write_due(self, now_us: int) -> Sequence[Line]:
+        """Writes what has arrived by ``now_us``, counted from the stream's start; the lines written."""
+        if self.held:
+            return ()
+        begin = end = self.written
+        lines, due = self._lines, now_us - self._lag_us
+        while end < len(lines) and lines[end].at_us <= due:
+            end += 1
+        at = begin
+        while at < end:
+            roll, upto = lines[at].at_us // ROLL_US, at
+            while upto < end and lines[upto].at_us // ROLL_US == roll:
+                upto += 1
+            self._write(lines[at:upto], roll)
+            at = upto
+        self.written = end
+        return lines[begin:end]
+
+    def _write(self, lines: Sequence[Line], roll: int) -> None:
+        for primary, directory, name in (
+            (True, self._logs.primary, "queries"),
+            (False, self._logs.foreign, "clicks"),
+        ):
+            data = b"".join(line.data for line in lines if line.primary is primary)
+            if data:
+                with open(directory / f"{name}-{roll:04d}.log", "ab", buffering=0) as file:
+                    file.write(data)
+
+
+class Feed:
+    def __init__(self, lines: Sequence[Line], datacentres: Mapping[str, Logs], *, lag_us: int = 20_000) -> None:
+        """``lines`` sorted by arrival. The n-th datacentre gets its copy n * ``lag_us`` later than the first."""
+        self.copies = {
+            name: Copy(lines, logs, lag_us=number * lag_us) for number, (name, logs) in enumerate(datacentres.items())
+        }
+        self.arrived_ns: dict[str, int] = {}
+        """click id -> wall time at which its first line was written in the first datacentre that got it"""
+
+    @property
+    def written(self) -> int:
+        """Lines written in the datacentre that has most of them."""
+        return max(copy.written for copy in self.copies.values())
+
+    async def run(self) -> None:
+        """Writes every line at its moment, or as soon after as it can, until all copies are complete."""
+        began = time.monotonic()
+        while not all(copy.done for copy in self.copies.values()):
+            now_us = int((time.monotonic() - began) * 1e6)
+            for copy in self.copies.values():
+                lines = copy.write_due(now_us)
+                self._note(lines)
+            await asyncio.sleep(STEP_S)
+
+    def _note(self, lines: Sequence[Line]) -> None:
+        wall = time.time_ns()
+        for line in lines:
+            if not line.primary and line.data.endswith(b"}\n") and line.data.startswith(b'{"click_id":"'):
+                self.arrived_ns.setdefault(orjson.loads(line.data)["click_id"], wall)

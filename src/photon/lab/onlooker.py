@@ -1,0 +1,60 @@
+"""A deployment seen from outside while something happens to it: dispatchers, the leader, the verifiers' alarms."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from photon.assembly.verifier import pipeline_of
+from photon.config.disk import RealDisk
+from photon.config.settings import Settings
+from photon.config.tls import Tls
+from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Gatherer, Heard
+from photon.fleet.processes import Process, processes
+from photon.verifier.status import status_of
+
+SHARD = "1"
+"""The group whose leader counts as the registry's."""
+
+
+class Onlooker:
+    """Asks those that the file names. On one event loop; ``close`` it."""
+
+    def __init__(self, settings: Settings, tls: Tls | None, timeout: float) -> None:
+        """``timeout``: seconds, for each answer."""
+        listening = [each for each in processes(settings) if each.address is not None]
+        self._dispatchers = [each for each in listening if each.kind == "dispatcher"]
+        self._replicas = [each for each in listening if each.kind == "registry"]
+        self._gatherer = Gatherer(tls, timeout, details=False)
+
+    async def dispatcher(self, datacentre: str) -> Heard | None:
+        """Of the dispatchers of a datacentre, which count together, the first that answers."""
+        for each in self._dispatchers:
+            if each.datacentre == datacentre and (heard := await self._gatherer.ask(each)).up:
+                return heard
+        return None
+
+    async def leader(self) -> tuple[Process, Numbers] | None:
+        for heard in await asyncio.gather(*map(self._gatherer.ask, self._replicas)):
+            now = Numbers([heard])
+            if now.of(heard.process, "photon_registry_leader", shard=SHARD):
+                return heard.process, now
+        return None
+
+    async def close(self) -> None:
+        await self._gatherer.close()
+
+
+def lag_bytes(heard: Heard) -> int:
+    return int(Numbers([heard]).max("photon_dispatcher_lag_bytes"))
+
+
+def alarms_in(settings: Settings, base: Path) -> list[str]:
+    """One line for each alarm that stands in any slot. ``base``: directory of the deployment file."""
+    found = []
+    for name in settings.datacentre:
+        for slot in status_of(RealDisk(), pipeline_of(settings, base, name)[1]).slots:
+            found += [f"verifier of {name}, slot {slot.slot}: {alarm.finding}: {alarm.what}" for alarm in slot.alarms]
+            found += [f"verifier of {name}, slot {slot.slot}: {slot.problem}"] if slot.problem else []
+    return found

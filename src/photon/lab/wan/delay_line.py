@@ -1,0 +1,85 @@
+"""A delay line: bytes go in with the time of their arrival and come out, in order, a delay later. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass, field
+
+CHUNK_OVERHEAD = 128
+"""Bytes of memory that a chunk costs besides its own: small ones count for what they hold, too."""
+SLACK_S = 0.0005
+"""So much too early is on time: the event loop's timers have steps of a millisecond."""
+
+
+class End(enum.IntEnum):
+    """How one side ended; it travels behind the bytes."""
+
+    FINISHED = 1
+    """It will send no more (FIN)."""
+    BROKEN = 2
+    """It is gone (RST)."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What is due: chunks in order, and the last end behind them."""
+
+    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0  # bytes in chunks
+    end: End | None = None
+
+
+class DelayLine:
+    """Bytes on their way in one direction of one connection.
+
+    Everything is due at arrival + delay *as it is now*: a lower delay lets go at once of what it no longer holds
+    back, a higher one holds back what is on its way, too. Nothing ever overtakes.
+    """
+
+    __slots__ = ("_floor", "_items", "held")
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[float, bytes | End]] = deque()
+        self._floor = 0.0
+        self.held = 0
+        """Bytes of memory in it."""
+
+    def push(self, what: bytes | End, now: float) -> None:
+        """Something arrives; ``now`` in seconds never goes back."""
+        self._items.append((now, what))
+        if not isinstance(what, End):
+            self.held += len(what) + CHUNK_OVERHEAD
+
+    def starts(self, now: float) -> None:
+        """What arrived before counts as arrived now: the sender could not have sent it earlier."""
+        self._floor = now
+
+    def due_at(self, delay_s: float) -> float | None:
+        """When the first in line is due; None when there is none."""
+        return max(self._items[0][0], self._floor) + delay_s if self._items else None
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._items) and isinstance(self._items[-1][1], End)
+
+    def take(self, now: float, delay_s: float, bytes_max: int) -> Taken:
+        """What is due. More than ``bytes_max`` only if the first chunk is; the rest stays for the next time."""
+        taken = Taken()
+        items, latest = self._items, now + SLACK_S - delay_s
+        if self._floor > latest:
+            return taken
+        while items and items[0][0] <= latest and taken.size < bytes_max:
+            what = items.popleft()[1]
+            if isinstance(what, End):
+                taken.end = what
+            else:
+                taken.chunks.append(what)
+                taken.size += len(what)
+                self.held -= len(what) + CHUNK_OVERHEAD
+        return taken
+
+    def clear(self) -> None:
+        """Nobody is there to receive any more."""
+        self._items.clear()
+        self.held = 0

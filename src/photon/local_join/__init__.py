@@ -1,0 +1,1 @@
+"""``photon join``: the whole pipeline of two directories on one machine."""

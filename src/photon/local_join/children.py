@@ -1,0 +1,228 @@
+"""The processes of a ``photon join`` beside its own: the event store, and three or five replicas of the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from photon.adapters.contract import Adapter
+from photon.assembly.registry import rule_hash
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError, UsageError
+from photon.config.settings import Settings
+from photon.config.stopping import unless_stopped
+from photon.fleet.processes import KINDS
+from photon.idregistry.api import Digester, Registry
+from photon.joiner.slot.identity import OutOfStep
+from photon.local_join.site import Site
+from photon.supervision.ports import free_ports
+from photon.supervision.supervisor import Service, Supervisor
+from photon.supervision.zygote import Zygote
+
+READY_S = 30.0
+SOCKET_SUFFIX = ".socket"
+
+
+class JoinFailed(PhotonError):
+    """A part of the pipeline failed; what was done until then is durable."""
+
+
+def refused(site: Site, other: OutOfStep) -> UsageError:
+    """State and output are not of one age, said to who runs a join: one line."""
+    return UsageError(
+        f"{other.reason}. Nothing was changed. Put the newest {site.state} and the output beside it back, both of "
+        "one moment; where there is none, name another --output: everything is joined again there, and the records "
+        f"in {site.output} must not be counted beside it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    primary: Path
+    foreign: Path
+    output: Path
+    config: Path | None = None
+    """None: look at the logs and infer it."""
+    overrides: tuple[str, ...] = ()
+    join: str | None = None
+    once: bool = False
+    keep_pending: bool = False
+    replicas: int = 1
+    stages: Path | None = None
+    """The event store's process writes its stages beside this file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The processes of a run beside its own."""
+
+    options: JoinOptions
+    join: str
+    digester: Digester
+    rule: bytes
+    """Hash of how the join's ids are derived."""
+    supervisor: Supervisor
+    store: str
+    """The event store's address."""
+    replicas: dict[str, str] = field(default_factory=dict)
+    """The registry's, name -> address; none: it is in this process."""
+
+
+@contextlib.asynccontextmanager
+async def children_of(
+    options: JoinOptions,
+    config: Path,
+    settings: Settings,
+    name: str,
+    adapter: Adapter,
+    site: Site,
+    disk: Disk,
+    zygote: Zygote | None,
+) -> AsyncIterator[Children]:
+    """Begins to start the child processes, and ends them."""
+    digester = Digester(site.key(disk), name)
+    async with contextlib.AsyncExitStack() as stack:
+        address = stack.enter_context(socket_address(site.state, "eventstore"))
+        supervisor = Supervisor(zygote=zygote)
+        stack.push_async_callback(supervisor.stop)
+        await supervisor.start([_store_service(options, config, name, site, address)])
+        children = Children(options, name, digester, rule_hash(adapter, digester), supervisor, address)
+        await _start_replicas(site, settings, children, options.replicas, disk)
+        yield children
+
+
+def store_log(site: Site) -> Path:
+    return site.state / "logs" / "eventstore.log"
+
+
+def _store_service(options: JoinOptions, config: Path, name: str, site: Site, address: str) -> Service:
+    """The event store reads primary logs in a process of its own: it has a core to itself that way."""
+    arguments = ["serve", "eventstore", "--config", str(config.absolute()), "--join", name, "--stop-with-parent"]
+    arguments += ["--primary", str(options.primary.absolute()), "--state", str(site.file_map.absolute())]
+    arguments += ["--address", address, *(["--once"] if options.once else [])]
+    arguments += ["--may-be-empty"] if options.keep_pending else []
+    if options.stages is not None:
+        arguments += ["--stages", str(options.stages.absolute().with_suffix(".eventstore.json"))]
+    for override in options.overrides:
+        arguments += ["--set", override]
+    return Service("event store", tuple(arguments), store_log(site), address)
+
+
+async def _start_replicas(site: Site, settings: Settings, children: Children, replicas: int, disk: Disk) -> None:
+    """Begins to start the processes of a site's registry; none where it is in this process."""
+    _check_replicas(site, replicas, disk)
+    if replicas == 1:
+        return
+    names = [f"r{number}" for number in range(1, replicas + 1)]
+    ports = free_ports(len(names))
+    children.replicas.update({name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)})
+    await children.supervisor.start([_replica_service(site, settings, children, name) for name in names])
+
+
+@contextlib.asynccontextmanager
+async def open_registry(
+    children: Children, site: Site, settings: Settings, disk: Disk, clock: Clock, stop: asyncio.Event
+) -> AsyncIterator[Registry]:
+    """Opens the registry of a site, whose replicas were started; closed at the end. Raises Stopped."""
+    if not children.replicas:
+        from photon.idregistry.replica.embedded import EmbeddedRegistry, RegistryConflict
+
+        try:
+            local = await EmbeddedRegistry.open(
+                site.registry("local"),
+                shards=settings.registry.shards,
+                id_rules={children.join: children.rule},
+                uncertainty_ns=int(settings.clock.uncertainty * 1e9),
+                retention_ns=None if settings.registry.retention is None else int(settings.registry.retention * 1e9),
+                memory_limit=settings.registry.memory_limit,
+                disk=disk,
+                clock=clock,
+            )
+        except RegistryConflict as conflict:
+            raise UsageError(f"{site.output}: {conflict}") from None
+        try:
+            yield local
+        finally:
+            await local.close()
+        return
+    from photon.idregistry.client.grpc_client import RegistryClient
+
+    await unless_stopped(stop, children.supervisor.ready(READY_S))
+    client = RegistryClient(children.replicas, clock=clock)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _check_replicas(site: Site, replicas: int, disk: Disk) -> None:
+    """A site's ids live in the replicas it was begun with: others would know none of them."""
+    path = site.state / "replicas"
+    if not disk.exists(path):
+        disk.replace(path, b"%d\n" % replicas)
+    begun = disk.read(path).strip().decode(errors="replace")
+    if begun != str(replicas):
+        raise UsageError(
+            f"{site.output}: was begun with --replicas {begun}, its ids are there; "
+            f"repeat with --replicas {begun}, or name another output"
+        )
+
+
+def _replica_service(site: Site, settings: Settings, children: Children, name: str) -> Service:
+    overrides = [f"registry.shards={settings.registry.shards}", f"clock.uncertainty={settings.clock.uncertainty:g}"]
+    if settings.registry.retention is not None:
+        overrides.append(f"registry.retention={settings.registry.retention:g}")
+    if settings.registry.memory_limit is not None:
+        overrides.append(f"registry.memory_limit={int(settings.registry.memory_limit)}")
+    for other, address in children.replicas.items():
+        overrides.append(f'registry.replicas.{other}.address="{address}"')
+        overrides.append(f'registry.replicas.{other}.directory="{site.registry(other).absolute()}"')
+    arguments = ["serve", "registry", name, "--stop-with-parent"]
+    arguments += ["--id-rule", f"{children.join}={children.rule.hex()}"]
+    for override in overrides:
+        arguments += ["--set", override]
+    log = site.state / "logs" / f"registry-{name}.log"
+    return Service(f"registry {name}", tuple(arguments), log, children.replicas[name], KINDS["registry"].health)
+
+
+@contextlib.contextmanager
+def socket_address(directory: Path, name: str) -> Iterator[str]:
+    """``unix:PATH`` for a child that ends before this does. ``directory`` is there, and locked by this process.
+
+    A socket's path may have some 100 bytes. Through the command's descriptor of the directory every path is short,
+    and nothing is left elsewhere when the command is killed; what a killed one left is removed by the next.
+    """
+    for stale in directory.glob(f"{name}-*{SOCKET_SUFFIX}"):
+        stale.unlink(missing_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # The number keeps a child of a killed predecessor, which removes its socket when it ends, from removing ours.
+        path = f"/proc/{os.getpid()}/fd/{descriptor}/{name}-{os.getpid()}{SOCKET_SUFFIX}"
+        if _works(path):
+            try:
+                yield f"unix:{path}"
+            finally:
+                with contextlib.suppress(FileNotFoundError):  # a child that ended in order has removed it
+                    os.unlink(path)
+            return
+    finally:
+        os.close(descriptor)
+    with tempfile.TemporaryDirectory(prefix="photon-") as elsewhere:  # a file system that holds no sockets
+        yield f"unix:{elsewhere}/{name}"
+
+
+def _works(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.bind(path)
+        except OSError:
+            return False
+    os.unlink(path)
+    return True

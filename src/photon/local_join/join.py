@@ -1,0 +1,190 @@
+"""``photon join``: dispatcher, joiner, event store, registry and verifier of one pipeline.
+
+The same components as the services run; between them are direct calls in place of gRPC. Everything that must survive
+lies in ``OUTPUT/.photon`` (see site.py), so that a kill at any instruction is repaired by running the command again.
+
+The child processes are started as soon as it is known that they are wanted; what works with them here, in
+``parts``, is imported while they start, or before, while the zygote that they are copies of gets ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from photon.adapters.containment import Fault, Guard
+from photon.adapters.contract import LINES, Adapter, Framing, LogFile
+from photon.adapters.inference import SAMPLE_RECORDS, Unclear, infer
+from photon.adapters.join_adapters import adapter_of, join_named
+from photon.adapters.logs.follower import Follower
+from photon.config.clock import SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.config.errors import UsageError
+from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.config.stopping import Stopped
+from photon.fleet.ledger import ledger_file, read_ledger
+from photon.joiner.slot.identity import OutOfStep
+from photon.local_join.children import JoinOptions, children_of, refused, store_log
+from photon.local_join.site import Site
+from photon.supervision.zygote import Zygote
+
+if TYPE_CHECKING:
+    from photon.local_join.status import Status
+
+SAMPLE_BYTES = 16 << 20
+MANY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    ledger: dict[str, int]
+    rejected: int
+    """In this run."""
+    unread: tuple[str, ...]
+    """A line for each foreign log that was not read to its end."""
+    unended: tuple[str, ...]
+    """A line for each foreign log whose last line waits for its end."""
+    unowned: int
+    """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
+    stopped: bool = False
+    """By ``stop``, before all had a verdict."""
+
+
+async def run(
+    options: JoinOptions,
+    *,
+    stop: asyncio.Event,
+    show: Callable[[Status], None],
+    say: Callable[[str], None],
+    zygote: Zygote | None = None,
+) -> JoinResult:
+    """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` is told what a person should know.
+    ``zygote``: of whom the child processes are copies.
+
+    Raises PhotonError.
+    """
+    site = Site(options.output)
+    site.check_logs("primary", options.primary)
+    site.check_logs("foreign", options.foreign)
+    if options.config is not None:
+        _configured(options, options.config)  # before anything is made
+    disk, clock = RealDisk(), SystemClock()
+    try:
+        site.check_state(disk)
+    except OutOfStep as other:
+        raise refused(site, other) from None
+    lock = site.take()
+    try:
+        config = options.config or _inferred(options, site, disk, say)
+        settings, name, adapter = _configured(options, config)
+        if not ledger_file(site.state).exists():
+            check_readable(adapter, options.primary, options.foreign)
+        before = read_ledger(site.state)["rejected"]
+        if zygote is not None:  # which is importing as well: nothing starts before it has
+            import_module("photon.local_join.parts")
+        async with children_of(options, config, settings, name, adapter, site, disk, zygote) as children:
+            from photon.local_join.parts import open_parts, work
+
+            async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
+                stopped = await work(parts, stop, show)
+                seen, primary = parts.dispatcher.status(), await parts.store.progress()
+                if primary.unended:
+                    say(f"primary log {primary.unended}; events without a primary event wait as well")
+                if primary.ambiguous:
+                    many = "1 key has" if primary.ambiguous == 1 else f"{primary.ambiguous} keys have"
+                    say(f"{many} several different primary events: {primary.ambiguous_example}")
+                if bad := primary.bad_records:
+                    say(
+                        f"{bad} primary records cannot be read or name no key; no foreign event is joined with them "
+                        f"(the first are named in {store_log(site)})"
+                    )
+                verified = parts.verifier.total
+        ledger = read_ledger(site.state)
+        unowned = verified.refused + verified.unreadable
+        return JoinResult(ledger, ledger["rejected"] - before, seen.unread, seen.unended, unowned, stopped)
+    except Stopped:  # while the parts were starting
+        return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
+    finally:
+        lock.release()
+
+
+def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:
+    """Settings, the join's name, its adapter. Raises ConfigError, UsageError, AdapterError."""
+    settings = load(config, environment=os.environ, flags=options.overrides)
+    name = join_named(settings, options.join)
+    return settings, name, adapter_of(settings, name, config.parent)
+
+
+def _inferred(options: JoinOptions, site: Site, disk: Disk, say: Callable[[str], None]) -> Path:
+    """What the logs themselves say, found at the first run and kept since."""
+    path = site.state / "inferred.toml"
+    if not disk.exists(path):
+        toml, why = inferred_toml(options.primary, options.foreign)
+        disk.replace(path, toml.encode())
+        for line in (*why, f"kept in {path}; correct it there, or name your own with --config"):
+            say(line)
+    return path
+
+
+def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
+    """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
+    guess = infer(_named(primary), _named(foreign))
+    if isinstance(guess, Unclear):
+        error = UsageError(f"{guess.problem}; {guess.todo}")
+        error.example = guess.example
+        raise error
+    return guess.toml, guess.explanation
+
+
+def _named(directory: Path) -> dict[str, list[bytes]]:
+    return {file.path: records for file, records in _sample(directory).items()}
+
+
+def check_readable(adapter: Adapter, primary: Path, foreign: Path) -> None:
+    """Refuses a configuration under which not one of the first records of a side can be read.
+
+    A few malformed records are the logs' affair and are rejected one by one; when all of MANY are, it is the
+    configuration that is wrong, and verdicts would be final. Raises UsageError.
+    """
+    sides = (
+        ("primary", primary, adapter.primary_has_header, adapter.primary_framing),
+        ("foreign", foreign, adapter.foreign_has_header, adapter.foreign_framing),
+    )
+    for side, directory, has_header, framing in sides:
+        sample = _sample(directory, has_header=has_header, framing=framing)
+        faults = [_fault(adapter, side, record, file) for file, each in sample.items() for record in each]
+        if len(faults) >= MANY and all(faults):
+            raise UsageError(
+                f"not one of the first {len(faults)} {side} records can be read with this configuration; "
+                f"the first of {directory / next(iter(sample)).path}: {faults[0]}; photon adapter test shows them"
+            )
+
+
+def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
+    """Why a record cannot be read; empty when it can."""
+    ask = adapter.primary_key if side == "primary" else adapter.foreign_header
+    (answer,) = Guard(adapter).each([record], lambda given: ask(given, file))
+    return (answer.reason or "bad record") if isinstance(answer, Fault) else ""
+
+
+def _sample(directory: Path, *, has_header: bool = False, framing: Framing = LINES) -> dict[LogFile, list[bytes]]:
+    """The first records of each of the first logs."""
+    follower = Follower(directory, has_header=has_header, framing=framing)
+    try:
+        follower.scan()
+        blocks = follower.poll(SAMPLE_BYTES, final=True)
+    finally:
+        follower.close()
+    sample: dict[LogFile, list[bytes]] = {}
+    each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
+    for block in blocks:
+        records = sample.setdefault(block.file, [])
+        if len(records) < each:
+            records += [line.removesuffix(b"\r") for line in block.data.split(b"\n", each)[:-1][:each]]
+    return sample

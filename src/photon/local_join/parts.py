@@ -1,0 +1,161 @@
+"""What ``photon join`` runs in its own process, dispatcher, joiner and verifier, wired to its child processes.
+
+Between the parts are direct calls in place of gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from photon.adapters.contract import Adapter
+from photon.assembly.engines import DispatcherPlan, joiner_engine, open_dispatcher
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.settings import Settings
+from photon.config.stopping import first, unless_stopped
+from photon.dispatcher.database import read_reached
+from photon.dispatcher.engine import DispatcherEngine
+from photon.dispatcher.errors import StateError
+from photon.dispatcher.ledger import Verdict
+from photon.eventstore.client import EventStoreClient
+from photon.fleet.ledger import VERDICTS, ledger_file
+from photon.idregistry.api import Registry, Slot
+from photon.idregistry.replica.embedded import EmbeddedRegistry
+from photon.joiner.engine import JoinerEngine
+from photon.joiner.slot.identity import OutOfStep
+from photon.joiner.slot.slot import Ages
+from photon.local_join.children import Children, JoinFailed, open_registry, refused
+from photon.local_join.site import DATACENTRE, SLOT, Site
+from photon.local_join.status import Status
+from photon.supervision.supervisor import Supervisor
+from photon.verifier.verifier import Verifier
+
+SHOW_S = 0.2
+SETTLE_S = 60.0
+"""For what was registered to be durable in the output, at the end."""
+
+
+@dataclass(slots=True)
+class Parts:
+    supervisor: Supervisor
+    registry: Registry
+    store: EventStoreClient
+    joiner: JoinerEngine
+    verifier: Verifier
+    dispatcher: DispatcherEngine
+
+
+@contextlib.asynccontextmanager
+async def open_parts(
+    children: Children,
+    settings: Settings,
+    adapter: Adapter,
+    site: Site,
+    disk: Disk,
+    clock: Clock,
+    stop: asyncio.Event,
+) -> AsyncIterator[Parts]:
+    """Starts the parts in order, and closes them in the reverse one. Raises Stopped."""
+    options, supervisor = children.options, children.supervisor
+    async with contextlib.AsyncExitStack() as stack:
+        registry = await stack.enter_async_context(open_registry(children, site, settings, disk, clock, stop))
+        store = EventStoreClient(children.store, children.join)
+        stack.push_async_callback(store.close)
+        joiner = joiner_engine(
+            settings, adapter, Slot(SLOT, DATACENTRE), site.slot,
+            registry=registry, store=store, disk=disk, clock=clock,
+            ages=Ages(own_registry=True, reached=_reached(site)),
+        )  # fmt: skip
+        stack.push_async_callback(joiner.close)
+        try:
+            await unless_stopped(stop, joiner.start())  # which waits for the registry as long as it takes
+        except OutOfStep as other:
+            raise refused(site, other) from None
+        verifier = Verifier(disk, site.slot.state, site.output, children.digester, registry)
+        plan = DispatcherPlan(
+            join=children.join,
+            datacentre=DATACENTRE,
+            foreign=options.foreign,
+            output=site.output,
+            state=site.state,
+            once=options.once,
+            keep_pending=options.keep_pending,
+        )
+        dispatcher = stack.enter_context(
+            open_dispatcher(
+                settings, plan, adapter, children.digester,
+                joiners=[joiner], progress=store.progress, registry=registry, disk=disk, clock=clock,
+                waking=store,
+                reached=lambda: joiner.shell.store.redo_end,
+            )
+        )  # fmt: skip
+        yield Parts(supervisor, registry, store, joiner, verifier, dispatcher)
+
+
+def _reached(site: Site) -> tuple[int, int] | None:
+    """None where nothing is known, or the state is damaged: the dispatcher itself says so, or goes on from a copy."""
+    try:
+        return read_reached(ledger_file(site.state))
+    except StateError:
+        return None
+
+
+async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> bool:
+    """Whether it was stopped before the dispatcher was done."""
+    stopped = False
+    began = time.monotonic()
+    done = asyncio.Event()
+    verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
+    dispatching = asyncio.create_task(parts.dispatcher.run(), name="dispatcher")
+    try:
+        while not dispatching.done():
+            show(await _status(parts, time.monotonic() - began))
+            registry = parts.registry
+            local = registry.failure if isinstance(registry, EmbeddedRegistry) else None
+            if (failure := parts.supervisor.failure() or local) is not None:
+                raise JoinFailed(failure)
+            if verifying.done():
+                verifying.result()
+            await first(stop, [dispatching], timeout=SHOW_S)
+            if stop.is_set() and not dispatching.done():
+                stopped = True
+                parts.dispatcher.stop()
+                await asyncio.wait({dispatching}, timeout=SHOW_S)
+        dispatching.result()
+        if not await parts.joiner.settle(SETTLE_S):
+            raise JoinFailed(
+                f"the registry did not answer for {SETTLE_S:g} s; what was logged is written when you run this again"
+            )
+    finally:
+        done.set()
+        dispatching.cancel()
+        await asyncio.gather(dispatching, verifying, return_exceptions=True)
+    await parts.verifier.run_once()
+    show(await _status(parts, time.monotonic() - began))
+    return stopped
+
+
+def _ledger(parts: Parts) -> dict[str, int]:
+    seen = parts.dispatcher.status()
+    counts = {name: seen.verdicts[Verdict[name.upper()]] for name in VERDICTS}
+    return {"read": seen.read, **counts, "pending": seen.pending}
+
+
+async def _status(parts: Parts, at_s: float) -> Status:
+    seen = parts.dispatcher.status()
+    primary = await parts.store.progress()
+    return Status(
+        at_s=at_s,
+        ledger=_ledger(parts),
+        foreign_read=seen.bytes_read,
+        foreign_known=seen.bytes_known,
+        primary_read=primary.bytes_read,
+        primary_known=primary.bytes_known,
+        primary_events=primary.events,
+        missing_logs=primary.missing_logs,
+        missing_keys=primary.missing_keys,
+    )

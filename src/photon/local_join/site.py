@@ -1,0 +1,104 @@
+"""Where a one-machine join keeps what must survive: ``OUTPUT/.photon``, locked by the command that runs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError, UsageError
+from photon.joiner.slot.identity import SlotRefused
+from photon.joiner.slot.lock import SlotLock
+from photon.joiner.slot.output import OutputFiles
+from photon.joiner.slot.recovery import check_never_opened
+from photon.joiner.slot.slot import DURABLE_NAME, STATE_NAME, SlotPaths
+
+KEY_BYTES = 32
+LOCK_WAIT_S = 3.0
+"""For a predecessor that was just killed."""
+OWN_DIRECTORIES = (".photon", "joined", "filtered", "unmatched", "rejected", "late")
+SLOT = "local-1"
+DATACENTRE = "local"
+
+
+class SiteBusy(PhotonError):
+    """Another process uses this output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    output: Path
+
+    @property
+    def state(self) -> Path:
+        """All below here is Photon's own."""
+        return self.output / ".photon"
+
+    @property
+    def slot(self) -> SlotPaths:
+        return SlotPaths(self.state / "slots" / SLOT, self.output)
+
+    @property
+    def file_map(self) -> Path:
+        return self.state / "eventstore"
+
+    def registry(self, replica: str) -> Path:
+        return self.state / "registry" / replica
+
+    def check_logs(self, side: str, logs: Path) -> None:
+        """Logs must not lie in what is written here, nor the output among the logs: it would be read as a log.
+
+        Raises UsageError.
+        """
+        if not logs.is_dir():
+            what = "is not a directory" if logs.exists() else "no such directory"
+            raise UsageError(f"--{side} {logs}: {what}; name the directory of the {side} logs")
+        real, output = logs.resolve(), self.output.resolve()
+        if output.is_relative_to(real):
+            raise UsageError(
+                f"--output {self.output}: lies in --{side} {logs}, where it would be read as a log; "
+                "name a directory outside"
+            )
+        if any(real.is_relative_to(output / own) for own in OWN_DIRECTORIES):
+            raise UsageError(
+                f"--{side} {logs}: lies in what --output {self.output} writes itself; name another output"
+            )
+
+    def check_state(self, disk: Disk) -> None:
+        """Before anything is made: raises OutOfStep where the output holds records, and there is no state of them."""
+        if self.output.is_dir() and not disk.exists(self.slot.state / STATE_NAME):
+            check_never_opened(OutputFiles(disk, self.output, self.slot.state / DURABLE_NAME, SLOT))
+
+    def take(self) -> SlotLock:
+        """Locks the output for this process. Raises SiteBusy, UsageError."""
+        if self.output.exists() and not self.output.is_dir():
+            raise UsageError(f"{self.output}: is not a directory; name a directory for the output")
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{self.output}: cannot be made ({error.strerror}); name a writable directory") from None
+        lock = SlotLock(self.state)
+        try:
+            lock.take(wait_s=LOCK_WAIT_S)
+        except SlotRefused as error:
+            raise SiteBusy(f"{self.output}: in use by another photon process; stop it, or name another output "
+                           f"({error})") from None  # fmt: skip
+        except PermissionError as error:
+            raise UsageError(f"{self.state}: {error.strerror}; name a directory that you may write") from None
+        return lock
+
+    def key(self, disk: Disk, draw: Callable[[int], bytes] = os.urandom) -> bytes:
+        """The deployment's key, drawn at the first start. With another key everything would be joined again."""
+        path = self.state / "key"
+        if not disk.exists(path):
+            if self.registry("").exists():
+                raise PhotonError(
+                    f"{path}: is missing, so what was joined cannot be recognised; restore it from a copy"
+                )
+            disk.replace(path, draw(KEY_BYTES))
+        key = disk.read(path)
+        if len(key) != KEY_BYTES:
+            raise PhotonError(f"{path}: is damaged ({len(key)} of {KEY_BYTES} bytes); restore it from a copy")
+        return key

@@ -1,0 +1,62 @@
+"""What a running join says of itself, and how that looks to a person. Pure: times are arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from photon.config.words import duration, missing_keys, size
+from photon.fleet.ledger import VERDICTS
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    at_s: float
+    """Seconds since the run began."""
+    ledger: Mapping[str, int]
+    foreign_read: int
+    """Bytes."""
+    foreign_known: int
+    primary_read: int
+    primary_known: int
+    primary_events: int
+    missing_logs: int = 0
+    """Primary logs that look-ups led to and that cannot be read,"""
+    missing_keys: int = 0
+    """and how many keys that stand in them were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    events: float
+    """Verdicts a second."""
+    left_s: float | None
+    """Until the backlog is done, None while unknown or when there is none."""
+
+
+def rates(before: Status, now: Status) -> Rates:
+    span = max(now.at_s - before.at_s, 1e-9)
+    done = sum(now.ledger[name] - before.ledger[name] for name in VERDICTS)
+    backlog = (now.foreign_known - now.foreign_read) + (now.primary_known - now.primary_read)
+    speed = (now.foreign_read - before.foreign_read + now.primary_read - before.primary_read) / span
+    return Rates(done / span, backlog / speed if backlog > 0 and speed > 0 else None)
+
+
+def line(before: Status, now: Status) -> str:
+    """One plain line, for logs and pipes."""
+    speed = rates(before, now)
+    parts = [f"{now.at_s:7.1f} s", f"read {now.ledger['read']:,}"]
+    parts += [f"{name} {now.ledger[name]:,}" for name in VERDICTS if now.ledger[name] or name == "joined"]
+    parts.append(f"pending {now.ledger['pending']:,}")
+    parts.append(f"{speed.events:,.0f}/s")
+    parts.append(f"lag {size(max(0, now.foreign_known - now.foreign_read))}")
+    if speed.left_s is not None:
+        parts.append(f"{duration(speed.left_s)} left")
+    if now.missing_logs:
+        parts.append(missing(now))
+    return "  ".join(parts)
+
+
+def missing(now: Status) -> str:
+    """What waits for primary logs that cannot be read."""
+    return f"{missing_keys(now.missing_keys, now.missing_logs, 'primary log')} that cannot be read"

@@ -1,0 +1,1 @@
+"""What operators do to a deployment, beyond starting and asking it."""

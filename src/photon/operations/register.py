@@ -1,0 +1,185 @@
+"""Registers again what outputs hold, in a registry that was restored from a backup and is closed.
+
+Each output line names its event and the token that it was written under. An id whose line the verifier had cleared
+comes back cleared, any other one owned, so that the verifier clears it in its own time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
+from photon.config.errors import PhotonError
+from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.api import DIGEST_BYTES, I64, Answer, Digester, Kind
+from photon.idregistry.core import commands as c
+from photon.idregistry.core.sharding import split
+from photon.idregistry.operate.operator_client import OperatorClient
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.verifier.verifier import ClearedFile
+
+BLOCK_BYTES = 4 << 20
+IDS_AT_ONCE = 8_192
+_NAME = re.compile(r"(?P<slot>.+)-[0-9]{6}\.jsonl(?P<final>\.gz)?")
+
+
+class OutputUnreadable(PhotonError):
+    """A line that is no output record: nothing behind it in its file was registered. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    path: Path
+    name: str
+    """Relative to the output's root, as plain file: what the verifier calls it."""
+    slot: str
+    kind: Kind
+    final: bool
+    """Compressed: all its ids were cleared."""
+
+
+@dataclass(slots=True)
+class Registered:
+    lines: int = 0
+    registered: int = 0
+    """Owned or cleared by their line's token now."""
+    taken: int = 0
+    """The backup has another token for the id: its record may be there twice."""
+    too_old: int = 0
+    """Below the boundary: nobody can register them."""
+    without_token: int = 0
+
+    def add(self, answers: bytes) -> None:
+        column = np.frombuffer(answers, np.uint8)
+        good = (column == Answer.COMMITTED) | (column == Answer.DONE)
+        self.registered += int(np.count_nonzero(good))
+        self.taken += int(np.count_nonzero(column == Answer.TAKEN))
+        self.too_old += int(np.count_nonzero(column == Answer.BELOW_BOUNDARY))
+
+
+def output_files(root: Path) -> list[OutputFile]:
+    """All of a pipeline, of all its slots. While a file is there plain and compressed, the plain one counts."""
+    found: dict[str, OutputFile] = {}
+    for kind, directory in DIRECTORY_OF.items():
+        for path in sorted((root / directory).glob("*.jsonl*")):
+            match = _NAME.fullmatch(path.name)
+            if match is None:
+                continue
+            name = f"{directory}/{path.name.removesuffix('.gz')}"
+            if match["final"] is None or name not in found:
+                found[name] = OutputFile(path, name, match["slot"], kind, match["final"] is not None)
+    return [found[name] for name in sorted(found)]
+
+
+def cleared_lengths(slot_state: Path) -> Mapping[str, int]:
+    """How far the verifier had cleared each file of a slot; nothing where it left no word."""
+    try:
+        return msgspec.json.decode((slot_state / "verifier" / "cleared.json").read_bytes(), type=ClearedFile).files
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
+def blocks(file: OutputFile, cleared: int) -> Iterator[tuple[bytes, bool]]:
+    """(whole lines, whether they were cleared). A torn last line is left out."""
+    with _opened(file) as opened:
+        at, rest = 0, b""
+        while True:
+            below = max(cleared - at - len(rest), 0)
+            part = opened.read(min(BLOCK_BYTES, below) if below and not file.final else BLOCK_BYTES)
+            if not part:
+                return
+            data = rest + part
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield data[:end], file.final or at + end <= cleared
+                at += end
+            rest = data[end:]
+
+
+def _opened(file: OutputFile) -> IO[bytes]:
+    opened: Any = gzip.open(file.path, "rb") if file.final else open(file.path, "rb")  # noqa: SIM115 - the caller's with
+    stream: IO[bytes] = opened
+    return stream
+
+
+def register_file(
+    client: OperatorClient,
+    ranges: Sequence[c.Range],
+    digester: Digester,
+    datacentre: str,
+    file: OutputFile,
+    cleared: int,
+    done: Registered,
+) -> None:
+    """Counts into ``done``. Raises OutputUnreadable, and what the client raises."""
+    for refs, was_cleared in _refs(file, cleared, done):
+        rows = np.flatnonzero(np.array(refs.tokens, np.uint64))
+        for each in reversed(ranges):  # the shards of before hold what was entered then, and say so
+            elsewhere = []
+            for at, request in _requests(refs, each.shards, rows, digester, datacentre, file, was_cleared):
+                answers = client.register_again(request)
+                elsewhere.append(at[np.frombuffer(answers, np.uint8) == Answer.ELSEWHERE])
+                done.add(bytes(each for each in answers if each != Answer.ELSEWHERE))
+            rows = np.concatenate(elsewhere) if elsewhere else rows[:0]
+            if not rows.size:
+                break
+
+
+def counted(files: Sequence[OutputFile]) -> Registered:
+    """The lines that ``register_file`` would register; asks nobody. Raises OutputUnreadable."""
+    done = Registered()
+    for file in files:
+        for _ in _refs(file, 0, done):
+            pass
+    return done
+
+
+def _refs(file: OutputFile, cleared: int, done: Registered) -> Iterator[tuple[OutputRefs, bool]]:
+    for block, was_cleared in blocks(file, cleared):
+        try:
+            refs = read_block(block)
+        except EnvelopeError as error:
+            raise OutputUnreadable(f"{file.path}: {error}") from None
+        done.lines += len(refs.event_ids)
+        done.without_token += refs.tokens.count(0)
+        yield refs, was_cleared
+
+
+def _requests(
+    refs: OutputRefs,
+    shards: Sequence[int],
+    rows: I64,
+    digester: Digester,
+    datacentre: str,
+    file: OutputFile,
+    cleared: bool,
+) -> Iterator[tuple[I64, pb.RegisterAgainRequest]]:
+    """(rows, the request about them)."""
+    tokens = np.array(refs.tokens, np.uint64)
+    digests = digester.digests(refs.event_ids)
+    times = np.array(refs.event_times_ns, np.int64)
+    for part in split(digests, shards, rows):
+        for start in range(0, len(part.rows), IDS_AT_ONCE):
+            at = part.rows[start : start + IDS_AT_ONCE]
+            yield (
+                at,
+                pb.RegisterAgainRequest(
+                    shard=part.shard,
+                    digests=c.take(digests, DIGEST_BYTES, at),
+                    times=times[at].astype("<i8").tobytes(),
+                    tokens=tokens[at].astype("<u8").tobytes(),
+                    kinds=np.full(len(at), int(file.kind), np.uint8).tobytes(),
+                    tags=bytes(4 * len(at)),
+                    slot=file.slot,
+                    datacentre=datacentre,
+                    cleared=cleared,
+                ),
+            )

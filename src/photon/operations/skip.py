@@ -1,0 +1,90 @@
+"""``photon dispatcher skip``: which pipeline, whether another datacentre reads its logs, and then the skipping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.join_adapters import adapter_of
+from photon.config.errors import PhotonError, UsageError
+from photon.config.settings import Settings
+from photon.config.tls import OPERATOR, Tls
+from photon.dispatcher.process import Places
+from photon.dispatcher.skipping import Skips, commit_skips, locked_state, plan_skips
+from photon.fleet.access import pipeline_named, tls_of
+from photon.fleet.polling import dispatcher_serves
+from photon.idregistry.api import Digester
+from photon.idregistry.client.deployment_key import key_path, read_key
+
+ASK_S = 5.0
+
+
+class SkipRefused(PhotonError):
+    """Nobody else reads what would be left out. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipAnswer:
+    """What was planned and, with ``applied``, done. ``readers``: of the other datacentres, who reads the logs."""
+
+    datacentre: str
+    skips: Skips
+    readers: Mapping[str, bool]
+    applied: bool
+    refusal: str = ""
+    """Why it would be refused; of a plan only."""
+
+
+def skip(
+    settings: Settings, base: Path, datacentre: str, to_ns: int | None, *, vouched: Sequence[str], apply: bool
+) -> SkipAnswer:
+    """``to_ns`` None: now. ``vouched``: datacentres that read the logs though their dispatchers may not answer.
+
+    Raises UsageError when no other datacentre has the join; with ``apply``, SkipRefused when none of them reads it;
+    StateError while the dispatcher runs; LogDirectoryError.
+    """
+    datacentre, pipeline = pipeline_named(settings, datacentre)
+    others = [name for name, p in settings.datacentre.items() if p.join == pipeline.join and name != datacentre]
+    if not others:
+        raise UsageError(
+            f"datacentre {datacentre} alone reads join {pipeline.join}: what it skips would never get a verdict; let "
+            "it read, look-ups take it past what is done"
+        )
+    for name in vouched:
+        if name not in others:
+            raise UsageError(f"--reader {name}: not another datacentre of the join; there are: {', '.join(others)}")
+    readers = asyncio.run(_readers(settings, base, others, vouched, tls_of(settings, base, OPERATOR)))
+    refusal = ""
+    if not any(readers.values()):
+        refusal = (
+            f"no dispatcher of another datacentre answers ({', '.join(others)}), and what nobody reads never gets a "
+            f"verdict; start it, or vouch for it with --reader {others[0]}"
+        )
+        if apply:
+            raise SkipRefused(refusal)
+    configured = settings.join[pipeline.join]
+    places = Places(
+        base / pipeline.foreign,
+        base / pipeline.output,
+        base / pipeline.state,
+        configured.foreign_files,
+        settings.limits.record,
+    )
+    adapter = adapter_of(settings, pipeline.join, base)
+    digester = Digester(read_key(key_path(settings, base)), pipeline.join)
+    with locked_state(places, pipeline.join, adapter, digester, create=apply) as state:
+        skips = plan_skips(places, adapter, digester, state.without_gaps() if state else [], to_ns)
+        if apply and state is not None:
+            commit_skips(state, skips)
+    return SkipAnswer(datacentre, skips, readers, apply, refusal)
+
+
+async def _readers(
+    settings: Settings, base: Path, others: Sequence[str], vouched: Sequence[str], tls: Tls | None
+) -> dict[str, bool]:
+    async def reads(name: str) -> bool:
+        return name in vouched or await dispatcher_serves(settings, base, name, tls, ASK_S)
+
+    return dict(zip(others, await asyncio.gather(*map(reads, others)), strict=True))

@@ -1,0 +1,125 @@
+"""All slots: what the registry knows of each, and what lies of it on this machine's disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.config.settings import Settings
+from photon.idregistry.witness import KnownSlot, WitnessLog
+from photon.joiner.slot.lock import is_held
+from photon.joiner.slot.place import DIRECTORY_OF, KINDS
+from photon.joiner.slot.redo_log import SUFFIX as REDO_SUFFIX
+from photon.joiner.slot.slot import REDO_NAME, STATE_NAME
+from photon.outputs.cleared import read_clearing
+from photon.outputs.published import DURABLE_NAME, MANIFEST_NAME, RETIRED_NAME, read_slot
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    directory: Path
+    held: bool
+    """A process lives in it."""
+    redo_bytes: int
+    published: int
+    """Bytes of output that may be read."""
+    cleared: int
+    """Of them, those whose ids are cleared."""
+    trouble: int
+    """Lines that the verifier objects to."""
+    unreadable: str = ""
+    """Why the figures are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    name: str
+    datacentre: str
+    registry: KnownSlot | None
+    """None: a directory that was never opened, or another deployment's."""
+    configured: bool
+    """The deployment file has a joiner of this name."""
+    disk: OnDisk | None
+    """None: no directory of it is on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessRow:
+    """One output log: what the registry has witnessed against what lies here."""
+
+    kind: str
+    number: int
+    witnessed: int
+    published: int | None
+    """Of the same file, here; None: it is not here."""
+
+    @property
+    def lacking(self) -> bool:
+        """This directory lacks bytes that readers may have seen."""
+        return self.published is not None and self.published < self.witnessed
+
+
+def state_of(settings: Settings, base: Path, datacentre: str, slot: str) -> Path | None:
+    """Where a slot of this datacentre has its state on the machine that runs it."""
+    pipeline = settings.datacentre.get(datacentre)
+    return None if pipeline is None else base / pipeline.state / "slots" / slot
+
+
+def has_slot(disk: Disk, state: Path) -> bool:
+    """Whether the directory holds a slot, or what is left of one; not only what retiring has written."""
+    return any(disk.exists(state / name) for name in (STATE_NAME, REDO_NAME, DURABLE_NAME, MANIFEST_NAME))
+
+
+def on_disk(disk: Disk, state: Path) -> OnDisk | None:
+    """None: there is none."""
+    if not has_slot(disk, state):
+        return None
+    redo = [name for name in disk.names(state / REDO_NAME) if name.endswith(REDO_SUFFIX)]
+    redo_bytes = sum(disk.size(state / REDO_NAME / name) for name in redo)
+    try:
+        files = read_slot(disk, state).files
+        clearing = read_clearing(disk, state)
+    except (PhotonError, OSError) as error:
+        return OnDisk(state, is_held(state), redo_bytes, 0, 0, 0, str(error))
+    cleared = sum(f.length if f.final else min(f.length, clearing.files.get(f.name, 0)) for f in files)
+    published = sum(file.length for file in files)
+    return OnDisk(state, is_held(state), redo_bytes, published, cleared, sum(clearing.trouble.values()))
+
+
+def rows_of(settings: Settings, base: Path, disk: Disk, known: Sequence[KnownSlot]) -> list[SlotRow]:
+    """Of the registry, and directories here that it does not know; by datacentre and name."""
+    rows = []
+    for each in known:
+        state = state_of(settings, base, each.datacentre, each.name)
+        pipeline = settings.datacentre.get(each.datacentre)
+        configured = pipeline is not None and each.name in pipeline.joiners
+        found = None if state is None else on_disk(disk, state)
+        rows.append(SlotRow(each.name, each.datacentre, each, configured, found))
+    names = {each.name for each in known}
+    for datacentre, pipeline in settings.datacentre.items():
+        slots = base / pipeline.state / "slots"
+        there = disk.names(slots) if disk.exists(slots) else []
+        for name in sorted({*there, *pipeline.joiners} - names):
+            found = on_disk(disk, slots / name)
+            if found is not None or name in pipeline.joiners:
+                rows.append(SlotRow(name, datacentre, None, name in pipeline.joiners, found))
+    return sorted(rows, key=lambda row: (row.datacentre, row.name))
+
+
+def witness_rows(disk: Disk, row: SlotRow) -> list[WitnessRow]:
+    """Of a slot that the registry knows. Raises PublishedDamaged, OSError."""
+    if row.registry is None:
+        return []
+    files = {}
+    if row.disk is not None and not row.disk.unreadable and not disk.exists(row.disk.directory / RETIRED_NAME):
+        files = {(file.kind, file.number): file.length for file in read_slot(disk, row.disk.directory).files}
+
+    def one(at: int, log: WitnessLog) -> WitnessRow:
+        kind = DIRECTORY_OF[KINDS[at]]
+        here = None if row.disk is None else files.get((kind, log.number), 0)
+        return WitnessRow(kind, log.number, log.length, here)
+
+    return [one(at, log) for at, log in enumerate(row.registry.witness[: len(KINDS)]) if log.length]

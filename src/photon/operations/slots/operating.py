@@ -1,0 +1,301 @@
+"""What the commands for slots do: speak to the deployment's registry, look at this machine, refuse what is unsafe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.settings import Pipeline, Settings
+from photon.config.tls import OPERATOR
+from photon.fleet.access import registry_client, tls_of
+from photon.fleet.polling import dispatcher_serves, healthy
+from photon.fleet.processes import of_datacentre
+from photon.idregistry.api import I64, U8, U64, Digester
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.client.grpc_client import RegistryClient
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.core.scans import EntryPage
+from photon.idregistry.witness import KnownSlot
+from photon.joiner.copies.api import CopyOf
+from photon.joiner.whereabouts import reached_at
+from photon.operations.slots import event_ids, sealing
+from photon.operations.slots.id_list import IdList, Listed, listed
+from photon.operations.slots.inventory import SlotRow, has_slot, rows_of, state_of
+from photon.operations.slots.retiring import (
+    Asking,
+    NotAnswered,
+    Place,
+    Report,
+    Retirement,
+    RetiringRefused,
+    Tell,
+    count,
+)
+
+ASK_S = 10.0
+HEALTH_S = 2.0
+WATCH_S = 3.0
+"""A joiner at work extends its witness each second, where it writes anything."""
+IDS_NAME = "given-up.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    slot: str
+    copy: Path | None = None
+    ids: Path | None = None
+    wait_s: float = 300.0
+    watch_s: float = WATCH_S
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A deployment file, as seen from this machine."""
+
+    settings: Settings
+    base: Path
+
+    def pipeline(self, datacentre: str) -> Pipeline | None:
+        return self.settings.datacentre.get(datacentre)
+
+    def place(self, slot: KnownSlot) -> Place | None:
+        """Where readers are told of the slot; None: its datacentre's state is not on this machine."""
+        pipeline, state = self.pipeline(slot.datacentre), self.state(slot)
+        if pipeline is None or state is None or not (self.base / pipeline.state).is_dir():
+            return None
+        return Place(state, self.base / pipeline.output)
+
+    def state(self, slot: KnownSlot) -> Path | None:
+        return state_of(self.settings, self.base, slot.datacentre, slot.name)
+
+    def ids_path(self, slot: KnownSlot, asked: Asked) -> Path:
+        if asked.ids is not None:
+            return asked.ids
+        place = self.place(slot)
+        return place.state / IDS_NAME if place is not None else Path(f"{slot.name}-{IDS_NAME}")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    slot: KnownSlot
+    copy: sealing.Copy | None
+
+
+@asynccontextmanager
+async def _registry(here: Here) -> AsyncIterator[RegistryClient]:
+    client = registry_client(here.settings, tls_of(here.settings, here.base, OPERATOR))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _known(client: RegistryClient) -> list[KnownSlot]:
+    found = await client.recovery.list_slots(timeout=ASK_S)
+    if isinstance(found, Refusal):
+        why = client.problem or found.reason or "no replica answers"
+        raise NotAnswered(f"the registry does not say which slots there are: {why}")
+    return found
+
+
+async def all_slots(here: Here) -> list[SlotRow]:
+    """Raises NotAnswered."""
+    async with _registry(here) as client:
+        return rows_of(here.settings, here.base, RealDisk(), await _known(client))
+
+
+async def owned_by(here: Here, slot: str, wait_s: float) -> Report:
+    """Counts by shard. Raises NotAnswered."""
+    async with _registry(here) as client:
+        return await count(Asking(client.recovery, SystemClock(), slot, wait_s), slot)
+
+
+# -- retiring --------------------------------------------------------------------------------------------------------
+async def check(here: Here, asked: Asked) -> Checked:
+    """Raises UsageError, RetiringRefused, CopyRefused, NotAnswered when the slot may not be retired, or not so."""
+    async with _registry(here) as client:
+        known = {each.name: each for each in await _known(client)}
+        if asked.slot not in known:
+            raise UsageError(
+                f"{asked.slot}: the registry knows no such slot; there are: {', '.join(known) or 'none'}"
+            )
+        slot = known[asked.slot]
+        if not slot.retired:
+            _refuse_what_is_here(here, slot)
+            await _refuse_what_lives(here, slot, client, asked.watch_s)
+    return Checked(slot, _copy_of(here, slot, asked))
+
+
+def _refuse_what_is_here(here: Here, slot: KnownSlot) -> None:
+    state = here.state(slot)
+    if state is not None and has_slot(RealDisk(), state):
+        raise RetiringRefused(
+            f"{state}: can be read, so nothing of slot {slot.name} is lost: start its joiner, or any other of "
+            f"datacentre {slot.datacentre} on this machine, which redoes it. If no joiner can (an older copy, a "
+            "damaged log), move it away and name its output with --copy"
+        )
+
+
+async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient, watch_s: float) -> None:
+    pipeline = here.pipeline(slot.datacentre)
+    joiner = None if pipeline is None else pipeline.joiners.get(slot.name)
+    address = reached_at(slot.address) if joiner is None else joiner.address
+    if address:
+        process = of_datacentre("joiner", slot.datacentre, slot.name, address)
+        lives = await healthy(process, tls_of(here.settings, here.base, OPERATOR), HEALTH_S)
+        if lives and not await _opened_another(client, slot, address):
+            raise RetiringRefused(f"slot {slot.name} is alive: its joiner answers at {address}; stop it first")
+    await asyncio.sleep(watch_s)
+    again = {each.name: each for each in await _known(client)}.get(slot.name)
+    if again is not None and (again.newest, again.witness) != (slot.newest, slot.witness):
+        raise RetiringRefused(
+            f"slot {slot.name} is alive: within {watch_s:g} s its joiner ({again.address}) has opened it or written"
+        )
+
+
+async def _opened_another(client: RegistryClient, slot: KnownSlot, address: str) -> bool:
+    """Whether the process at this address has opened another slot since."""
+    there = [each for each in await _known(client) if reached_at(each.address) == address]
+    return max((each.newest for each in there), default=0) > slot.newest
+
+
+def _copy_of(here: Here, slot: KnownSlot, asked: Asked) -> sealing.Copy | None:
+    place = here.place(slot)
+    if asked.copy is None:
+        if place is not None and not slot.retired and not sealing.was_begun(RealDisk(), place.state):
+            _refuse_output_left_behind(slot, place)
+        return _kept_copy(here, slot, place)
+    if place is None:
+        raise UsageError(
+            f"--copy {asked.copy}: datacentre {slot.datacentre} has no state directory on this machine; run this "
+            "where its output is read from"
+        )
+    copy = sealing.find_copy(asked.copy, slot.name)
+    sealing.measure(RealDisk(), copy, slot.witness)
+    return copy
+
+
+def _kept_copy(here: Here, slot: KnownSlot, place: Place | None) -> sealing.Copy | None:
+    """The one that a surviving datacentre keeps on this machine, unless retiring was begun without it."""
+    disk = RealDisk()
+    for copy in sealing.kept_copies(disk, here.settings, here.base, CopyOf(slot.datacentre, slot.name)):
+        assert copy.kept is not None
+        notes = copy.kept if place is None else place.state
+        begun = sealing.was_begun(disk, notes)
+        if (begun or slot.retired) and sealing.begun_with(disk, notes) != copy.root.resolve():
+            continue
+        sealing.measure(disk, copy, slot.witness)
+        return copy
+    return None
+
+
+def _place_of(here: Here, checked: Checked) -> Place | None:
+    """Where the slot's datacentre is gone with all it had, the keeper's directory stands for it."""
+    copy, place = checked.copy, here.place(checked.slot)
+    return Place(copy.kept, copy.root) if place is None and copy is not None and copy.kept is not None else place
+
+
+def _refuse_output_left_behind(slot: KnownSlot, place: Place) -> None:
+    try:
+        left = sealing.find_copy(place.output, slot.name)
+    except sealing.CopyRefused:
+        return
+    raise RetiringRefused(
+        f"{place.output}: holds {len(left.files)} output files of slot {slot.name}; name it with --copy "
+        f"{place.output}, so that what is in them is not joined again, or move them away"
+    )
+
+
+def ids_path(here: Here, checked: Checked, asked: Asked) -> Path:
+    place = _place_of(here, checked)
+    return here.ids_path(checked.slot, asked) if asked.ids or place is None else place.state / IDS_NAME
+
+
+async def preview(here: Here, checked: Checked, asked: Asked) -> tuple[Report, list[Listed]]:
+    """What retiring would give up. Changes nothing. Raises NotAnswered."""
+    found: list[Listed] = []
+    async with _registry(here) as client:
+        with _resolver(here, checked.slot) as resolver:
+
+            async def take(page: EntryPage) -> None:
+                known = await resolver.resolve(page) if resolver is not None else {}
+                found.extend(line for _, line in listed(page, known))
+
+            asking = Asking(client.recovery, SystemClock(), asked.slot, asked.wait_s)
+            report = await count(asking, asked.slot, take)
+    report.copy = checked.copy
+    report.resolved = sum(each.event_id is not None or each.event_id_raw_base64 is not None for each in found)
+    return report, found
+
+
+def write_list(path: Path, slot: str, entries: list[Listed]) -> None:
+    """Of a dry run. Raises ListUnusable, OSError."""
+    ids = IdList(RealDisk(), path, slot)
+    ids.open()
+    ids.add([(bytes.fromhex(each.digest), each) for each in entries])
+    ids.sync()
+
+
+async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> Report:
+    """Retires the slot. Raises PhotonError, OSError: repeat it then."""
+    slot, clock, disk = checked.slot, SystemClock(), RealDisk()
+    async with _registry(here) as client:
+
+        async def clear(digests: bytes, times: I64, tokens: U64) -> U8:
+            return await client.clear(digests, times, tokens, timeout=ASK_S)
+
+        async def resolve(page: EntryPage) -> Mapping[bytes, bytes]:
+            return {} if resolver is None else await resolver.resolve(page)
+
+        with _resolver(here, slot) as resolver:
+            retirement = Retirement(
+                slot=slot.name,
+                asking=Asking(client.recovery, clock, slot.name, asked.wait_s),
+                disk=disk,
+                id_list=IdList(disk, ids_path(here, checked, asked), slot.name),
+                place=_place_of(here, checked),
+                already=slot.retired,
+                resolve=resolve,
+                tell=tell,
+                copy=checked.copy,
+                witness=slot.witness,
+                clear=clear,
+                digester=_digester(here, slot),
+            )
+            return await retirement.run()
+
+
+@contextmanager
+def _resolver(here: Here, slot: KnownSlot) -> Iterator[event_ids.Resolver | None]:
+    """None: the deployment file does not say of which join the slot's ids are."""
+    pipeline, digester = here.pipeline(slot.datacentre), _digester(here, slot)
+    if pipeline is None or digester is None:
+        yield None
+        return
+    with event_ids.opened(here.settings, here.base, pipeline.join, digester) as resolver:
+        yield resolver
+
+
+def _digester(here: Here, slot: KnownSlot) -> Digester | None:
+    pipeline = here.pipeline(slot.datacentre)
+    return None if pipeline is None else Digester(deployment_key(here.settings, here.base), pipeline.join)
+
+
+async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
+    """Datacentres whose dispatchers read the slot's join, and whether any of them answers: they give the ids their
+    verdicts again."""
+    pipeline = here.pipeline(slot.datacentre)
+    if pipeline is None:
+        return {}
+    tls = tls_of(here.settings, here.base, OPERATOR)
+
+    readers = [name for name, each in here.settings.datacentre.items() if each.join == pipeline.join]
+    asked = (dispatcher_serves(here.settings, here.base, name, tls, HEALTH_S) for name in readers)
+    found = await asyncio.gather(*asked)
+    return dict(zip(readers, found, strict=True))

@@ -1,0 +1,127 @@
+"""``photon spark recover``: a report, the registry, and the dispatchers whose state lies on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.file_lock import alone
+from photon.config.settings import Settings
+from photon.config.tls import OPERATOR
+from photon.dispatcher.replay.requests import Step
+from photon.fleet.access import registry_client, tls_of
+from photon.fleet.ledger import ledger_file
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.operations import replay
+from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
+from photon.spark.recover.planning import ATTENTION
+from photon.spark.recover.repairing import Repairing, RepairRules
+from photon.spark.recover.repairs import DIRECTORY, Repairs
+from photon.spark.recover.replays import requests
+from photon.spark.recover.report import VerifyReport, open_report
+from photon.spark.verify.verdict import fingerprint
+
+LOCK_NAME = "recover.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was done, by this run and earlier ones over the same report; or would be, in a dry run."""
+
+    report: VerifyReport
+    progress: RepairProgress
+    applied: bool
+
+    @property
+    def attention(self) -> dict[str, int]:
+        """What is left for somebody to do: way -> how many."""
+        found: dict[str, int] = {}
+        for classes in self.progress.counts.values():
+            for counts in classes.values():
+                for what in ATTENTION:
+                    if counts.get(what):
+                        found[str(what)] = found.get(str(what), 0) + counts[what]
+        return found
+
+    @property
+    def unasked(self) -> list[Replayed]:
+        """Ranges of dispatchers whose state is not on this machine."""
+        return [each for each in self.progress.replays if not each.number] if self.applied else []
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the operator said. ``rate``: ids a second that the registry is asked to give up at most."""
+
+    report: Path
+    apply: bool
+    also_unmatched: bool
+    rate: float
+
+
+def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairProgress], None]) -> Recovery:
+    """``base``: the deployment file's directory. ``told``: called after each batch.
+
+    Raises UsageError: no such report, or one of another deployment; RegistrySilent, RepairsDamaged, StateError,
+    OSError.
+    """
+    report = open_report(wish.report, fingerprint(settings, deployment_key(settings, base)))
+    if not wish.apply:
+        return Recovery(report, _planned(asyncio.run(_repair(settings, base, report, wish, told))), False)
+    with alone(wish.report / LOCK_NAME, f"{wish.report}: another photon spark recover works on it; let it end"):
+        progress = asyncio.run(_repair(settings, base, report, wish, told))
+        for each in _not_asked(progress):
+            number = _ask(settings, base, each)
+            done = msgspec.structs.replace(each, number=number)
+            progress = msgspec.structs.replace(progress, replays=[*progress.replays, done])
+            if number:
+                write_journal(RealDisk(), wish.report, progress)
+    return Recovery(report, progress, True)
+
+
+async def _repair(
+    settings: Settings, base: Path, report: VerifyReport, wish: Wish, told: Callable[[RepairProgress], None]
+) -> RepairProgress:
+    disk, clock = RealDisk(), SystemClock()
+    registry = registry_client(settings, tls_of(settings, base, OPERATOR))
+    retention = settings.registry.retention
+    rules = RepairRules(
+        wish.also_unmatched, None if retention is None else int(retention * 1e9), wish.rate, wish.apply
+    )
+    repairs = Repairs(disk, base / DIRECTORY)
+    try:
+        return await Repairing(report, registry, registry.recovery, disk, repairs, clock, rules, told).run()
+    finally:
+        await registry.close()
+
+
+# -- what was never registered -----------------------------------------------------------------------------------
+def _planned(progress: RepairProgress) -> RepairProgress:
+    """With the ranges that would be asked for."""
+    return msgspec.structs.replace(progress, replays=[*progress.replays, *_not_asked(progress)])
+
+
+def _not_asked(progress: RepairProgress) -> list[Replayed]:
+    """Only once all findings are known: a range is asked for once."""
+    asked = {msgspec.structs.replace(each, number=0) for each in progress.replays if each.number}
+    return [each for each in requests(progress.wanted) if each not in asked]
+
+
+def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
+    """The request's number; 0: the dispatcher's state is not here. Raises StateError."""
+    pipeline = settings.datacentre.get(wanted.datacentre)
+    if pipeline is None or not ledger_file(base / pipeline.state).exists():
+        return 0
+    of = replay.pipeline_of(settings, base, wanted.datacentre)
+    same = (wanted.from_ns, wanted.to_ns, wanted.pattern)
+    for each in replay.progress(of):  # killed after asking, before it was noted
+        request = each.request
+        if request.step in (Step.ASKED, Step.RUNNING) and (request.from_ns, request.to_ns, request.pattern) == same:
+            return request.number
+    return replay.ask(of, *same, SystemClock().now_ns())

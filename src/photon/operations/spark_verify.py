@@ -1,0 +1,164 @@
+"""``photon spark verify``: gathers what a verification needs of a running deployment, in the order that rule 15 asks
+for, and runs it: the dispatchers' places, the registry's export, then outputs and logs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from photon.adapters.join_adapters import join_named
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.settings import Settings
+from photon.dispatcher.database import read_standing
+from photon.fleet.ledger import accounts, ledger_file
+from photon.idregistry.client.deployment_key import deployment_key
+from photon.idregistry.operate.backup import check_backup, read_manifest
+from photon.spark.backfill.manifest import known_backfills
+from photon.spark.recover.repairs import DIRECTORY, Repairs
+from photon.spark.session import session
+from photon.spark.sources import RegistrySource, pipeline_sources
+from photon.spark.verify.figures import LedgerLine
+from photon.spark.verify.reading import VerifyTask
+from photon.spark.verify.run import VerifyOutcome, run
+from photon.spark.verify.verdict import fingerprint
+
+HOUR_NS = 3_600_000_000_000
+NS_PER_S = 1_000_000_000
+UNSEEN = "its dispatcher's state is not on this machine: what it has not read, or what waits, is judged all the same"
+Export = Callable[[Path], None]
+"""Writes a backup of the registry to a new directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    from_ns: int
+    to_ns: int
+    report: Path
+    join: str | None = None
+    export: Path | None = None
+    """A backup of the registry; None: one is taken now."""
+    no_registry: bool = False
+    keep_export: Path | None = None
+    backfills: Sequence[Path] = ()
+    master: str | None = None
+    spark: Mapping[str, str] | None = None
+
+
+def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Callable[[str], None]) -> VerifyOutcome:
+    """``base``: the deployment file's directory. Raises UsageError, PhotonError, OSError and what Spark raises."""
+    join = join_named(settings, wish.join)
+    names = [name for name, pipeline in settings.datacentre.items() if pipeline.join == join]
+    sources = pipeline_sources(settings, base, join)
+    repairs = Repairs(RealDisk(), base / DIRECTORY)
+    has_repairs = (base / DIRECTORY).is_dir()
+    with _working(wish.report) as work:
+        task = VerifyTask(
+            sources=sources,
+            deployment=fingerprint(settings, deployment_key(settings, base)),
+            from_hour=wish.from_ns // HOUR_NS,
+            to_hour=wish.to_ns // HOUR_NS,
+            made_at=_text(time.time_ns()),
+            given_up=repairs.given_up_unmatched() if has_repairs else None,
+            noted=repairs.damages() if has_repairs else None,
+        )
+        _add_backfills(task, base, join, wish)
+        _add_standing(settings, base, names, task, work)
+        if not wish.no_registry:
+            _add_registry(task, wish, work, export, say)
+        task.ledger = _ledger(settings, base, names, task)
+        spark = session("photon spark verify", master=wish.master, settings=wish.spark)
+        return run(spark, task, wish.report, say)
+
+
+def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
+    """Those that were named, and those that this deployment knows of."""
+    found = {path.absolute(): None for path in wish.backfills}
+    for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
+        found[known.path.absolute()] = None
+    task.backfills = tuple(found)
+
+
+@contextmanager
+def _working(report: Path) -> Iterator[Path]:
+    """A directory beside the report, which executors see as they see the report."""
+    report.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{report.name}.work-", dir=report.parent))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask, work: Path) -> None:
+    """Places and retry stores of the dispatchers whose state is on this machine."""
+    waiting = work / "waiting"
+    waiting.mkdir()
+    schema = pa.schema([("digest", pa.binary())])
+    places: list[tuple[str, str, int]] = []
+    known = []
+    for name in names:
+        path = ledger_file(base / settings.datacentre[name].state)
+        with pq.ParquetWriter(waiting / f"{name}.parquet", schema) as writer:
+            if not path.exists():
+                task.notes.append(f"{name}: {UNSEEN}")
+                continue
+
+            def take(digests: Sequence[bytes], writer: pq.ParquetWriter = writer) -> None:
+                writer.write_table(pa.table({"digest": pa.array(digests, pa.binary())}, schema=schema))
+
+            places += ((name, identity, offset) for identity, offset in read_standing(path, take))
+            known.append(name)
+    task.places, task.places_of, task.waiting = places, tuple(known), waiting
+
+
+def _add_registry(task: VerifyTask, wish: Wish, work: Path, export: Export, say: Callable[[str], None]) -> None:
+    directory = wish.export
+    if directory is None:
+        directory = wish.keep_export or work / "export"
+        say("exporting the registry")
+        export(directory)
+    manifest = read_manifest(RealDisk(), directory)
+    made = datetime.fromisoformat(manifest.made_at)
+    if made.tzinfo is None:
+        made = made.replace(tzinfo=UTC)
+    task.registry = RegistrySource(directory=str(directory.absolute()))
+    task.exported_ns = int(made.timestamp()) * NS_PER_S
+    if task.to_hour * HOUR_NS > task.exported_ns:
+        raise UsageError(
+            f"{directory}: was made at {manifest.made_at}, before --to; name an earlier --to, or make it anew"
+        )
+    task.exported_at = _text(task.exported_ns)
+    boundaries = [each.boundary_ns for each in check_backup(RealDisk(), directory) if each.boundary_ns is not None]
+    task.boundary_ns = max(boundaries, default=None)
+
+
+def _ledger(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask) -> list[LedgerLine]:
+    """The dispatchers' own counts of the range."""
+    lines: list[LedgerLine] = []
+    for account in accounts(settings, base):
+        if account.datacentre not in names:
+            continue
+        if account.whole is None:
+            task.notes.append(f"ledger of {account.datacentre}: {account.missing or 'it tells no hours'}")
+            continue
+        lines += (
+            LedgerLine(hour, account.datacentre, line.as_dict() | line.apart())
+            for hour, line in account.whole.hours.items()
+            if task.from_hour <= hour < task.to_hour
+        )
+    return sorted(lines, key=lambda line: (line.hour or 0, line.datacentre))
+
+
+def _text(time_ns: int) -> str:
+    """As times stand in the outputs."""
+    return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.000000Z")

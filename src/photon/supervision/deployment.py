@@ -1,0 +1,61 @@
+"""From a deployment file to the processes that it means, for one machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.settings import Settings
+from photon.config.tls import Tls, towards
+from photon.fleet.processes import KINDS, PIPELINE, Process, stages
+from photon.supervision.routes import Route, called_across
+from photon.supervision.supervisor import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    file: Path
+    settings: Settings
+    run: Path
+    """Directory for the processes' logs and the routes of the proxy."""
+    routes: tuple[Route, ...] = ()
+    tls: Tls | None = None
+    """What the operator shows who asks the processes how they are; None: plain text."""
+
+    @property
+    def routes_file(self) -> Path:
+        return self.run / "routes.json"
+
+    def services(self) -> list[Service]:
+        """Every process, in the order of their start."""
+        return [service for stage in self.stages() for service in stage]
+
+    def stages(self) -> list[list[Service]]:
+        """Each stage needs those before it; they are stopped in the reverse order."""
+        return [[self._service(process) for process in stage] for stage in stages(self.settings)]
+
+    def _service(self, process: Process) -> Service:
+        log = self.run / "logs" / f"{process.label.replace(' ', '-')}.log"
+        health = KINDS[process.kind].health
+        address = process.address if health else None  # a page's health is not gRPC's
+        to = towards(self.tls, process.identity)
+        command = (*self._command(process), "--stop-with-parent")
+        return Service(process.label, command, log, address, health, process.datacentre, to)
+
+    def _command(self, process: Process) -> Iterator[str]:
+        """Those that read the deployment file get the proxy's ports in place of addresses in other regions."""
+        wan, tls = self.settings.wan, self.settings.tls
+        if process.kind == "wan" and wan is not None:
+            yield from ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)
+            yield from ("--round-trip", f"{wan.round_trip:.6f}s")
+            yield from () if tls is None else ("--tls", str(self.file.parent / tls.directory))
+            return
+        yield from ("serve", process.kind, *(process.arguments or ()), "--config", str(self.file))
+        by_target = {route.target: route for route in self.routes if route.source == process.region}
+        for each in called_across(self.settings):
+            route = by_target.get(each.address or "")
+            if route is not None and each.kind == "registry":
+                yield from ("--set", f'registry.replicas.{each.name}.address="{route.listen}"')
+            elif route is not None and process.kind in ("joiner", PIPELINE):
+                yield from ("--set", f'datacentre.{each.datacentre}.copies="{route.listen}"')

@@ -1,0 +1,74 @@
+"""Whether a joiner may be taken out of a running deployment, and which dispatchers are meant. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from photon.config.errors import PhotonError, UsageError
+from photon.fleet.processes import PIPELINE
+from photon.supervision.states import ServiceState
+
+JOINER, DISPATCHER = "joiner", "dispatcher"
+PATIENCE_S = 60.0
+"""A joiner has so long to answer and to write what it holds; it gives up by itself before (EngineLimits)."""
+
+
+class DrainRefused(PhotonError):
+    """It would leave a datacentre without a joiner. One line."""
+
+
+def kind_of(state: ServiceState) -> str:
+    """``joiner`` of ``joiner east-1``."""
+    return state.name.partition(" ")[0]
+
+
+def joiner_named(states: Sequence[ServiceState], name: str) -> ServiceState:
+    """``east-1``, ``joiner east-1`` or ``joiner-east-1``. Raises UsageError."""
+    joiners = [state for state in states if kind_of(state) == JOINER]
+    for state in joiners:
+        if name in (state.name, state.name.replace(" ", "-"), state.name.partition(" ")[2]):
+            return state
+    known = ", ".join(state.name.partition(" ")[2] for state in joiners) or "none"
+    raise UsageError(f"{name}: no such joiner; there are: {known}{_together(states)}")
+
+
+def check_drain(states: Sequence[ServiceState], joiner: ServiceState, *, last: bool) -> None:
+    """Raises DrainRefused when no other joiner of its datacentre is up, unless ``last``."""
+    own = joiner.datacentre
+    others = [state for state in states if kind_of(state) == JOINER and state.name != joiner.name]
+    if last or joiner.state == "held" or any(each.state == "up" and each.datacentre == own for each in others):
+        return
+    elsewhere = sorted({each.datacentre for each in others if each.state == "up"})
+    reads = f"{', '.join(elsewhere)} joins what it reads too" if elsewhere else "no other datacentre has one here"
+    raise DrainRefused(
+        f"{joiner.name} is the last joiner of {own} that is up ({reads}): without it the events of {own} wait until "
+        "one is released; start another one, or say --last"
+    )
+
+
+def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> list[ServiceState]:
+    """All workers of one datacentre's dispatcher. Raises UsageError."""
+    found = [state for state in states if kind_of(state) == DISPATCHER]
+    known = sorted({state.datacentre for state in found})
+    if datacentre is None and len(known) == 1:
+        return found
+    chosen = [state for state in found if state.datacentre == datacentre]
+    if not chosen:
+        named = f"--datacentre {datacentre}: no dispatcher runs here"
+        what = "which one? say --datacentre" if datacentre is None else named
+        raise UsageError(f"{what}; there are: {', '.join(known) or 'none'}{_together(states)}")
+    return chosen
+
+
+def _together(states: Sequence[ServiceState]) -> str:
+    names = [f"'{state.name}'" for state in states if kind_of(state) == PIPELINE]
+    whole = ", ".join(names)
+    return f"; those of a datacentre that is together run in one process: photon hold {whole}" if names else ""
+
+
+def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState]) -> list[str]:
+    """Datacentres whose dispatchers read on."""
+    names = {state.name for state in paused}
+    reading = (DISPATCHER, PIPELINE)
+    left = [state for state in states if kind_of(state) in reading and state.name not in names]
+    return sorted({state.datacentre for state in left if state.state == "up"})

@@ -1,0 +1,118 @@
+"""Processes of a supervisor that was killed: they end by themselves, and one that hangs is ended here.
+
+A process is known by its pid, the time of its start and the boot of the machine, so that no other one is ever
+signalled. Written at each start; one that was started in the instant before its supervisor was killed may be missing,
+and it does not hang yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+FILE_NAME = "processes.json"
+MAGIC, VERSION = "photon processes", 1
+GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL."""
+PID_MAX = 1 << 22
+PROCESSES_MAX = 10_000
+
+
+class _Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    pid: Annotated[int, msgspec.Meta(ge=1, le=PID_MAX)]
+    started: int
+    """Clock ticks since the machine was booted."""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    magic: str
+    version: int
+    boot: str
+    processes: list[_Process]
+
+
+def remember(run: Path, pids: Mapping[str, int]) -> None:
+    processes = [_Process(name, pid, started) for name, pid in pids.items() if (started := _started(pid)) is not None]
+    data = msgspec.json.encode(_File(MAGIC, VERSION, _boot(), processes))
+    temporary = run / (FILE_NAME + ".tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, run / FILE_NAME)  # not synced: after a power cut no process is left
+
+
+def forget(run: Path) -> None:
+    (run / FILE_NAME).unlink(missing_ok=True)
+
+
+def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
+    """Ends what is left of a run whose supervisor is dead, and waits for it. Returns ``name (pid n)`` of each."""
+    with contextlib.ExitStack() as stack:
+        left = []
+        for process in _remembered(run):
+            try:
+                descriptor = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                continue
+            stack.callback(os.close, descriptor)
+            if (
+                _started(process.pid) == process.started
+            ):  # the descriptor names this process, whatever the pid becomes
+                left.append((f"{process.name} (pid {process.pid})", descriptor))
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            for _, descriptor in left:
+                _signal(descriptor, number)
+        deadline = time.monotonic() + grace_s
+        for _, descriptor in left:
+            if not _ended(descriptor, max(0.0, deadline - time.monotonic())):
+                _signal(descriptor, signal.SIGKILL)
+                _ended(descriptor, grace_s)
+    forget(run)
+    return [name for name, _ in left]
+
+
+def leftovers(run: Path) -> list[str]:
+    """What ``end_leftovers`` would end."""
+    left = [process for process in _remembered(run) if _started(process.pid) == process.started]
+    return [f"{process.name} (pid {process.pid})" for process in left]
+
+
+def _remembered(run: Path) -> list[_Process]:
+    """Empty for a file of another boot, or one that cannot be read: it was written by a process that was killed."""
+    try:
+        file = msgspec.json.decode((run / FILE_NAME).read_bytes(), type=_File)
+    except (OSError, msgspec.DecodeError):
+        return []
+    known = file.magic == MAGIC and file.version == VERSION and file.boot == _boot()
+    return file.processes[:PROCESSES_MAX] if known else []
+
+
+def _signal(descriptor: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(descriptor, number)
+
+
+def _ended(descriptor: int, timeout: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout * 1000))
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _started(pid: int) -> int | None:
+    """None when there is no such process, or it is dead already."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])

@@ -1,0 +1,150 @@
+"""The routes between regions through the proxy: which are needed, on which ports, and the file that hands them to it.
+
+The file is a JSON list of objects with the fields of Route.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from photon.config.errors import UsageError
+from photon.config.settings import NAME, Settings
+from photon.fleet.processes import Process, listening, processes
+from photon.supervision.ports import can_listen, free_ports, host_and_port
+
+ROUTES_MAX = 1024
+"""In one file; each is a listening port."""
+
+
+class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One port of the proxy: who in region ``source`` connects to ``listen`` reaches ``target`` in another region."""
+
+    listen: str  # host:port
+    source: str
+    destination: str  # region
+    target: str  # host:port
+
+
+class RoutesError(UsageError):
+    """One line: file, route, and what would be right."""
+
+
+def write_routes(path: Path, routes: Iterable[Route]) -> None:
+    """Writes the file in one piece. Raises RoutesError for routes that cannot be served, OSError."""
+    rows = list(routes)
+    _check(path, rows)
+    new = path.with_name(path.name + ".new")
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
+    os.replace(new, path)
+
+
+def read_routes(path: Path) -> list[Route]:
+    """The routes of a file. Raises RoutesError."""
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=list[Route])
+    except FileNotFoundError:
+        raise RoutesError(f"{path}: no such file; name an existing file of routes") from None
+    except OSError as error:
+        raise RoutesError(f"{path}: cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = str(error).replace("`", "'")
+        raise RoutesError(
+            f"{path}: {why}; it must be a JSON list of objects with listen, source, destination, target"
+        ) from None
+    _check(path, rows)
+    return rows
+
+
+def _check(path: Path, rows: Sequence[Route]) -> None:
+    if len(rows) > ROUTES_MAX:
+        raise RoutesError(f"{path}: {len(rows)} routes; at most {ROUTES_MAX} are served by one proxy")
+    seen: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        where = f"{path}: route {number}"
+        for field, address in (("listen", row.listen), ("target", row.target)):
+            try:
+                if host_and_port(address)[1] == 0:
+                    raise ValueError("port 0 leads nowhere; name a port")
+            except ValueError as error:
+                raise RoutesError(f"{where}: {field}: {error}") from None
+        for field, region in (("source", row.source), ("destination", row.destination)):
+            if not re.fullmatch(NAME, region):
+                raise RoutesError(f"{where}: {field}: {region!r} is no region's name; names match {NAME}")
+        if row.source == row.destination:
+            raise RoutesError(f"{where}: source and destination are both {row.source!r}; a route joins two regions")
+        if row.listen in seen:
+            raise RoutesError(f"{where}: {row.listen} is where route {seen[row.listen]} listens; use another port")
+        seen[row.listen] = number
+
+
+def kept_routes(
+    settings: Settings,
+    file: Path,
+    *,
+    draw: Callable[[int], list[int]] = free_ports,
+    is_free: Callable[[str], bool] | None = None,
+) -> tuple[Route, ...]:
+    """The proxy's routes: on the ports of ``file`` as far as they are there and still free, the others newly drawn.
+
+    ``draw(n)``: n ports that are free now; ``is_free(host:port)``. A file that cannot be read counts as none.
+    """
+    is_free = is_free or can_listen
+    old: list[Route] = []
+    with contextlib.suppress(RoutesError):
+        old = read_routes(file)
+    named = (address.rpartition(":")[2] for address in listening(settings))  # of a page it may be anything
+    taken = {int(port) for port in named if port.isdecimal()}
+    kept = {_ends(r): r.listen for r in old if is_free(r.listen) and host_and_port(r.listen)[1] not in taken}
+    taken |= {host_and_port(listen)[1] for listen in kept.values()}
+    count = routes_needed(settings)
+    fresh = iter([port for port in draw(count + len(taken)) if port not in taken] if count else [])
+    routes = routes_of(settings, [next(fresh) for _ in range(count)])
+    return tuple(msgspec.structs.replace(r, listen=kept.get(_ends(r), r.listen)) for r in routes)
+
+
+def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1") -> tuple[Route, ...]:
+    """A port of the proxy for each pair of a region and a replica or keeper of copies elsewhere; none without
+    ``[wan]``.
+
+    ``ports``: at least ``routes_needed`` free ones.
+    """
+    pairs = _pairs(settings)
+    return tuple(
+        Route(f"{host}:{port}", source, destination, target)
+        for (source, destination, target), port in zip(pairs, ports, strict=False)
+    )
+
+
+def routes_needed(settings: Settings) -> int:
+    return len(_pairs(settings))
+
+
+def regions(settings: Settings) -> list[str]:
+    return sorted({each.region for each in processes(settings) if each.kind != "wan"})
+
+
+def called_across(settings: Settings) -> list[Process]:
+    """Those that are called from other regions: replicas and keepers of copies."""
+    called = [each for each in processes(settings) if each.arguments is not None]
+    return [
+        *sorted((each for each in called if each.kind == "registry"), key=lambda each: each.name),
+        *sorted((each for each in called if each.kind == "copies"), key=lambda each: each.name),
+    ]
+
+
+def _pairs(settings: Settings) -> list[tuple[str, str, str]]:
+    """(region, region elsewhere, address there)."""
+    if settings.wan is None:
+        return []
+    called = [(each.region, each.address or "") for each in called_across(settings)]
+    return [(source, at, target) for source in regions(settings) for at, target in called if at != source]
+
+
+def _ends(route: Route) -> tuple[str, str, str]:
+    return route.source, route.destination, route.target

@@ -1,0 +1,108 @@
+"""What each process of a supervisor is doing, how that looks to a person, and when one that ended is started again.
+
+Pure: exit codes, times and the random draw are arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+Condition = Literal["up", "starting", "not serving", "silent", "paused", "held", "restarting", "failing", "ended"]
+"""up: healthy, or alive where it has no health service · starting: alive, not healthy yet · not serving: it was
+healthy and now says that it cannot serve · silent: it was healthy and does not answer · paused: stopped by SIGSTOP of
+an operator · held: down until an operator releases it · restarting: ended, comes again · failing: ends again and
+again by itself, is tried again · ended: for good, the supervisor stops."""
+USAGE_EXIT = 2
+STEADY_S = 10.0
+"""A process that ran so long starts its back-off anew."""
+FAILURES_MAX = 3
+"""A process that ended with an error so often in a row will not come up by itself; exit code 2 says so at once."""
+SHORT_LIVES_MAX = 20
+"""Nor will one that was killed so often in a row before it was steady: the machine may lack memory."""
+
+
+class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    datacentre: str
+    pid: int | None
+    state: Condition
+    detail: str = ""
+    """The last line of its log, where it tells why the process is not up."""
+    exit_code: int | None = None
+    """Of its last end, below 0 a signal; None while it has never ended."""
+    restart_in_s: float | None = None
+    uptime_s: float | None = None
+    restarts: int = 0
+    address: str | None = None
+    variables: tuple[str, ...] = ()
+    """Names of those that its processes have beside the supervisor's own: those of a fault that was done to it."""
+
+    @property
+    def words(self) -> str:
+        again = "" if self.restart_in_s is None else f" in {self.restart_in_s:.0f} s"
+        if self.state == "failing" and again:
+            return f"failing, again{again}"
+        return f"restarting{again}" if self.state == "restarting" else self.state
+
+
+def summary(states: list[ServiceState]) -> str:
+    """``all 12 processes are up``, or those that are not."""
+    wrong = [state for state in states if state.state != "up"]
+    if not wrong:
+        return f"all {len(states)} processes are up"
+    named = "; ".join(
+        f"{state.name} is {state.words}" + (f": {state.detail}" if state.detail else "") for state in wrong
+    )
+    return f"{len(wrong)} of {len(states)} processes are not up: {named}"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    waits_s: tuple[float, ...]
+    """Wait before the n-th restart in a row; the last one from then on."""
+    usage_wait_s: float = 0.0
+    """At least, after an exit with code 2: a person must mend something first."""
+    jitter: float = 0.0
+    """Up to this share is added, so that what failed together does not come back together."""
+    gives_up: bool = True
+    """A failing service is the end for its supervisor's owner; else it is tried for ever."""
+
+
+EMBEDDED = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0))
+"""``photon join`` and the demo: a service that fails ends the command."""
+LONG_RUN = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0), usage_wait_s=30.0, jitter=0.2, gives_up=False)
+"""``photon up``."""
+
+
+class Restarts:
+    def __init__(self, policy: RestartPolicy) -> None:
+        self._policy = policy
+        self._in_a_row = 0
+        self._failures = 0
+        self.failing = False
+        """It ends again and again by itself."""
+
+    def ended(self, code: int | None, lived_s: float, draw: float) -> float:
+        """Seconds until the next start. ``code``: below 0 a signal, None: it could not even be started;
+        ``draw``: uniform in [0, 1)."""
+        policy = self._policy
+        steady = lived_s > STEADY_S
+        self._in_a_row = 0 if steady else self._in_a_row + 1
+        self._failures = 0 if steady or (code is not None and code <= 0) else self._failures + 1
+        self.failing = code == USAGE_EXIT or self._failures >= FAILURES_MAX or self._in_a_row >= SHORT_LIVES_MAX
+        wait = policy.waits_s[min(self._in_a_row, len(policy.waits_s) - 1)]
+        if code == USAGE_EXIT:
+            wait = max(wait, policy.usage_wait_s)
+        return wait * (1.0 + policy.jitter * draw)
+
+    def ended_by_operator(self) -> float:
+        """Seconds until the next start of one that was told to end: nothing is wrong with it."""
+        return self._policy.waits_s[0]
+
+    def came_up(self) -> None:
+        """It is healthy, so whatever it failed at is over; the waits go on growing until it is steady."""
+        self._failures = 0
+        self.failing = False

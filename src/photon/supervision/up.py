@@ -1,0 +1,192 @@
+"""``photon up``: the processes of a deployment file, kept running on one machine until somebody ends them.
+
+A supervisor that never gives up, a lock and a control socket in the run directory (run_directory.py, control.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from photon.config.errors import UsageError
+from photon.config.settings import Settings
+from photon.supervision.control import Changes, ControlServer
+from photon.supervision.deployment import Deployment
+from photon.supervision.leftovers import end_leftovers, forget, remember
+from photon.supervision.ports import can_listen
+from photon.supervision.process_log import LOG_BYTES, LogFollower, cut_log, is_above, plain
+from photon.supervision.routes import kept_routes, write_routes
+from photon.supervision.run_directory import LOG_NAME, locked
+from photon.supervision.states import LONG_RUN
+from photon.supervision.supervisor import Service, Supervisor, Watching
+from photon.supervision.zygote import Zygote
+
+FOLLOW_S = 0.2
+LOGS = "logs"
+
+
+def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
+    """What ``photon up`` needs beyond a good file; ``missing``: what must still be made. Raises UsageError."""
+    if not settings.datacentre:
+        raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; photon join needs none")
+    if not settings.registry.replicas:
+        raise UsageError(f"{file}: registry.replicas is empty; a deployment names 1, 3 or 5 replicas")
+    if settings.wan is not None:
+        for name in settings.registry.replicas:
+            if not settings.region_of_replica(name):
+                where = f"{file}: registry.replicas.{name}"
+                raise UsageError(f"{where}: is in no region, which [wan] needs; set its datacentre or region")
+    if missing:
+        raise UsageError(f"{file}: {'; '.join(missing)}")
+
+
+def make_directories(settings: Settings, base: Path) -> None:
+    """Makes what the processes write in. Raises UsageError."""
+    wanted = [replica.directory for replica in settings.registry.replicas.values()]
+    for pipeline in settings.datacentre.values():
+        wanted += [pipeline.state, pipeline.output]
+    for name in wanted:
+        try:
+            (base / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{base / name}: cannot be made ({error.strerror})") from None
+
+
+class Up:
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        say: Callable[[str, str], None],
+        unhealthy_s: float | None,
+        follow: bool,
+        load: Callable[[], Deployment],
+        log_bytes: int = LOG_BYTES,
+        zygote: Zygote | None = None,
+    ) -> None:
+        """``load()``: the deployment as its file says now, raises PhotonError; ``say(process, line)`` hears what
+        happens and, with ``follow``, what the processes write; ``unhealthy_s``: one that has not answered for so long
+        is killed and started again; ``zygote``: of whom the processes are copies."""
+        self._deployment = deployment
+        self._run = deployment.run
+        self._say = say
+        self._follow = follow
+        self._log_bytes = log_bytes
+        self._load = load
+        self._stages: list[list[str]] = []
+        self._followers: dict[str, LogFollower] = {}
+        self._reloading = asyncio.Lock()
+        self.supervisor = Supervisor(
+            policy=LONG_RUN,
+            watching=Watching(unhealthy_s=unhealthy_s, log_bytes=log_bytes),
+            tell=self._heard,
+            zygote=zygote,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop`` is set, or somebody says so at the control socket. Raises RunBusy, UsageError, OSError."""
+        with locked(self._run):
+            for name in await asyncio.to_thread(end_leftovers, self._run):
+                self._say(name, "was left by a photon up that was killed; it has ended")
+            self._deployment = self._with_routes(self._deployment)
+            await self._supervise(stop)
+
+    def _with_routes(self, deployment: Deployment) -> Deployment:
+        """Makes what its processes write in, and the proxy's routes. Raises UsageError."""
+        make_directories(deployment.settings, deployment.file.parent)
+        if deployment.settings.wan is None:
+            return deployment
+        ours = {route.listen for route in self._deployment.routes}
+        routes = kept_routes(
+            deployment.settings, deployment.routes_file, is_free=lambda port: port in ours or can_listen(port)
+        )
+        write_routes(deployment.routes_file, routes)
+        return replace(deployment, routes=routes)
+
+    async def reload(self, dry_run: bool = False) -> Changes:
+        """Takes up the deployment file as it is now: starts what is new, ends what it has not any more; the others go
+        on, and are started by the new file when they are restarted. ``dry_run``: only says so; routes of the proxy
+        that are still to be made are left out of it. Raises PhotonError."""
+        async with self._reloading:
+            before = self._deployment
+            loaded = await asyncio.to_thread(self._load)
+            after = replace(loaded, routes=before.routes) if dry_run else self._with_routes(loaded)
+            services = {service.name: service for service in after.services()}
+            known = {service.name: service for service in before.services()}
+            ended = [name for name in known if name not in services]
+            started = [service for name, service in services.items() if name not in known]
+            changed = [name for name in services if name in known and _differs(known[name], services[name])]
+            changes = Changes(
+                started=tuple(service.name for service in started), ended=tuple(ended), changed=tuple(changed)
+            )
+            if dry_run:
+                return changes
+            self._deployment = after
+            self._arrange()
+            for name in services:
+                if name in known:
+                    self.supervisor.redefine(services[name])
+            await self.supervisor.remove(ended)
+            await self.supervisor.start(started)
+            if after.routes != before.routes and "wan" in known and "wan" in services:
+                self.supervisor.restart("wan")  # it reads its routes at its start
+            return changes
+
+    def _arrange(self) -> None:
+        stages = self._deployment.stages()
+        self._stages = [[service.name for service in stage] for stage in stages]
+        if self._follow:
+            logs = {service.name: service.log for stage in stages for service in stage}
+            self._followers = {name: self._followers.get(name) or LogFollower(log) for name, log in logs.items()}
+
+    def hurry(self) -> None:
+        """kill -9 of what has not ended yet."""
+        for name in self.supervisor.names():
+            self.supervisor.kill(name, hold=True)
+
+    async def _supervise(self, stop: asyncio.Event) -> None:
+        self._arrange()
+        control = ControlServer(self._run, self.supervisor, stop.set, self.reload)
+        following = asyncio.create_task(self._housekeeping())
+        try:
+            await control.start()
+            await self.supervisor.start(self._deployment.services())
+            await stop.wait()
+            self._say("photon", f"stopping {len(self.supervisor.names())} processes")
+        finally:
+            await self.supervisor.stop(list(reversed(self._stages)))
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            self._hand_on()
+            await control.close()
+            forget(self._run)
+
+    def _heard(self, name: str, what: str) -> None:
+        self._say(name, what)
+        pids = {name: pid for name in self.supervisor.names() if (pid := self.supervisor.pid(name)) is not None}
+        try:
+            remember(self._run, pids)
+        except OSError as error:  # a full disk is no reason to end what runs
+            self._say("photon", f"{self._run}: cannot be written: {error.strerror}")
+
+    async def _housekeeping(self) -> None:
+        own = self._run / LOGS / LOG_NAME
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            self._hand_on()
+            with contextlib.suppress(OSError):  # tried again
+                if is_above(own, self._log_bytes):
+                    cut_log(own)
+
+    def _hand_on(self) -> None:
+        for name, follower in self._followers.items():
+            for line in follower.lines():
+                self._say(name, plain(line))
+
+
+def _differs(before: Service, after: Service) -> bool:
+    """Whether the same name is another process now; certificates are read at each start anyway."""
+    return (before.arguments, before.address) != (after.arguments, after.address)

@@ -1,0 +1,218 @@
+"""A process that has imported what services need, and becomes one by a fork: a start costs a tenth of a fresh one's.
+
+Android's and Chromium's word for it. It is a process of its own, begun before anything else, so that it imports
+beside its supervisor, and has no threads, no connections and no event loop when it is copied. A copy's parent is made
+to be the supervisor (which is its subreaper): exit codes come as of any child, and a zygote that dies takes nobody
+with it; the next starts execute the program afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+REPLY_S = 30.0
+"""One that imports for longer is given up."""
+MESSAGE_BYTES = 128 << 10
+"""Of one request or reply; a longer command line is executed afresh."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+COMMON = (
+    "photon.adapters.logs.inotify",
+    "photon.cli.main",
+    "photon.cli.serve",
+    "photon.config.loader",
+    "photon.config.log",
+    "photon.config.runtime",
+    "photon.assembly.registry",
+    "grpc.experimental",  # which grpc itself imports at its first call
+)
+REGISTRY = (
+    *COMMON,
+    "photon.idregistry.replica.process",
+    "photon.idregistry.raft.wire",
+    "numpy.ma",  # which numpy imports when it is first asked for what differs
+)
+STORE = (*COMMON, "photon.assembly.eventstore", "photon.eventstore.process")
+ALL = (
+    *REGISTRY,
+    *STORE,
+    "photon.dispatcher.process",
+    "photon.assembly.engines",
+    "photon.assembly.pipeline",
+    "photon.joiner.process",
+)
+"""Modules that services of each kind import."""
+
+
+class Child(Protocol):
+    """What a supervisor does with one; ``asyncio.subprocess.Process`` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Process id; nobody else's while ``returncode`` is None."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code, minus the signal's number; None while it lives."""
+        ...
+
+    async def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
+    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: beside our own.
+
+    Raises OSError.
+    """
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "photon",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env={**os.environ, **environment} if environment else None,
+        start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops them in order
+    )
+
+
+class ZygoteGone(OSError):
+    """It makes no copies any more, or never did."""
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Become ``photon ARGUMENTS``; with it come two descriptors: standard input, and the log."""
+
+    arguments: list[str]
+
+
+class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``pid`` 0: it could not be made, ``problem`` says why."""
+
+    pid: int = 0
+    problem: str = ""
+
+
+class ForkedChild:
+    """A copy of the zygote, adopted by this process. ``lifeline``: the end of its standard input that is ours."""
+
+    def __init__(self, pid: int, lifeline: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._lifeline = lifeline
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = os.pidfd_open(pid)
+        self._loop.add_reader(self._descriptor, self._reap)
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        _, status = os.waitpid(self.pid, 0)
+        self.returncode = os.waitstatus_to_exitcode(status)
+        for descriptor in (self._descriptor, self._lifeline):
+            os.close(descriptor)
+        self._ended.set()
+
+    async def wait(self) -> int:
+        """Until it has ended: its exit code, minus the signal's number."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+
+class Zygote:
+    """The supervisor's side of one. Starts are asked for one at a time."""
+
+    def __init__(self, process: subprocess.Popen[bytes], requests: socket.socket) -> None:
+        self._process = process
+        self._requests = requests
+        self._turn = asyncio.Lock()
+
+    async def begin(self, arguments: Sequence[str], log: BinaryIO) -> Child:
+        """A copy that becomes ``photon ARGUMENTS``; its standard input ends with this process. Raises ZygoteGone."""
+        data = msgspec.json.encode(Request(list(arguments)))
+        theirs, ours = os.pipe()
+        try:
+            async with self._turn:
+                reply = await asyncio.to_thread(self._ask, data, [theirs, log.fileno()])
+            return ForkedChild(reply.pid, ours)
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+
+    def _ask(self, data: bytes, descriptors: list[int]) -> Reply:
+        try:
+            socket.send_fds(self._requests, [data], descriptors)
+            reply = msgspec.json.decode(self._requests.recv(MESSAGE_BYTES), type=Reply)
+        except (OSError, msgspec.DecodeError) as error:
+            raise ZygoteGone(f"the zygote does not answer: {error}") from None
+        if reply.pid <= 0:
+            raise ZygoteGone(f"the zygote cannot fork: {reply.problem}")
+        return reply
+
+    def close(self) -> None:
+        """It ends; its copies do not."""
+        self._requests.close()
+        self._process.kill()  # it has nothing to lose, and may be importing
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def zygote(modules: Sequence[str]) -> Iterator[Zygote | None]:
+    """One that imports these modules from now on; None where the system cannot have it (not Linux, or a sandbox)."""
+    if not (_can_watch() and adopt_orphans(True)):
+        yield None
+        return
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        ours.settimeout(REPLY_S)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "photon.supervision.zygote_main", str(theirs.fileno()), *modules],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # a module that cannot be imported is named by the service that needs it
+            start_new_session=True,
+        )
+    made = Zygote(process, ours)
+    try:
+        yield made
+    finally:
+        made.close()
+        adopt_orphans(False)
+
+
+def _can_watch() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def adopt_orphans(wanted: bool) -> bool:
+    """Whether orphaned descendants become children of this process from now on. False where a system cannot."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0)

@@ -1,0 +1,90 @@
+"""The zygote's own process: ``python -m photon.supervision.zygote_main DESCRIPTOR MODULE…``; see zygote.py."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import setproctitle
+
+from photon.supervision.zygote import MESSAGE_BYTES, Reply, Request
+
+DESCRIPTORS = 2
+
+
+def serve(requests: socket.socket) -> list[str] | None:
+    """Makes copies until its supervisor is gone: then None. In each copy: the arguments that it is to run with."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, DESCRIPTORS)
+        if not data:
+            return None
+        try:
+            arguments = msgspec.json.decode(data, type=Request).arguments
+            pid = fork_for_another()
+            if pid == 0:
+                requests.close()
+                _take_up(arguments, *descriptors)
+                return arguments
+            reply = Reply(pid)
+        except (OSError, msgspec.DecodeError) as error:
+            reply = Reply(problem=str(error))
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        requests.send(msgspec.json.encode(reply))
+
+
+def fork_for_another() -> int:
+    """A copy whose parent is this process's subreaper: its pid; 0 in the copy. Raises OSError."""
+    read, write = os.pipe()
+    between = os.fork()
+    if between == 0:
+        with contextlib.suppress(OSError):
+            pid = os.fork()
+            if pid == 0:
+                os.close(read)
+                os.close(write)
+                return 0
+            os.write(write, b"%d" % pid)
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as told:
+        pid = int(told.read() or 0)
+    os.waitpid(between, 0)  # from now on the copy is an orphan, and adopted
+    if pid == 0:
+        raise OSError("no more processes can be made")
+    return pid
+
+
+def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
+    """Standard input and outputs, session and name of a process that was started for it."""
+    os.setsid()
+    for descriptor, number in ((lifeline, 0), (log, 1), (log, 2)):
+        os.dup2(descriptor, number)
+    setproctitle.setproctitle(" ".join(("photon", *arguments)))
+
+
+def main() -> None:
+    """Ends with the supervisor; in a copy: with the command that it became."""
+    setproctitle.setproctitle("photon zygote")
+    gc.disable()  # what is imported stays: the collector would look through it in vain
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    gc.freeze()  # copies share these pages for as long as nobody looks through them
+    gc.enable()
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        arguments = serve(requests)
+    if arguments is not None:
+        sys.argv = ["photon", *arguments]
+        runpy.run_module("photon", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Services that run in one process: the order in which they start and end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from photon.assembly.pipeline import serve_stages
+from photon.assembly.together import Serve, Up
+
+
+class Story:
+    """What the services did."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.stop = asyncio.Event()
+
+    def service(self, name: str, *, fails: asyncio.Event | None = None, hangs: bool = False) -> Serve:
+        async def serve(end: asyncio.Event, up: Up) -> str:
+            self.told.append(f"{name} begins")
+            if not hangs:
+                await asyncio.sleep(0)
+                up()
+            if fails is not None:
+                await fails.wait()
+                raise RuntimeError(name)
+            await end.wait()
+            await asyncio.sleep(0)
+            self.told.append(f"{name} ends")
+            return name
+
+        return serve
+
+
+async def test_each_stage_waits_for_the_one_before_and_ends_before_it() -> None:
+    story = Story()
+    service = story.service
+    running = asyncio.create_task(
+        serve_stages([[service("store")], [service("a"), service("b")], [service("dispatcher")]], story.stop)
+    )
+    while "dispatcher begins" not in story.told:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    story.stop.set()
+    assert await running == ["store", "a", "b", "dispatcher"]
+    begins, ends = story.told[:4], story.told[4:]
+    assert begins == ["store begins", "a begins", "b begins", "dispatcher begins"]
+    assert ends == ["dispatcher ends", "a ends", "b ends", "store ends"]
+
+
+async def test_one_that_fails_ends_them_all_and_is_told() -> None:
+    story, failing = Story(), asyncio.Event()
+    service = story.service
+    running = asyncio.create_task(
+        serve_stages([[service("store")], [service("joiner", fails=failing)], [service("dispatcher")]], story.stop)
+    )
+    while "dispatcher begins" not in story.told:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    failing.set()
+    with pytest.raises(RuntimeError, match="joiner"):
+        await running
+    assert story.told[-2:] == ["dispatcher ends", "store ends"]
+
+
+async def test_stopped_while_one_has_not_come_up_the_next_stage_does_not_begin() -> None:
+    story = Story()
+    service = story.service
+    running = asyncio.create_task(serve_stages([[service("store", hangs=True)], [service("joiner")]], story.stop))
+    await asyncio.sleep(0.01)
+    story.stop.set()
+    assert await running == ["store"]
+    assert story.told == ["store begins", "store ends"]

@@ -1,0 +1,61 @@
+"""The tree of commands: few enough to keep in mind; a name of before is answered with the new one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from photon.cli import serve, status
+from photon.cli.main import MOVED, main, walk
+from photon.fleet import processes
+
+LEAVES_MAX = 55
+TREE = {" ".join(path[1:]): command for path, command in walk(main)}
+
+
+def test_there_are_few() -> None:
+    leaves = [name for name, command in TREE.items() if not isinstance(command, click.Group)]
+    assert len(leaves) <= LEAVES_MAX, leaves
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_name_of_before_is_answered_with_the_new_one(old: str) -> None:
+    done = CliRunner().invoke(main, [*old.split(), "--config", "photon.toml"])
+    assert done.exit_code == 2
+    assert done.output == f"photon: photon {old} is now: photon {MOVED[old]}\n"
+
+
+@pytest.mark.parametrize("new", MOVED.values())
+def test_the_new_one_is_there(new: str) -> None:
+    words = [word for word in new.split() if word not in ("FILE", "PATH", "NAME", "N")]
+    if words == ["--version"]:
+        return
+    names = [word for word in words if not word.startswith("--")]
+    command = TREE.get(" ".join(names[:2])) or TREE[names[0]]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+    if names[0] in ("status", "serve"):
+        part = next(each for each in command.params if each.name in ("part", "kind"))
+        assert isinstance(part.type, click.Choice)
+        assert names[1] in part.type.choices
+
+
+def test_each_part_of_status_is_there_and_takes_what_it_says() -> None:
+    known = {parameter.name for parameter in TREE["status"].params}
+    for name, part in status.PARTS.items():
+        module, _, function = part.function.partition(":")
+        parameters = inspect.signature(getattr(importlib.import_module(f"photon.cli.{module}"), function)).parameters
+        takes = set(part.takes.split())
+        assert takes <= known, name
+        assert takes - {"overrides", "datacentre"} == set(parameters) - {"at"}, name
+
+
+def test_each_kind_of_process_is_served_and_takes_what_it_says() -> None:
+    assert serve.KINDS.keys() == processes.KINDS.keys() - {"wan"}
+    known = {parameter.name for parameter in TREE["serve"].params}
+    for name, kind in serve.KINDS.items():
+        assert set(kind.takes.split()) <= known, name

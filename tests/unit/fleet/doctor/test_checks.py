@@ -1,0 +1,224 @@
+"""Each thing that may be wrong is a finding of its area, with its level and what to do; else there is one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from photon.fleet.doctor.checks import AREAS, Finding, Level, findings, worst
+from photon.fleet.doctor.facts import (
+    Boundary,
+    Directory,
+    Facts,
+    KeyPair,
+    Logs,
+    Machine,
+    Package,
+    Port,
+    Process,
+    Registry,
+    Secret,
+    State,
+)
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+GIB = 1 << 30
+MACHINE = Machine("3.11.7", True, "0.1.0", [Package("numpy", ">=1.26,<3", "2.1", True)], 20_000, 20_000, True)
+STATE = Directory("east", "state", "/e/state", True, "/e/state", "", 50 * GIB, 100 * GIB, 7, "ext4", False, 0.002)
+OUTPUT = replace(STATE, what="output", path="/e/output")
+FOREIGN = Logs("east", "foreign", "/e/clicks", ("**/*",), matched=3)
+JOINER = Process("east", "joiner east-1", "127.0.0.1:7101", "", "0.1.0", 0.001, 0.002, 50, 20_000)
+WEST = replace(JOINER, datacentre="west", name="joiner west-1", address="127.0.0.1:7102")
+REGISTRY = Registry((), 3, 3, (Boundary(1, None),), None)
+PAIR = KeyPair("joiner-east", "/c/joiner-east.crt", True, "", NOW + timedelta(days=90), 0o600)
+GOOD = Facts(
+    "photon.toml", MACHINE, 5.0, ("east",), joins=("clicks",), directories=(STATE, OUTPUT), logs=(FOREIGN,),
+    ports=(Port("joiner east-1", "127.0.0.1:7101", "ours"),), processes=(JOINER, WEST), tls=True, pairs=(PAIR,),
+    secret=Secret("/key", "", 0o600), registry=REGISTRY,
+)  # fmt: skip
+
+
+def found(area: str, **changes: Any) -> list[Finding]:
+    """Of this area; every other area must have nothing to say."""
+    said = findings(replace(GOOD, **changes), NOW)
+    others = [each for each in said if each.area != area and each.level is not Level.OK]
+    assert not others, others
+    return [each for each in said if each.area == area]
+
+
+def only(area: str, level: Level, **changes: Any) -> Finding:
+    (finding,) = found(area, **changes)
+    assert finding.level is level
+    assert finding.what
+    if level is not Level.OK:
+        assert finding.where
+        assert finding.do
+    return finding
+
+
+def test_nothing_wrong_is_a_line_for_each_area() -> None:
+    said = findings(GOOD, NOW)
+    assert [each.area for each in said] == list(AREAS)
+    assert worst(said) is Level.OK
+
+
+def test_before_a_deployment_was_started_silence_is_no_finding() -> None:
+    silent = [replace(each, problem="refused", version="", ahead_s=None) for each in GOOD.processes]
+    port = Port("joiner east-1", "127.0.0.1:7101", "free")
+    registry = Registry((("error", "replica r1", "refused", "start it"),), 3, 0)
+    facts = replace(GOOD, processes=silent, ports=(port,), registry=registry)
+    assert worst(findings(facts, NOW)) is Level.OK
+    assert not facts.running
+
+
+def test_a_process_that_is_silent_while_others_run() -> None:
+    silent = replace(JOINER, problem="refused", version="", ahead_s=None)
+    finding = only("ports", Level.PROBLEM, processes=(silent, WEST))
+    assert (finding.where, "refused" in finding.what) == ("joiner east-1", True)
+
+
+def test_a_port_that_another_has() -> None:
+    port = Port("joiner east-1", "127.0.0.1:7101", "taken")
+    assert only("ports", Level.PROBLEM, ports=(port,)).where == "127.0.0.1:7101"
+    for state in ("free", "elsewhere"):
+        only("ports", Level.OK, ports=(replace(port, state=state),))
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "error_s", "level"),
+    [
+        (2.4, 0.0, None),
+        (2.6, 0.0, Level.WARNING),
+        (2.6, 0.2, None),
+        (5.1, 0.0, Level.PROBLEM),
+        (-5.1, 0.0, Level.PROBLEM),
+    ],
+)
+def test_one_clock_against_the_others(ahead_s: float, error_s: float, level: Level | None) -> None:
+    others = [replace(JOINER, name=f"joiner {n}", ahead_s=0.0) for n in range(3)]
+    odd = replace(JOINER, name="odd", ahead_s=ahead_s, error_s=error_s)
+    said = found("clocks", processes=(*others, odd))
+    assert [(each.level, each.where) for each in said] == [(level, "odd") if level else (Level.OK, "")]
+
+
+def test_datacentres_among_each_other_and_this_machine() -> None:
+    east = [replace(JOINER, name=f"e{n}", ahead_s=2.4) for n in range(2)]
+    west = [replace(WEST, name=f"w{n}", ahead_s=-2.4) for n in range(2)]
+    only("clocks", Level.OK, processes=(*east, *west))
+    west = [replace(each, ahead_s=-2.7) for each in west]
+    said = found("clocks", processes=(*east, *west))
+    assert [(each.level, each.where) for each in said if "," in each.where] == [(Level.PROBLEM, "east, west")]
+    behind = [replace(each, ahead_s=9.0) for each in GOOD.processes]
+    assert only("clocks", Level.WARNING, processes=behind).where == "this machine"
+
+
+def test_an_unsynchronised_clock_matters_where_there_are_others() -> None:
+    machine = replace(MACHINE, synchronised=False)
+    only("clocks", Level.OK, machine=machine)
+    only("clocks", Level.WARNING, machine=machine, one_machine=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"free": GIB - 1}, Level.WARNING),
+        ({"free": 4 * GIB}, Level.WARNING),
+        ({"free": 6 * GIB}, Level.OK),
+        ({"free": 60 * GIB, "size": 9000 * GIB}, Level.OK),
+        ({"free": (100 << 20) - 1}, Level.PROBLEM),
+        ({"sync_s": 0.2}, Level.WARNING),
+        ({"sync_s": 2.0}, Level.PROBLEM),
+        ({"network": True, "file_system": "nfs4"}, Level.PROBLEM),
+        ({"problem": "permission denied"}, Level.PROBLEM),
+    ],
+)
+def test_disks(changes: dict[str, Any], level: Level) -> None:
+    only("disks", level, directories=(replace(STATE, **changes), OUTPUT))
+
+
+def test_output_may_be_elsewhere_than_state_and_it_is_said() -> None:
+    said = only("disks", Level.OK, directories=(STATE, replace(OUTPUT, device=8, network=True)))
+    assert "different file systems" in said.what
+    assert "different" not in only("disks", Level.OK).what
+
+
+def test_logs() -> None:
+    assert "no such" in only("logs", Level.PROBLEM, logs=(replace(FOREIGN, problem="no such directory"),)).what
+    nothing = only("logs", Level.WARNING, logs=(replace(FOREIGN, matched=0, others=4, patterns=("*.log",)),))
+    assert ("*.log" in nothing.what, "4 files" in nothing.what) == (True, True)
+    names = [f"{n}.log" for n in range(9)]
+    many = only("logs", Level.PROBLEM, logs=(replace(FOREIGN, unreadable=names),))
+    assert ("9 files" in many.what, "and 4 more" in many.what) == (True, True)
+    shared = only("logs", Level.WARNING, processes=(replace(JOINER, name="event store", ambiguous_keys=7), WEST))
+    assert (shared.where, "7 of the keys" in shared.what) == ("event store", True)
+
+
+def test_descriptors() -> None:
+    logs = (replace(FOREIGN, matched=5000),)
+    only("descriptors", Level.OK, logs=logs)
+    only("descriptors", Level.WARNING, logs=logs, machine=replace(MACHINE, files_soft=1024))
+    only("descriptors", Level.PROBLEM, logs=logs, machine=replace(MACHINE, files_soft=1024, files_hard=4096))
+    full = replace(JOINER, open_files=900, max_files=1024)
+    assert only("descriptors", Level.PROBLEM, processes=(full, WEST)).where == "joiner east-1"
+
+
+def test_versions() -> None:
+    only("versions", Level.PROBLEM, machine=replace(MACHINE, python_fits=False))
+    gone, old = Package("rich", ">=13", "", False), Package("rich", ">=13", "12", False)
+    assert "rich>=13" in only("versions", Level.PROBLEM, machine=replace(MACHINE, packages=[gone])).do
+    only("versions", Level.WARNING, machine=replace(MACHINE, packages=[old]))
+    mixed = only("versions", Level.WARNING, processes=(JOINER, replace(WEST, version="0.2.0")))
+    assert "0.2.0" in mixed.what
+    newer = [replace(each, version="0.2.0") for each in GOOD.processes]
+    assert only("versions", Level.WARNING, processes=newer).where == "this machine"
+
+
+def test_configuration() -> None:
+    only("configuration", Level.PROBLEM, mistakes=("join clicks: no such adapter",))
+    only("configuration", Level.PROBLEM, states=(State("east", "/e/state/dispatcher.db", "has format 9"),))
+    only("configuration", Level.PROBLEM, secret=Secret("/key", "cannot be read"))
+    loose = only("configuration", Level.WARNING, secret=Secret("/key", "", 0o640))
+    assert (loose.do, "0640" in loose.what) == ("chmod 600 /key", True)
+
+
+def test_a_file_that_cannot_be_loaded_leaves_this_machine() -> None:
+    facts = Facts("photon.toml", MACHINE, 5.0, (), mistakes=("line 3: no value",), loaded=False)
+    said = findings(facts, NOW)
+    assert [each.area for each in said] == ["configuration", "versions", "descriptors"]
+    assert said[0].level is Level.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"ends": NOW + timedelta(days=31)}, Level.OK),
+        ({"ends": NOW + timedelta(days=29)}, Level.WARNING),
+        ({"problem": "is the certificate of joiner-west"}, Level.PROBLEM),
+        ({"key_mode": 0o640}, Level.WARNING),
+        ({"key_mode": 0o644}, Level.PROBLEM),
+        ({"there": False}, Level.PROBLEM),
+    ],
+)
+def test_certificates(changes: dict[str, Any], level: Level) -> None:
+    only("certificates", level, pairs=(replace(PAIR, **changes),))
+
+
+def test_certificates_of_other_machines_are_no_finding() -> None:
+    elsewhere = KeyPair("joiner-west", "/c/joiner-west.crt", False)
+    assert "joiner-west" in only("certificates", Level.OK, pairs=(PAIR, elsewhere)).what
+    assert "plain text" in only("certificates", Level.OK, tls=False, pairs=()).what
+    only("certificates", Level.PROBLEM, unasked="no operator.crt")
+
+
+def test_registry() -> None:
+    behind = ("warning", "group 1", "replica r2 is 5,000 entries behind", "wait")
+    assert only("registry", Level.WARNING, registry=replace(REGISTRY, findings=(behind,))).where == "group 1"
+    lost = ("error", "registry", "1 of 3 replicas answer", "bring them back")
+    only("registry", Level.PROBLEM, registry=replace(REGISTRY, up=1, findings=(lost,)))
+    kept = replace(REGISTRY, retention_s=86_400.0, boundaries=(Boundary(1, 86_400.0 + 1800), Boundary(2, None)))
+    only("registry", Level.OK, registry=kept)
+    old = replace(kept, boundaries=(Boundary(1, 86_400.0 + 3 * 3600),))
+    assert only("registry", Level.WARNING, registry=old).where == "shard 1"

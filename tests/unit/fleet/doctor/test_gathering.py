@@ -1,0 +1,174 @@
+"""Facts of this machine are what they are: directories, logs, ports, certificates, packages."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from photon.config.certificate_files import begin, issue_missing
+from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.fleet.doctor import gathering
+from photon.fleet.processes import of_datacentre
+
+CONFIG = """
+key_file = "key"
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = {{ field = "t", unit = "s" }}
+[join.clicks]
+foreign_files = ["*.log"]
+[tls]
+directory = "certs"
+[registry.replicas.r1]
+address = "10.255.255.1:7001"
+directory = "r1"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "output"
+state = "state/east"
+eventstore = "{address}"
+[datacentre.east.joiners.east-1]
+address = "10.255.255.1:7002"
+"""
+
+
+def settings_in(base: Path, address: str = "10.255.255.1:7003") -> Settings:
+    (base / "photon.toml").write_text(CONFIG.format(address=address))
+    return load(base / "photon.toml", environment={}, flags=())
+
+
+def test_where_a_datacentre_is(tmp_path: Path) -> None:
+    assert gathering.datacentres_here(settings_in(tmp_path), tmp_path) == []
+    assert gathering.datacentres_here(settings_in(tmp_path, "127.0.0.1:7003"), tmp_path) == ["east"]
+    (tmp_path / "clicks").mkdir()
+    assert gathering.datacentres_here(settings_in(tmp_path), tmp_path) == ["east"]
+    assert not gathering.one_machine(settings_in(tmp_path))
+
+
+def test_directories_are_measured_where_they_would_be_made(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    state, output = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
+    assert (state.what, state.exists, state.tried) == ("state", False, str(tmp_path))
+    assert (output.exists, output.problem, output.device) == (True, "", state.device)
+    assert 0 < output.free <= output.size
+    assert output.sync_s > 0
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["output", "photon.toml"]
+    (tmp_path / "state").write_text("a file")
+    state, _ = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
+    assert "is no directory" in state.problem
+
+
+def test_a_full_directory_has_no_room_whatever_the_file_system_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(directory: Path) -> float:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(gathering, "_sync", full)
+    state, _ = gathering.directories(settings_in(tmp_path), tmp_path, ["east"])
+    assert (state.problem, state.free) == ("", 0)
+    assert state.size > 0
+
+
+def test_logs_are_matched_by_their_patterns(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    (tmp_path / "clicks").mkdir()
+    for name in ("a.log", "b.log", "c.txt"):
+        (tmp_path / "clicks" / name).write_text("x\n")
+    foreign, primary = gathering.logs(settings, tmp_path, ["east"])
+    assert (foreign.matched, foreign.others, foreign.problem) == (2, 1, "")
+    assert (primary.side, primary.problem) == ("primary", "No such file or directory")
+
+
+def test_ports() -> None:
+    with socket.socket() as taken, socket.socket() as free:
+        for each in (taken, free):
+            each.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        there, gone = (f"127.0.0.1:{each.getsockname()[1]}" for each in (taken, free))
+        free.close()
+        joiner, page = (of_datacentre(kind, "east", "east", there) for kind in ("joiner", "status"))
+        wanted = {there: joiner, gone: joiner, "192.0.2.1:7001": joiner}
+        states = {port.address: port.state for port in gathering.ports(wanted, [])}
+        assert states == {there: "taken", gone: "free", "192.0.2.1:7001": "elsewhere"}
+        assert [port.state for port in gathering.ports({there: joiner}, [there])] == ["ours"]
+        assert [port.state for port in gathering.ports({there: page}, [gone])] == ["ours"]
+        assert [port.state for port in gathering.ports({there: page}, [])] == ["taken"]
+
+
+def test_certificates_and_key(tmp_path: Path) -> None:
+    settings, now = settings_in(tmp_path), gathering.now_utc()
+    assert not any(pair.there for pair in gathering.pairs(settings, tmp_path, now))
+    certs = tmp_path / "certs"
+    begin(certs, "test", now, days=60)
+    issue_missing(certs, certs, ["joiner-east", "registry-r1"], now, days=20)
+    pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
+    assert {name for name, pair in pairs.items() if pair.there} == {"ca", "joiner-east", "registry-r1"}
+    joiner = pairs["joiner-east"]
+    assert (joiner.problem, joiner.key_mode) == ("", 0o600)
+    assert joiner.ends is not None
+    assert timedelta(days=19) < joiner.ends - now < timedelta(days=21)
+    (certs / "joiner-east.key").chmod(0o644)
+    for suffix in ("crt", "key"):  # under a wrong name
+        (certs / f"registry-r1.{suffix}").write_bytes((certs / f"joiner-east.{suffix}").read_bytes())
+    pairs = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now)}
+    assert pairs["joiner-east"].key_mode == 0o644
+    assert "joiner-east" in pairs["registry-r1"].problem
+    late = {pair.identity: pair for pair in gathering.pairs(settings, tmp_path, now + timedelta(days=30))}
+    assert late["joiner-east"].problem
+
+
+def test_the_deployments_key(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    missing = gathering.secret(settings, tmp_path)
+    assert missing is not None
+    assert "cannot be read" in missing.problem
+    (tmp_path / "key").write_bytes(bytes(32))
+    (tmp_path / "key").chmod(0o640)
+    there = gathering.secret(settings, tmp_path)
+    assert there is not None
+    assert (there.problem, there.mode) == ("", 0o640)
+
+
+def test_states_of_another_release_are_said(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    assert gathering.states(settings, tmp_path, ["east"]) == []
+    slot = tmp_path / "state" / "east" / "slots" / "east-1"
+    slot.mkdir(parents=True)
+    (slot / "durable.json").write_text('{"version":99,"slot":"east-1","files":{}}')
+    (tmp_path / "state" / "east" / "dispatcher.db").write_bytes(b"no database" * 50)
+    said = gathering.states(settings, tmp_path, ["east"])
+    assert sorted(Path(each.path).name for each in said) == ["dispatcher.db", "east-1"]
+    assert any("version 99" in each.problem for each in said)
+
+
+@pytest.mark.parametrize(
+    ("found", "versions", "fits"),
+    [
+        ("1.26.4", ">=1.26,<3", True), ("1.25.9", ">=1.26,<3", False), ("3.0", ">=1.26,<3", False),
+        ("0.3.17", "==0.3.17", True), ("0.3.18", "==0.3.17", False), ("8.1", ">=8.1,<9", True), ("9", "", True),
+        ("2.0.0rc1", ">=1.26,<3", True),
+    ],
+)  # fmt: skip
+def test_whether_a_package_fits(found: str, versions: str, fits: bool) -> None:
+    assert gathering._fits(found, versions) is fits
+
+
+def test_this_machine() -> None:
+    machine = gathering.machine()
+    assert machine.python_fits
+    assert machine.files_soft >= 256
+    assert all(package.found for package in machine.packages)

@@ -1,0 +1,129 @@
+"""Who asks a deployment finds the processes that its file does not name, and asks those of the registry once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from photon.config.loader import load
+from photon.config.metrics.readings import ProcessMetrics, Readings
+from photon.config.serving import HealthyServer, listen
+from photon.config.settings import Settings
+from photon.fleet.doctor.gathering import processes
+from photon.fleet.numbers import counts_of
+from photon.fleet.polling import Asker
+from photon.lab.onlooker import Onlooker, lag_bytes
+from photon.supervision.ports import free_ports
+
+FILE = """
+key_file = "key"
+[join.clicks]
+unmatched_after = "1h"
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = {{ field = "t", unit = "s" }}
+[registry.replicas.r1]
+address = "127.0.0.1:{closed}"
+directory = "registry"
+"""
+PIPELINE = """
+[datacentre.{name}]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "{name}/output"
+state = "{name}/state"
+eventstore = "127.0.0.1:{eventstore}"
+dispatcher = "127.0.0.1:{dispatcher}"
+[datacentre.{name}.joiners.{name}-1]
+address = "127.0.0.1:{joiner}"
+"""
+
+
+async def dispatcher(name: str, *others: tuple[str, int]) -> HealthyServer:
+    """One that took a free name, and knows the others that share its state."""
+    workers = [{"worker": worker, "address": f"127.0.0.1:{port}"} for worker, port in others]
+
+    def details() -> dict[str, Any]:
+        return {"worker": name, "workers": workers}
+
+    return await listen("127.0.0.1:0", "photon.Dispatcher", metrics=ProcessMetrics(details=details))
+
+
+def settings_of(base: Path, **dispatchers: int) -> Settings:
+    closed = iter(free_ports(1 + 2 * len(dispatchers)))
+    text = FILE.format(closed=next(closed))
+    for name, port in dispatchers.items():
+        text += PIPELINE.format(name=name, dispatcher=port, eventstore=next(closed), joiner=next(closed))
+    file = base / "photon.toml"
+    file.write_text(text)
+    return load(file, environment={})
+
+
+async def test_the_second_look_asks_those_that_the_first_one_was_told_of(tmp_path: Path) -> None:
+    hidden = await dispatcher("auto2")
+    (gone,) = free_ports(1)
+    named = await dispatcher("auto1", ("auto2", hidden.port), ("auto3", gone))
+    try:
+        settings = settings_of(tmp_path, east=named.port)
+        asker = Asker(settings, ["east"], None, tmp_path)
+        first = await asker.look(0.0)
+        second = await asker.look(1.0)
+        assert [each.process.name for each in first if each.up] == ["east"]
+        assert [each.process.name for each in second if each.up] == ["east", "auto2"]
+        assert "auto3" not in {each.process.name for each in second}  # it never answered
+        examined = await asyncio.to_thread(processes, settings, None, tmp_path)
+        found = {each.name: not each.problem for each in examined if each.name.startswith("dispatcher")}
+        assert found == {"dispatcher east": True, "dispatcher auto2": True}
+        await asker.close()
+    finally:
+        for server in (named, hidden):
+            await server.stop(0.0)
+
+
+async def test_who_belongs_to_several_datacentres_is_heard_once(tmp_path: Path) -> None:
+    east, west = await dispatcher("auto1"), await dispatcher("auto1")
+    try:
+        asker = Asker(settings_of(tmp_path, east=east.port, west=west.port), ["east", "west"], None, tmp_path)
+        heard = await asker.look(0.0)
+        assert [each.process.title for each in heard].count("registry r1") == 1
+        assert {each.process.datacentre for each in heard if each.up} == {"east", "west"}
+        await asker.close()
+    finally:
+        for server in (east, west):
+            await server.stop(0.0)
+
+
+async def test_an_onlooker_sees_what_is_counted_and_who_leads(tmp_path: Path) -> None:
+    def counts(into: Readings) -> None:
+        for name, value in (("read_total", 10), ("wasted_joins_total", 2), ("pending_events", 1), ("lag_bytes", 70)):
+            into.put(f"photon_dispatcher_{name}", value, join="clicks")
+        into.put("photon_dispatcher_events_total", 9, join="clicks", verdict="joined")
+
+    def leads(into: Readings) -> None:
+        into.put("photon_registry_leader", 1, shard="1")
+
+    east = await listen("127.0.0.1:0", "photon.v1.Dispatcher", metrics=ProcessMetrics([counts]))
+    replica = await listen("127.0.0.1:0", "photon.v1.Registry", metrics=ProcessMetrics([leads]))
+    settings_of(tmp_path, east=east.port, west=free_ports(1)[0])
+    flags = [f'registry.replicas.r1.address="127.0.0.1:{replica.port}"']
+    onlooker = Onlooker(load(tmp_path / "photon.toml", environment={}, flags=flags), None, 5.0)
+    try:
+        heard, leader = await onlooker.dispatcher("east"), await onlooker.leader()
+        assert heard is not None
+        assert leader is not None
+        expected = {"read": 10, "joined": 9, "pending": 1, "wasted": 2, "reread": 0, "retimed": 0, "ambiguous": 0}
+        assert (counts_of(heard), lag_bytes(heard), leader[0].label) == (expected, 70, "registry r1")
+        assert await onlooker.dispatcher("west") is None
+        await replica.stop(0.0)
+        assert await onlooker.leader() is None
+    finally:
+        await onlooker.close()
+        for server in (east, replica):
+            await server.stop(0.0)

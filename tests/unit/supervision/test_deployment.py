@@ -1,0 +1,136 @@
+"""From a deployment file to processes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from photon.config.loader import ConfigError, load
+from photon.fleet.processes import identities
+from photon.supervision.deployment import Deployment
+from photon.supervision.routes import regions, routes_needed, routes_of
+from tests.unit.supervision.deployments import EXAMPLE, example_settings
+
+RUN = Path("/run")
+
+
+def _deployment() -> Deployment:
+    settings = example_settings()
+    return Deployment(EXAMPLE, settings, RUN, routes_of(settings, range(9000, 9000 + routes_needed(settings))))
+
+
+def test_processes_start_in_the_order_in_which_they_need_each_other() -> None:
+    stages = _deployment().stages()
+    assert [service.arguments[:2] for service in stages[0]] == [("wan", "serve")]
+    assert {service.arguments[0] for stage in stages[1:] for service in stage} == {"serve"}
+    assert [["wan"], *([service.arguments[1] for service in stage] for stage in stages[1:])] == [
+        ["wan"],
+        ["registry"] * 3,
+        ["eventstore"] * 2,
+        ["joiner"] * 4 + ["verifier"] * 2,
+        ["dispatcher"] * 2,
+    ]
+    assert [s.name for s in _deployment().services()][:3] == ["wan", "registry r1", "registry r2"]
+
+
+def test_each_process_has_a_name_a_log_and_an_address_of_its_own() -> None:
+    services = _deployment().services()
+    for value in ("name", "log", "address"):
+        assert len({getattr(service, value) for service in services}) == len(services) == 14
+
+
+def test_cache_nodes_start_before_their_event_store_and_are_lost_with_it() -> None:
+    flags = [f'datacentre.east.caches.east-c{n}.address="127.0.0.1:98{n}0"' for n in (1, 2)]
+    settings = load(EXAMPLE, environment={}, flags=flags)
+    stages = Deployment(EXAMPLE, settings, RUN).stages()
+    assert [[service.name for service in stage] for stage in stages[2:4]] == [
+        ["cache east-c1", "cache east-c2"],
+        ["eventstore east", "eventstore west"],
+    ]
+    node = stages[2][0]
+    assert node.arguments[:7] == ("serve", "cache", "east-c1", "--datacentre", "east", "--config", str(EXAMPLE))
+    assert (node.address, node.datacentre) == ("127.0.0.1:9810", "east")
+    assert "cache-east" in identities(settings)
+    assert "cache-west" not in identities(settings)
+
+
+def test_a_datacentre_has_as_many_dispatchers_as_the_file_says(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    address = re.search(r'\[datacentre.east\].*?\ndispatcher = ("[^"]+")', text, re.DOTALL)
+    assert address is not None
+    own = "[datacentre.east.dispatchers"
+    workers = f"{own}.w1]\naddress = {address[1]}\n{own}.w2]\n"
+    raw = text.replace(f"\ndispatcher = {address[1]}", "") + workers
+    file = tmp_path / "photon.toml"
+    file.write_text(raw)
+    settings = load(file, environment={})
+    dispatchers = Deployment(file, settings, RUN).stages()[-1]
+    assert [service.name for service in dispatchers] == [
+        "dispatcher east w1",
+        "dispatcher east w2",
+        "dispatcher west",
+    ]
+    assert dispatchers[0].arguments[:3] == ("serve", "dispatcher", "w1")
+    assert [service.address for service in dispatchers[:2]] == [address[1].strip('"'), None]
+    assert [service.datacentre for service in dispatchers] == ["east", "east", "west"]
+    assert settings.datacentre["east"].dispatcher_addresses() == [address[1].strip('"')]
+    for wrong, why in (
+        (f"{text}{own}.w2]\n", "both dispatcher and dispatchers"),
+        (raw.replace(".w2]", ".W2]"), "a name is"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(ConfigError, match=why):
+            load(file, environment={})
+
+
+def test_a_datacentre_that_is_together_is_one_process() -> None:
+    settings = load(EXAMPLE, environment={}, flags=["datacentre.east.together=true"])
+    stages = Deployment(EXAMPLE, settings, RUN).stages()
+    assert [[service.name for service in stage] for stage in stages[2:]] == [
+        ["eventstore west"],
+        ["joiner west-1", "joiner west-2", "verifier west"],
+        ["dispatcher west", "pipeline east"],
+    ]
+    (east,) = (service for service in stages[-1] if service.datacentre == "east" and "pipeline" in service.name)
+    assert east.arguments[:2] == ("serve", "pipeline")
+    assert east.address == settings.datacentre["east"].joiners["east-1"].address
+    flags = ["datacentre.east.together=true", "datacentre.east.dispatchers.w1.address='127.0.0.1:9999'"]
+    with pytest.raises(ConfigError, match=r"datacentre\.east\.together: is one process"):
+        load(EXAMPLE, environment={}, flags=flags)
+
+
+def test_a_datacentre_is_lost_with_its_replica() -> None:
+    lost = [service.name for service in _deployment().services() if service.datacentre == "east"]
+    assert lost == [
+        "registry r1",
+        "eventstore east",
+        "joiner east-1",
+        "joiner east-2",
+        "verifier east",
+        "dispatcher east",
+    ]
+
+
+def test_replicas_in_other_regions_are_reached_through_the_proxy() -> None:
+    deployment = _deployment()
+    assert regions(deployment.settings) == ["centre", "east", "west"]
+    by_listen = {route.listen: route for route in deployment.routes}
+    assert len(by_listen) == routes_needed(deployment.settings) == 6
+    for service in deployment.services():
+        sets = [
+            value for flag, value in zip(service.arguments, service.arguments[1:], strict=False) if flag == "--set"
+        ]
+        if service.name == "wan":
+            assert sets == []
+            continue
+        assert len(sets) == 2
+        region = service.datacentre or "centre"
+        for each in sets:
+            key, _, listen = each.partition("=")
+            route = by_listen[listen.strip('"')]
+            replica = key.split(".")[2]
+            assert route.source == region
+            assert route.destination == deployment.settings.region_of_replica(replica)
+            assert route.target == deployment.settings.registry.replicas[replica].address

@@ -1,0 +1,169 @@
+"""Copies of a zygote: real processes that become commands of Photon's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from photon.supervision.ports import free_ports
+from photon.supervision.routes import write_routes
+from photon.supervision.states import LONG_RUN
+from photon.supervision.supervisor import Service, Supervisor
+from photon.supervision.zygote import MESSAGE_BYTES, Zygote, ZygoteGone, zygote
+
+READY_S = 60.0
+
+
+@pytest.fixture
+def made() -> Iterator[Zygote]:
+    with zygote(["photon.cli.wan"]) as made:
+        assert made is not None
+        yield made
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[BinaryIO]:
+    with open(tmp_path / "log", "ab") as log:
+        yield log
+
+
+async def until_another(supervisor: Supervisor, pids: set[int | None]) -> None:
+    """Than these, and it is up."""
+    async with asyncio.timeout(READY_S):
+        while supervisor.pid("proxy") in (None, *pids):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await supervisor.ready(READY_S)
+
+
+def proxy(directory: Path) -> Service:
+    """The lightest service there is."""
+    write_routes(directory / "routes.json", [])
+    [port] = free_ports(1)
+    routes, control = str(directory / "routes.json"), f"127.0.0.1:{port}"
+    arguments = ("wan", "serve", "--routes", routes, "--control", control, "--stop-with-parent")
+    return Service("proxy", arguments, directory / "logs" / "proxy.log", control, "photon.v1.Wan")
+
+
+async def test_a_copy_becomes_the_command_and_ends_as_one(tmp_path: Path, made: Zygote, log: BinaryIO) -> None:
+    good, bad = await asyncio.gather(made.begin(["--version"], log), made.begin(["wan", "serve"], log))
+    async with asyncio.timeout(READY_S):
+        assert (await good.wait(), await bad.wait()) == (0, 2)
+    assert (good.returncode, bad.returncode) == (0, 2)
+    said = (tmp_path / "log").read_text()
+    assert "photon 0" in said
+    assert "photon: Missing option '--routes'" in said
+    good.kill()  # of one that has ended: nothing
+
+
+async def test_a_copy_is_a_child_of_its_supervisor_and_named_after_its_command(tmp_path: Path, made: Zygote) -> None:
+    supervisor = Supervisor(zygote=made)
+    service = proxy(tmp_path)
+    try:
+        await supervisor.start([service])
+        await supervisor.ready(READY_S)
+        pid = supervisor.pid("proxy")
+        process = Path(f"/proc/{pid}")
+        assert f"PPid:\t{os.getpid()}\n" in (process / "status").read_text()
+        assert os.getsid(pid or 0) == pid
+        title = (process / "cmdline").read_bytes().rstrip(b"\0").decode()
+        assert title == " ".join(("photon", *service.arguments))
+        held = sorted((os.readlink(each) for each in (process / "fd").iterdir()), key=str)
+        assert held.count(str(service.log)) == 2  # standard output and error, and no third
+        assert not [each for each in held if each in sockets_of(made)]
+    finally:
+        await supervisor.stop()
+
+
+def sockets_of(made: Zygote) -> set[str]:
+    """What its process holds of the connection to its supervisor."""
+    directory = Path(f"/proc/{made._process.pid}/fd")
+    return {os.readlink(each) for each in directory.iterdir() if "socket" in os.readlink(each)}
+
+
+async def test_a_zygote_that_was_killed_takes_nobody_with_it_and_is_not_needed(
+    tmp_path: Path, made: Zygote, log: BinaryIO
+) -> None:
+    heard: list[str] = []
+    supervisor = Supervisor(policy=LONG_RUN, tell=lambda name, what: heard.append(f"{name} {what}"), zygote=made)
+    try:
+        await supervisor.start([proxy(tmp_path)])
+        await supervisor.ready(READY_S)
+        first = supervisor.pid("proxy")
+        os.kill(made._process.pid, signal.SIGKILL)
+        with pytest.raises(ZygoteGone):
+            await made.begin(["--version"], log)
+        assert supervisor.pid("proxy") == first
+        supervisor.kill("proxy")
+        await until_another(supervisor, {first})
+        assert supervisor.states()[0].exit_code == -signal.SIGKILL
+        assert [line for line in heard if "from now on processes are started afresh" in line]
+    finally:
+        await supervisor.stop()
+
+
+async def test_what_an_operator_restarts_is_the_program_as_it_is_on_disk(tmp_path: Path, made: Zygote) -> None:
+    """What dies of itself comes back as it was, until an operator restarts something: that may be for an upgrade in
+    place, and no copy of the old release may come back after it."""
+    supervisor = Supervisor(zygote=made)
+
+    def executed() -> bool:
+        return "python" in Path(f"/proc/{supervisor.pid('proxy')}/cmdline").read_text()
+
+    try:
+        await supervisor.start([proxy(tmp_path)])
+        await supervisor.ready(READY_S)
+        assert not executed()
+        pids = {supervisor.pid("proxy")}
+        for step, afresh in ((supervisor.kill, False), (supervisor.restart, True), (supervisor.kill, True)):
+            step("proxy")
+            await until_another(supervisor, pids)
+            pids.add(supervisor.pid("proxy"))
+            assert executed() is afresh
+    finally:
+        await supervisor.stop()
+
+
+async def test_copies_end_with_a_supervisor_that_is_gone(tmp_path: Path, made: Zygote, log: BinaryIO) -> None:
+    """Their standard input ends with it: here its end of one is closed."""
+    copy = await made.begin(proxy(tmp_path).arguments, log)
+    os.close(copy._lifeline)  # type: ignore[attr-defined]
+    copy._lifeline = os.open(os.devnull, os.O_RDONLY)  # type: ignore[attr-defined]
+    async with asyncio.timeout(READY_S):
+        assert await copy.wait() == 0
+
+
+async def test_a_command_line_that_is_too_long_is_not_for_a_zygote(made: Zygote, log: BinaryIO) -> None:
+    with pytest.raises(ZygoteGone):
+        await made.begin(["x" * 10 * MESSAGE_BYTES], log)
+    copy = await made.begin(["--version"], log)
+    assert await copy.wait() == 0
+
+
+async def test_what_is_no_request_is_answered_and_the_next_one_is_served(made: Zygote, log: BinaryIO) -> None:
+    for data in (b"{", b'{"arguments":1}', b'{"other":[]}'):
+        with pytest.raises(ZygoteGone, match="cannot fork"):
+            await asyncio.to_thread(made._ask, data, [log.fileno()])
+    copy = await made.begin(["--version"], log)
+    assert await copy.wait() == 0
+
+
+async def test_a_zygote_that_cannot_import_is_gone_and_ends(log: BinaryIO) -> None:
+    with zygote(["photon.no_such_module"]) as made:
+        assert made is not None
+        with pytest.raises(ZygoteGone, match="does not answer"):
+            await made.begin(["--version"], log)
+
+
+async def test_where_processes_cannot_be_watched_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(pid: int) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "pidfd_open", forbidden)
+    with zygote(["photon.cli.wan"]) as made:
+        assert made is None
