@@ -28,18 +28,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORES = {
     "dispatcher": (
-        "core", "events", "flow", "homes", "ledger", "lookups", "next_try", "open_events", "queues", "retry",
+        "core", "events", "flow", "homes", "ledger", "lookups", "open_events", "queues", "retry",
         "waiting",
     ),
-    "eventstore": ("columns", "found_records", "index", "row_keys", "span_probes", "sparse"),
+    "eventstore": ("columns", "found_records", "index", "sparse"),
     "idregistry": (
-        "batching", "commands", "config_machine", "id_bucket", "merging", "nearest", "offsets", "plan", "rules",
+        "batching", "commands", "config_machine", "id_bucket", "rules",
         "sharding", "state_machine", "witness",
     ),
     "joiner": ("core", "foreign_columns", "rows", "verdicts", "wire"),
     "src/photon/batch": ("columns", "events", "ids", "records", "verdicts"),
     "src/photon/outputs": ("cursor", "next_read", "published", "ranges"),
-    "src/photon/wan": ("delay_line", "links", "tunnel"),
 }  # fmt: skip
 """Room -> its modules without files, sockets, clocks and randomness of their own, wherever in the room they lie."""
 SIMULATIONS = {

@@ -27,6 +27,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
+import setproctitle
+
 from photon.supervision import zygote, zygote_main
 
 MESSAGE_BYTES = 128 << 10
@@ -45,6 +47,10 @@ FRESH = ("LD_", "PYTHON")
 """Variables that begin so act before anything is imported."""
 
 Target = int | IO[Any] | None
+
+
+ended_cpu_s: list[float] = []
+"""Of the copies that have ended, and of what they waited for: they are no children of this process."""
 
 
 class Copy:
@@ -73,7 +79,9 @@ class Copy:
                 return None
             self._said.close()
             assert data, f"the server of {self.args} is gone"
-            self.returncode = int(data)
+            code, cpu_s = data.split()
+            self.returncode = int(code)
+            ended_cpu_s.append(float(cpu_s))
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -225,6 +233,7 @@ def _server() -> socket.socket:
 # -- the server ------------------------------------------------------------------------------------------------------
 def main() -> None:
     """Makes copies until the test process is gone, and tells how each ends."""
+    setproctitle.setproctitle("photon copies for tests")  # it looks for its place once, before variables change
     gc.disable()
     for module in (*zygote.ALL, *MODULES):
         importlib.import_module(module)
@@ -252,19 +261,19 @@ def _serve(requests: socket.socket) -> Callable[[], None] | None:
                     for descriptor in descriptors:
                         os.close(descriptor)
                     selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tells))
-                    _tell(tells, pid)
+                    _tell(tells, str(pid))
                 else:
                     pid, tells = key.data
-                    _, status = os.waitpid(pid, 0)
+                    _, status, used = os.wait4(pid, 0)
                     selector.unregister(key.fileobj)
                     os.close(key.fd)
-                    _tell(tells, os.waitstatus_to_exitcode(status))
+                    _tell(tells, f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime}")
                     tells.close()
 
 
-def _tell(tells: socket.socket, what: int) -> None:
+def _tell(tells: socket.socket, what: str) -> None:
     with contextlib.suppress(OSError):  # nobody asks any more
-        tells.send(b"%d" % what)
+        tells.send(what.encode())
 
 
 def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:

@@ -80,17 +80,20 @@ class Documents:
         own = [f"{self.joined.parent / name}" for name in ("queries", "clicks", "out")]
         done = photon("join", "--primary", own[0], "--foreign", own[1], "--output", own[2], "--once")
         assert done.code in (0, 3), done.err
-        until(self._all_up, WAIT_S, "all processes are up")
+        until(self._up, WAIT_S, "all processes are up")
         until(lambda: len(self.site.traffic.joined()) > 50, WAIT_S, "events are written")
         self.site.comes_out()
         self._name_words()
 
-    def _all_up(self) -> bool:
+    def _up(self, names: Sequence[str] = ()) -> bool:
+        """No names: all."""
         shown = photon("status", "processes", "--config", self.site.file, "-o", "json")
         if shown.code:
             return False
         services = json.loads(shown.out)["processes"]
-        return bool(services) and all(each["state"] == "up" for each in services)
+        return bool(services) and all(
+            each["state"] == "up" for each in services if not names or each["name"] in names
+        )
 
     def _name_words(self) -> None:
         """Each word of the documents that means something of this deployment."""
@@ -158,6 +161,7 @@ class Documents:
         """After a document: all that it had stopped for a while runs again."""
         if self._held:
             self.site.ask(Request(do="release", names=self._held))
+            until(lambda: self._up(self._held), WAIT_S, f"{self._held} run again")
             self._held = ()
 
     def close(self) -> None:
