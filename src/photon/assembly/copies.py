@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
-from photon.fleet.access import logged, pipeline_named, tls_of
 from photon.joiner.copies.api import keeper_of
 from photon.joiner.copies.client import KeeperClient
 from photon.joiner.copies.shipping import Copying
 
 if TYPE_CHECKING:
-    import asyncio
+    from photon.assembly.room import Room
 
 
 def keepers(settings: Settings) -> list[str]:
@@ -37,14 +34,13 @@ def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying 
     return Copying(client, output.copies_wait, output.copies_required)
 
 
-async def serve_copies(settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event) -> None:
+async def serve_copies(room: Room) -> None:
     """The keeper of copies of one datacentre. Raises UsageError, CannotListen."""
     from photon.joiner.copies.service import serve
     from photon.joiner.process import die
 
-    name, pipeline = pipeline_named(settings, datacentre)
-    if pipeline.copies is None:
+    settings, name, address = room.settings, room.datacentre, room.pipeline.copies
+    if address is None:
         raise UsageError(f"datacentre.{name}.copies: is not set; it says where the keeper of copies listens")
     kept = [each for each in sorted(settings.datacentre) if keeper_of(each, keepers(settings)) == name]
-    tls = logged(tls_of(settings, base, identity(Role.COPIES, name)))
-    await serve(RealDisk(), base / pipeline.state, kept, pipeline.copies, stop, die, tls)
+    await serve(room.disk, room.state, kept, address, room.stop, die, room.tls(Role.COPIES))

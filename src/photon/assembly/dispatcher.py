@@ -11,33 +11,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.watching import Watch
 from photon.assembly.eventstore import event_store
 from photon.assembly.joiner import LIST_S, listening_place
-from photon.assembly.registry import agree, rule_of
-from photon.assembly.together import Nearby, Up, unheard
-from photon.config.clock import SystemClock
-from photon.config.disk import RealDisk
+from photon.assembly.registry import admitted
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role, identity
 from photon.config.serving import listen
-from photon.config.settings import Pipeline, Settings
+from photon.config.settings import Pipeline
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.status import details_of, reads
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
-from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.fleet.processes import KINDS
-from photon.idregistry.api import Digester
-from photon.idregistry.client.deployment_key import deployment_key
 
 if TYPE_CHECKING:
     from photon.assembly.engines import DispatcherPlan
+    from photon.assembly.room import Room
     from photon.dispatcher.engine import DispatcherEngine
     from photon.fleet.explain.service import Explainer
     from photon.idregistry.client.grpc_client import RegistryClient
@@ -91,53 +85,44 @@ def worker_place(
 
 
 async def serve_dispatcher(
-    settings: Settings,
-    base: Path,
-    datacentre: str | None,
-    worker: str | None,
-    stop: asyncio.Event,
+    room: Room,
     *,
     read_from: str = "beginning",
     ignore_checkpoints: bool = False,
     listen: str | None = None,
     address: str | None = None,
-    near: Nearby | None = None,
-    up: Up = unheard,
 ) -> None:
-    """Until ``stop``. ``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status
-    is answered, and how others get there, if not as the file says; ``near``: what it finds in this process."""
+    """``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status is answered, and how
+    others get there, if not as the file says."""
     from photon.assembly.engines import DispatcherPlan, open_dispatcher
-    from photon.dispatcher.database import STATE_NAME
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
     from photon.joiner.client import JoinerClient
 
-    near = near or Nearby()
-    name, pipeline = pipeline_named(settings, datacentre)
-    place = worker_place(pipeline, name, worker, listen=listen, address=address)
+    settings, name, pipeline = room.settings, room.datacentre, room.pipeline
+    place = worker_place(pipeline, name, room.member, listen=listen, address=address)
     join = pipeline.join
-    tls = logged(tls_of(settings, base, identity(Role.DISPATCHER, name)))
+    tls = room.tls(Role.DISPATCHER)
     plan = DispatcherPlan(
         join=join,
         datacentre=name,
-        foreign=base / pipeline.foreign,
-        output=base / pipeline.output,
-        state=base / pipeline.state,
+        foreign=room.base / pipeline.foreign,
+        output=room.output,
+        state=room.state,
         look_ups=LookUpPolicy.BACKLOG,
         shared_with=[other for other, its in settings.datacentre.items() if its.join == join and other != name],
         worker=place.name,
         watch=Watch(pipeline.watch),
     )
     async with contextlib.AsyncExitStack() as closing:
-        registry = registry_client(settings, tls, near.replicas)
-        closing.push_async_callback(registry.close)
-        store = event_store(settings, name, tls, near, closing)
+        registry = await closing.enter_async_context(room.registry(tls))
+        store = event_store(room, tls, closing)
         to_joiners = towards(tls, identity(Role.JOINER, name))
         joiners: list[Joiner] = []
         for each in pipeline.joiners.values():
-            if each.address in near.joiners:
-                joiners.append(near.joiners[each.address])
+            if each.address in room.nearby.joiners:
+                joiners.append(room.nearby.joiners[each.address])
             else:
                 joiners.append(client := JoinerClient(each.address, join, to_joiners))
                 closing.push_async_callback(client.close)
@@ -150,30 +135,29 @@ async def serve_dispatcher(
                 JoinerSet(name, fixed),
                 lambda: registry.recovery.list_slots(timeout=LIST_S),
                 lambda address: JoinerClient(address, join, to_joiners),
-                SystemClock(),
+                room.clock,
             )
 
         own = _Own()
 
         def open_as(worker: str | None) -> AbstractContextManager[DispatcherEngine]:
             return open_dispatcher(
-                settings, replace(plan, worker=worker), adapter_of(settings, join, base),
-                Digester(deployment_key(settings, base), join), joiners=joiners, progress=store.progress,
-                registry=registry, disk=RealDisk(), clock=SystemClock(), measure=lambda: _commit_s(registry),
-                discovery=discovery(), waking=store,
+                settings, replace(plan, worker=worker), room.adapter(), room.digester, joiners=joiners,
+                progress=store.progress, registry=registry, disk=room.disk, clock=room.clock,
+                measure=lambda: _commit_s(registry), discovery=discovery(), waking=store,
             )  # fmt: skip
 
         def begin() -> AbstractContextManager[DispatcherEngine]:
             return _named(open_as, place, plan.state / STATE_NAME, pipeline, own)
 
         check_directory(plan.foreign)
-        if await agree(registry, join, rule_of(settings, base, join), stop):
-            _begin(settings, base, plan, read_from, ignore_checkpoints)
+        if await admitted(room, registry):
+            _begin(room, plan, read_from, ignore_checkpoints)
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
-                metrics = _metrics(settings, plan, lives, own)
-                explainer = _explainer(settings, base, plan, lives, own, registry)
-                await _serve(lives, metrics, explainer, place.listen, tls, stop, up)
+                metrics = _metrics(room, plan, lives, own)
+                explainer = _explainer(room, plan, lives, own, registry)
+                await _serve(room, lives, metrics, explainer, place.listen, tls)
 
 
 @dataclass(slots=True)
@@ -202,7 +186,7 @@ def _named(
         yield engine
 
 
-def _begin(settings: Settings, base: Path, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
+def _begin(room: Room, plan: DispatcherPlan, read_from: str, ignore_checkpoints: bool) -> None:
     """Raises UsageError."""
     from photon.config.units import moment_ns
     from photon.dispatcher.process import Places
@@ -216,12 +200,12 @@ def _begin(settings: Settings, base: Path, plan: DispatcherPlan, read_from: str,
         place = Place(read_from) if read_from in ("beginning", "end") else moment_ns(read_from, time.time_ns())
     except ValueError as error:
         raise UsageError(f"--read-from {read_from}: neither beginning nor end; {error}") from None
-    configured = settings.join[plan.join]
+    configured, record_max = room.settings.join[plan.join], room.settings.limits.record
     skips = begin(
-        Places(plan.foreign, plan.output, plan.state, configured.foreign_files, settings.limits.record),
+        Places(plan.foreign, plan.output, plan.state, configured.foreign_files, record_max),
         plan.join,
-        adapter_of(settings, plan.join, base),
-        Digester(deployment_key(settings, base), plan.join),
+        room.adapter(),
+        room.digester,
         Beginning(place, ignore_checkpoints),
     )
     if skips is not None:
@@ -271,14 +255,12 @@ class Lives:
             self._engine = self._open.enter_context(self._begin())
 
 
-def _explainer(
-    settings: Settings, base: Path, plan: DispatcherPlan, lives: Lives, own: _Own, registry: RegistryClient
-) -> Explainer:
+def _explainer(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own, registry: RegistryClient) -> Explainer:
     from photon.fleet.explain.dispatchers import foreign_logs
     from photon.fleet.explain.service import of_dispatcher
 
-    logs = foreign_logs(settings, base, plan.join, plan.foreign, plan.state)
-    digester = Digester(deployment_key(settings, base), plan.join)
+    logs = foreign_logs(room.settings, room.base, plan.join, plan.foreign, plan.state)
+    digester = room.digester
 
     async def trace(event_id: bytes, time_ns: int) -> Traced | Refusal:
         return await registry.recovery.trace(digester.digest(event_id), time_ns, timeout=TRACE_S)
@@ -287,19 +269,18 @@ def _explainer(
 
 
 async def _serve(
+    room: Room,
     lives: Lives,
     metrics: ProcessMetrics,
     explainer: Explainer,
     address: str | None,
     tls: Tls | None,
-    stop: asyncio.Event,
-    up: Up,
 ) -> None:
     from photon.fleet.explain.service import EXPLAIN, ExplainService
 
     if address is None:
-        up()
-        return await lives.run(stop)
+        room.up()
+        return await lives.run(room.stop)
 
     explaining = ExplainService(explainer)
     server = await listen(
@@ -307,18 +288,17 @@ async def _serve(
     )
     try:
         await server.serving()
-        up()
-        await lives.run(stop)
+        room.up()
+        await lives.run(room.stop)
     finally:
         await server.stop()
     return None
 
 
-def _metrics(settings: Settings, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
-    clock = SystemClock()
+def _metrics(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
 
     def details() -> dict[str, Any]:
-        said = details_of(plan.join, lives.engine, clock)
+        said = details_of(plan.join, lives.engine, room.clock)
         if own.name:  # so that one address that leads to any of them is enough to find them all
             living = living_workers(plan.state / STATE_NAME)
             said["worker"] = own.name
@@ -327,7 +307,7 @@ def _metrics(settings: Settings, plan: DispatcherPlan, lives: Lives, own: _Own) 
 
     return ProcessMetrics(
         [
-            reads(plan.join, lambda: lives.engine, clock, retry_limit=settings.limits.retry_store),
+            reads(plan.join, lambda: lives.engine, room.clock, retry_limit=room.settings.limits.retry_store),
             free_space({"state": plan.state, "output": plan.output}),
         ],
         details,

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.watching import Watch
-from photon.assembly.together import Nearby, Up, unheard
-from photon.config.clock import SystemClock
-from photon.config.disk import RealDisk
+from photon.assembly.room import Room, reporter
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.config.settings_reload import SettingsReload
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
-from photon.fleet.access import logged, pipeline_named, tls_of
 
 if TYPE_CHECKING:
     from photon.eventstore.api import OperatedStore
@@ -39,35 +35,41 @@ class StorePlace:
     primary: Path
     state: Path
     address: str
-    once: bool = False
-    may_be_empty: bool = False
     tls: Tls | None = None
     datacentre: str | None = None
     """Of the deployment file, where it is a pipeline's: then it may have cache nodes."""
 
 
-def store_place(settings: Settings, base: Path, datacentre: str | None) -> StorePlace:
-    name, pipeline = pipeline_named(settings, datacentre)
-    state = base / pipeline.state / "eventstore"
-    tls = logged(tls_of(settings, base, identity(Role.EVENTSTORE, name)))
-    return StorePlace(pipeline.join, base / pipeline.primary, state, pipeline.eventstore, tls=tls, datacentre=name)
+def _place(room: Room, join: str | None, given: Sequence[Path | str | None]) -> StorePlace:
+    primary, state, address = given
+    if isinstance(primary, Path) and isinstance(state, Path) and isinstance(address, str):
+        return StorePlace(join, primary, state, address)
+    if any(each is not None for each in given):
+        raise UsageError("--primary, --state and --address go together, in place of --datacentre")
+    own = room.pipeline
+    tls = room.tls(Role.EVENTSTORE)
+    return StorePlace(
+        own.join, room.base / own.primary, room.state / "eventstore", own.eventstore, tls, room.datacentre
+    )
 
 
 async def serve_store(
-    settings: Settings,
-    base: Path,
-    place: StorePlace,
-    stop: asyncio.Event,
-    again: SettingsReload | None = None,
+    room: Room,
     *,
-    near: Nearby | None = None,
-    up: Up = unheard,
+    join_name: str | None = None,
+    primary: Path | None = None,
+    state: Path | None = None,
+    address: str | None = None,
+    once: bool = False,
+    may_be_empty: bool = False,
 ) -> None:
-    """One pipeline's event store. ``again``: reads the deployment file again when it has changed, for the ring of
-    cache nodes; ``near``: where those in this process find it."""
+    """One pipeline's event store, or one that ``primary``, ``state`` and ``address`` place. ``once``: what is there
+    now is all there will ever be. Raises UsageError."""
     from photon.eventstore.process import ServedJoin, serve
     from photon.fleet.hbase import table_of
 
+    settings = room.settings
+    place = _place(room, join_name, (primary, state, address))
     name = join_named(settings, place.join)
     place.state.mkdir(parents=True, exist_ok=True)
     served = ServedJoin(
@@ -76,30 +78,29 @@ async def serve_store(
             name,
             place.primary,
             place.state,
-            once=place.once,
-            may_be_empty=place.may_be_empty,
+            once=once,
+            may_be_empty=may_be_empty,
             watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
             hbase=table_of(settings, place.datacentre),
         ),
-        adapter_of(settings, name, base),
-        None if place.datacentre is None else cache_nodes(settings, place.datacentre, again),
+        adapter_of(settings, name, room.base),
+        None if place.datacentre is None else cache_nodes(settings, place.datacentre, room.reload),
         None if place.datacentre is None else towards(place.tls, identity(Role.CACHE, place.datacentre)),
     )
 
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
         log.info("event store serves", address=place.address)
-        if near is not None:
-            near.store = engines[name]
-        up()
+        room.nearby.store = engines[name]
+        room.up()
 
     await serve(
         [served],
         address=place.address,
-        clock=SystemClock(),
-        disk=RealDisk(),
+        clock=room.clock,
+        disk=room.disk,
         ready=ready,
         report=reporter("event store"),
-        stop=stop,
+        stop=room.stop,
         tls=place.tls,
     )
 
@@ -160,46 +161,34 @@ def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
     return {} if pipeline is None else {name: node.address for name, node in pipeline.caches.items()}
 
 
-def event_store(
-    settings: Settings, datacentre: str, tls: Tls | None, near: Nearby, closing: contextlib.AsyncExitStack
-) -> OperatedStore | EventStoreClient:
-    """A pipeline's: the one in this process, or a client, which ``closing`` closes."""
+def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack) -> OperatedStore | EventStoreClient:
+    """The room's pipeline's: the one in this process, or a client, which ``closing`` closes."""
     from photon.eventstore.client import EventStoreClient
 
-    if near.store is not None:
-        return near.store
-    pipeline = settings.datacentre[datacentre]
-    to = towards(tls, identity(Role.EVENTSTORE, datacentre))
-    client = EventStoreClient(pipeline.eventstore, pipeline.join, to=to)
+    if room.nearby.store is not None:
+        return room.nearby.store
+    to = towards(tls, identity(Role.EVENTSTORE, room.datacentre))
+    client = EventStoreClient(room.pipeline.eventstore, room.pipeline.join, to=to)
     closing.push_async_callback(client.close)
     return client
 
 
-async def serve_cache(
-    settings: Settings, base: Path, datacentre: str | None, node: str | None, stop: asyncio.Event
-) -> None:
+async def serve_cache(room: Room) -> None:
+    """Raises UsageError."""
     from photon.eventstore.cache_nodes.service import serve
 
-    name, pipeline = pipeline_named(settings, datacentre)
-    if node is None and len(pipeline.caches) == 1:
-        node = next(iter(pipeline.caches))
-    if node not in pipeline.caches:
-        known = ", ".join(sorted(pipeline.caches)) or "none"
+    caches, node = room.pipeline.caches, room.member
+    if node is None and len(caches) == 1:
+        node = next(iter(caches))
+    if node not in caches:
+        known = ", ".join(sorted(caches)) or "none"
         given = "cache: name one" if node is None else f"cache {node}: is none"
-        raise UsageError(f"{given} of the cache nodes of datacentre {name}; there are: {known}")
-    configured = pipeline.caches[node]
+        raise UsageError(f"{given} of the cache nodes of datacentre {room.datacentre}; there are: {known}")
+    configured = caches[node]
     await serve(
         address=configured.address,
-        bytes_max=configured.size or settings.limits.cache,
+        bytes_max=configured.size or room.settings.limits.cache,
         ready=lambda port: log.info("cache node serves", node=node, address=configured.address),
-        stop=stop,
-        tls=logged(tls_of(settings, base, identity(Role.CACHE, name))),
+        stop=room.stop,
+        tls=room.tls(Role.CACHE),
     )
-
-
-def reporter(what: str) -> Callable[[str], None]:
-
-    def report(line: str) -> None:
-        log.warning(line, part=what)
-
-    return report

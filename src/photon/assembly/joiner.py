@@ -8,27 +8,24 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from photon.adapters.join_adapters import adapter_of
 from photon.assembly.eventstore import event_store
-from photon.assembly.registry import agree, rule_of
-from photon.assembly.together import Nearby, Up, unheard
-from photon.config.clock import SystemClock
-from photon.config.disk import RealDisk
+from photon.assembly.registry import admitted
 from photon.config.errors import UsageError
-from photon.config.roles import Role, identity
+from photon.config.roles import Role
 from photon.config.settings import NAME_MAX, Settings
-from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.api import Slot
 from photon.joiner.auto_joiner import AUTO_MAX, auto_name, is_auto
 from photon.joiner.whereabouts import AUTO, is_reachable, noted
 
 if TYPE_CHECKING:
+    from photon.assembly.room import Room
     from photon.config.tls import Tls
     from photon.eventstore.api import EventStore
+    from photon.idregistry.api import Registry
+    from photon.joiner.engine import JoinerEngine
     from photon.joiner.shell import Die
 
 LIST_S = 5.0
@@ -37,109 +34,96 @@ EVERY = ("0.0.0.0", "[::]")
 
 
 async def serve_joiner(
-    settings: Settings,
-    base: Path,
-    datacentre: str | None,
-    slot: str | None,
-    stop: asyncio.Event,
-    *,
-    accept_damaged_log: bool = False,
-    listen: str | None = None,
-    address: str | None = None,
-    near: Nearby | None = None,
-    up: Up = unheard,
+    room: Room, *, accept_damaged_log: bool = False, listen: str | None = None, address: str | None = None
 ) -> bool:
     """One joiner in its slot; whether nothing was left in the slot when it was told to end.
 
     What it writes is verified by ``photon serve verifier``. ``listen``, ``address``: where it listens and is reached,
-    if not where the file says; ``near``: what it finds in this process, and where it is found.
+    if not where the file says.
     """
-    from photon.assembly.copies import copying_of
-    from photon.assembly.engines import joiner_engine, joiner_limits
+    from photon.assembly.engines import joiner_limits
     from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
     from photon.joiner.auto_joiner import TAKE_S, AutoJoiner
-    from photon.joiner.engine import JoinerEngine
     from photon.joiner.process import Served, serve
-    from photon.joiner.slot.slot import Ages, SlotPaths
+    from photon.joiner.slot.slot import Ages
 
-    near = near or Nearby()
-    name, pipeline = pipeline_named(settings, datacentre)
-    place = joiner_place(settings, name, slot, listen=listen, address=address)
+    settings, name, pipeline = room.settings, room.datacentre, room.pipeline
+    place = joiner_place(settings, name, room.member, listen=listen, address=address)
     if place.slot is None and accept_damaged_log:
         raise UsageError("--accept-damaged-log is for one slot: name it, as in photon serve joiner NAME")
-    join = pipeline.join
-    disk, clock = RealDisk(), SystemClock()
-    tls = logged(tls_of(settings, base, identity(Role.JOINER, name)))
-    slots = base / pipeline.state / "slots"
-    copying = copying_of(settings, name, tls)
-    process = f"{socket.gethostname()}:{os.getpid()}:{clock.now_ns()}"
+    tls = room.tls(Role.JOINER)
+    process = f"{socket.gethostname()}:{os.getpid()}:{room.clock.now_ns()}"
     limits = joiner_limits(settings)
     limits = limits if place.slot else replace(limits, lock_wait_s=TAKE_S)
 
     async with contextlib.AsyncExitStack() as closing:
-        registry = registry_client(settings, tls, near.replicas)
-        closing.push_async_callback(registry.close)
-        store = event_store(settings, name, tls, near, closing)
+        registry = await closing.enter_async_context(room.registry(tls))
+        store = event_store(room, tls, closing)
 
         def make(its: str) -> JoinerEngine:
-            return joiner_engine(
-                settings, adapter_of(settings, join, base), Slot(its, name, place.note(process)),
-                SlotPaths(slots / its, base / pipeline.output), registry=registry, store=store, disk=disk,
-                clock=clock, limits=limits, ages=Ages(accept_damaged_log), copying=copying,
-            )  # fmt: skip
+            slot = Slot(its, name, place.note(process))
+            return _engine(room, slot, registry, store, tls, limits=limits, ages=Ages(accept_damaged_log))
 
         engine = make(place.slot) if place.slot else AutoJoiner(
-            disk, slots, name, file_slots(settings), lambda: registry.recovery.list_slots(timeout=LIST_S), make
+            room.disk, room.state / "slots", name, file_slots(settings),
+            lambda: registry.recovery.list_slots(timeout=LIST_S), make,
         )  # fmt: skip
-        rule = rule_of(settings, base, join)
 
         def ready(port: int) -> None:
             if place.slot:
-                near.joiners[pipeline.joiners[place.slot].address] = engine
-            up()
+                room.nearby.joiners[pipeline.joiners[place.slot].address] = engine
+            room.up()
 
         return await serve(
-            [Served(join, engine, tuple(_orphans(settings, base, name, process, store, tls)))],
+            [Served(pipeline.join, engine, tuple(_orphans(room, process, store, tls)))],
             address=place.listen,
-            stop=stop,
+            stop=room.stop,
             ready=ready,
-            may_open=lambda stopped: agree(registry, join, rule, stopped),
+            may_open=lambda stopped: admitted(room, registry),
             tls=tls,
             also=lambda server: EXPLAIN.add(server, ExplainService(of_joiner(engine))),
         )
 
 
+def _engine(
+    room: Room, slot: Slot, registry: Registry, store: EventStore, tls: Tls | None, **more: Any
+) -> JoinerEngine:
+    """``more``: as ``joiner_engine`` takes it."""
+    from photon.assembly.copies import copying_of
+    from photon.assembly.engines import joiner_engine
+    from photon.joiner.slot.slot import SlotPaths
+
+    return joiner_engine(
+        room.settings, room.adapter(), slot, SlotPaths(room.state / "slots" / slot.name, room.output),
+        registry=registry, store=store, disk=room.disk, clock=room.clock,
+        copying=copying_of(room.settings, room.datacentre, tls), **more,
+    )  # fmt: skip
+
+
 def _orphans(
-    settings: Settings, base: Path, datacentre: str, process: str, store: EventStore, tls: Tls | None
+    room: Room, process: str, store: EventStore, tls: Tls | None
 ) -> list[Callable[[asyncio.Event], Awaitable[None]]]:
     """What runs beside the joiner and redoes slots here that have lost theirs (``photon.joiner.adopter``); nothing
     where ``joiner.adopt_after`` is 0. ``process``: for people, which process opened a slot."""
-    from photon.assembly.copies import copying_of
-    from photon.assembly.engines import joiner_engine, joiner_limits
+    from photon.assembly.engines import joiner_limits
     from photon.joiner.adopter import Adopted, Adopter
-    from photon.joiner.slot.slot import SlotPaths
 
-    pipeline, adopt_after_s = settings.datacentre[datacentre], settings.joiner.adopt_after
+    adopt_after_s = room.settings.joiner.adopt_after
     if not adopt_after_s:
         return []
-    disk, clock = RealDisk(), SystemClock()
-    slots = base / pipeline.state / "slots"
-    limits = replace(joiner_limits(settings), lock_wait_s=0.0)
+    limits = replace(joiner_limits(room.settings), lock_wait_s=0.0)
 
     @contextlib.asynccontextmanager
     async def adopted(slot: str, ends: Die) -> AsyncIterator[Adopted]:
-        registry = registry_client(settings, tls)  # its own: a client speaks for one slot
-        try:
-            engine = joiner_engine(
-                settings, adapter_of(settings, pipeline.join, base), Slot(slot, datacentre, process),
-                SlotPaths(slots / slot, base / pipeline.output), registry=registry, store=store, disk=disk,
-                clock=clock, limits=limits, ends=ends, copying=copying_of(settings, datacentre, tls),
-            )  # fmt: skip
-            yield Adopted(engine)  # the datacentre's verifier clears what it writes
-        finally:
-            await registry.close()
+        async with room.registry(tls) as registry:  # its own: a client speaks for one slot
+            its = Slot(slot, room.datacentre, process)
+            # The datacentre's verifier clears what it writes.
+            yield Adopted(_engine(room, its, registry, store, tls, limits=limits, ends=ends))
 
-    adopter = Adopter(disk, slots, datacentre, clock, Random().random, adopted, adopt_after_s=adopt_after_s)
+    adopter = Adopter(
+        room.disk, room.state / "slots", room.datacentre, room.clock, Random().random, adopted,
+        adopt_after_s=adopt_after_s,
+    )  # fmt: skip
     return [adopter.run]
 
 

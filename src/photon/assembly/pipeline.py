@@ -9,20 +9,16 @@ socket.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from photon.assembly.dispatcher import serve_dispatcher
-from photon.assembly.eventstore import serve_store, store_place
+from photon.assembly.eventstore import serve_store
 from photon.assembly.joiner import serve_joiner
 from photon.assembly.registry import serve_replica
-from photon.assembly.together import Nearby, Serve, Up
+from photon.assembly.room import Nearby, Room, Serve
 from photon.assembly.verifier import serve_verifier
 from photon.config.errors import UsageError
-from photon.config.settings import Settings
-from photon.config.settings_reload import SettingsReload
-from photon.fleet.access import pipeline_named
 
 
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event) -> list[object]:
@@ -60,37 +56,19 @@ async def _all_set(events: Sequence[asyncio.Event]) -> None:
         await event.wait()
 
 
-async def serve_pipeline(
-    settings: Settings, base: Path, datacentre: str | None, stop: asyncio.Event, again: SettingsReload | None = None
-) -> bool:
-    """Until ``stop``; whether nothing was left in its slots. Raises PhotonError when a service cannot go on.
-
-    ``again``: as for ``serve_store``.
-    """
-    name, pipeline = pipeline_named(settings, datacentre)
+async def serve_pipeline(room: Room) -> bool:
+    """Whether nothing was left in its slots. Raises PhotonError when a service cannot go on."""
+    name, pipeline = room.datacentre, room.pipeline
     if pipeline.dispatchers or not pipeline.joiners:
         which = "several dispatchers" if pipeline.dispatchers else "no joiner of its own"
         raise UsageError(f"datacentre {name} has {which}: start each service by itself")
     near = Nearby()
 
-    def replica(replica: str, end: asyncio.Event, up: Up) -> Awaitable[object]:
-        return serve_replica(settings, base, replica, (), end, near=near, up=up)
+    def part(serve: Callable[[Room], Awaitable[object]], member: str | None = None) -> Serve:
+        return lambda stop, up: serve(replace(room, stop=stop, member=member, near=near, up=up))
 
-    def store(end: asyncio.Event, up: Up) -> Awaitable[object]:
-        place = store_place(settings, base, name)
-        return serve_store(settings, base, place, end, again, near=near, up=up)
-
-    def joiner(slot: str, end: asyncio.Event, up: Up) -> Awaitable[object]:
-        return serve_joiner(settings, base, name, slot, end, near=near, up=up)
-
-    def verifier(end: asyncio.Event, up: Up) -> Awaitable[object]:
-        return serve_verifier(settings, base, name, end, near=near, up=up)
-
-    def dispatcher(end: asyncio.Event, up: Up) -> Awaitable[object]:
-        return serve_dispatcher(settings, base, name, None, end, near=near, up=up)
-
-    voting = settings.registry.replicas.items()
-    replicas = [partial(replica, each) for each, its in voting if its.together and its.datacentre == name]
-    slots = [partial(joiner, slot) for slot in pipeline.joiners]
-    results = await serve_stages([[*replicas, store], [*slots, verifier], [dispatcher]], stop)
-    return all(result is not False for result in results)
+    voting = room.settings.registry.replicas.items()
+    replicas = [part(serve_replica, each) for each, its in voting if its.together and its.datacentre == name]
+    slots = [part(serve_joiner, slot) for slot in pipeline.joiners]
+    stages = [[*replicas, part(serve_store)], [*slots, part(serve_verifier)], [part(serve_dispatcher)]]
+    return all(result is not False for result in await serve_stages(stages, room.stop))

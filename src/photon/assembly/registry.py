@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
-from photon.assembly.together import Nearby, Up, unheard
+from photon.assembly.room import Room
 from photon.config.errors import UsageError
-from photon.config.roles import Role, identity
+from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.fleet.access import logged, tls_of
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 
@@ -40,6 +39,12 @@ def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
 
 def rule_of(settings: Settings, base: Path, join: str) -> bytes:
     return rule_hash(adapter_of(settings, join, base), Digester(deployment_key(settings, base), join))
+
+
+async def admitted(room: Room, registry: RegistryClient) -> bool:
+    """Whether a service of the room's join may go on: see ``agree``."""
+    join = room.pipeline.join
+    return await agree(registry, join, rule_of(room.settings, room.base, join), room.stop)
 
 
 async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.Event) -> bool:
@@ -68,29 +73,23 @@ async def agree(registry: RegistryClient, join: str, rule: bytes, stop: asyncio.
     return False
 
 
-async def serve_replica(
-    settings: Settings,
-    base: Path,
-    name: str,
-    id_rules: Sequence[str],
-    stop: asyncio.Event,
-    *,
-    near: Nearby | None = None,
-    up: Up = unheard,
-) -> None:
-    """``id_rules``: JOIN=HEX; none: those of the configuration. ``near``: where those in this process find it."""
+async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
+    """``id_rules``: JOIN=HEX; none: those of the configuration."""
     from photon.config.allocator import keep_lean
     from photon.idregistry.replica.process import serve_registry
     from photon.idregistry.replica.server import ReplicaSettings
 
+    settings, name = room.settings, room.member
     replicas = settings.registry.replicas
+    if name is None:
+        raise UsageError("name the replica: photon serve registry NAME")
     if name not in replicas:
         known = ", ".join(sorted(replicas)) or "none"
         raise UsageError(f"registry {name}: not in [registry.replicas]; there are: {known}")
     own = ReplicaSettings(
         name=name,
         peers={each: replica.address for each, replica in replicas.items()},
-        directory=base / replicas[name].directory,
+        directory=room.base / replicas[name].directory,
         shards=settings.registry.shards,
         uncertainty_s=settings.clock.uncertainty,
         require_sync=settings.clock.require_sync,
@@ -98,18 +97,17 @@ async def serve_replica(
         memory_limit=settings.registry.memory_limit,
         near=settings.replicas_near() if settings.registry.follow_callers else {},
         epoch=settings.registry.epoch,
-        id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, base),
-        tls=logged(tls_of(settings, base, identity(Role.REGISTRY, name))),
+        id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, room.base),
+        tls=room.tls(Role.REGISTRY, name),
     )
 
     def ready(servicer: object) -> None:
-        if near is not None:
-            near.replicas[name] = servicer
-        up()
+        room.nearby.replicas[name] = servicer
+        room.up()
 
-    if near is None:  # the other services of a pipeline have large buffers all the time
+    if room.near is None:  # the other services of a pipeline have large buffers all the time
         keep_lean()
-    await serve_registry(own, stop=stop, ready=ready)
+    await serve_registry(own, stop=room.stop, ready=ready, disk=room.disk, clock=room.clock)
 
 
 def _given(id_rule: str) -> tuple[str, bytes]:

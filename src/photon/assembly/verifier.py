@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from photon.adapters.contract import Adapter, Framing
-from photon.adapters.join_adapters import adapter_of
-from photon.assembly.registry import agree, rule_of
-from photon.assembly.together import Nearby, Up, unheard
-from photon.config.clock import SystemClock
+from photon.assembly.registry import admitted
+from photon.assembly.room import Room
 from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
-from photon.config.roles import Role, identity
-from photon.config.serving import HealthyServer, listen
+from photon.config.roles import Role
+from photon.config.serving import listen
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
-from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.fleet.access import pipeline_named
 from photon.fleet.processes import KINDS
-from photon.idregistry.api import Digester
-from photon.idregistry.client.deployment_key import deployment_key
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
@@ -53,31 +49,18 @@ def limits_of(settings: Settings) -> ServiceLimits:
     )
 
 
-async def serve_verifier(
-    settings: Settings,
-    base: Path,
-    datacentre: str | None,
-    stop: asyncio.Event,
-    *,
-    near: Nearby | None = None,
-    up: Up = unheard,
-) -> None:
-    """Until ``stop``. Raises VerifierBusy when another one runs here."""
-    near = near or Nearby()
-    name, own = pipeline_of(settings, base, datacentre)
-    pipeline = settings.datacentre[name]
-    join = pipeline.join
-    tls = logged(tls_of(settings, base, identity(Role.VERIFIER, name)))
-    adapter = adapter_of(settings, join, base)
-    registry = registry_client(settings, tls, near.replicas)
-    server: HealthyServer | None = None
-    try:
-        if not await agree(registry, join, rule_of(settings, base, join), stop):
+async def serve_verifier(room: Room) -> None:
+    """Raises VerifierBusy when another one runs here."""
+    settings, pipeline = room.settings, room.pipeline
+    _, own = pipeline_of(settings, room.base, room.datacentre)
+    tls = room.tls(Role.VERIFIER)
+    adapter = room.adapter()
+    async with contextlib.AsyncExitStack() as closing:
+        registry = await closing.enter_async_context(room.registry(tls))
+        if not await admitted(room, registry):
             return
-        disk, clock = RealDisk(), SystemClock()
-        world = VerifierWorld(
-            disk, clock, registry, registry.recovery, Digester(deployment_key(settings, base), join)
-        )
+        disk, clock = room.disk, room.clock
+        world = VerifierWorld(disk, clock, registry, registry.recovery, room.digester)
 
         def recovery(place: SlotPlace) -> Step:
             return RecoveryStep(SlotRecovery(disk, place.state, registry.recovery), clock)
@@ -86,25 +69,21 @@ async def serve_verifier(
             own,
             world,
             limits_of(settings),
-            lambda directory: sources_of(settings, base, name, directory, adapter),
+            lambda directory: sources_of(settings, room.base, room.datacentre, directory, adapter),
             [recovery],
         )
 
         async def ready() -> None:
-            nonlocal server
             if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
                 space = free_space({"state": own.state, "output": own.output})
                 metrics = ProcessMetrics([verifier_metrics(disk, own, clock), space], lambda: details_of(disk, own))
                 server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
+                closing.push_async_callback(server.stop)
                 await server.serving()
-            log.info("verifier serves", datacentre=name, join=join, slots=str(own.slots))
-            up()
+            log.info("verifier serves", datacentre=room.datacentre, join=pipeline.join, slots=str(own.slots))
+            room.up()
 
-        await service.run(stop, ready)
-    finally:
-        if server is not None:
-            await server.stop()
-        await registry.close()
+        await service.run(room.stop, ready)
 
 
 def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path, adapter: Adapter) -> SourceFinder:

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, config, overrides, taken
+from photon.fleet.processes import KINDS
 
 if TYPE_CHECKING:
     import asyncio
 
-    from photon.config.settings_reload import SettingsReload
-
 T = TypeVar("T")
-
-
-class Served(Deployed):
-    """The deployment of a process that serves, and which of its kind it is."""
-
-    name: str | None = None
-
-    def again(self) -> SettingsReload | None:
-        """What reads the file when it has changed; made before the settings are read. None without a file."""
-        from photon.assembly.eventstore import reporter
-        from photon.config.settings_reload import SettingsReload
-
-        if self.given is None:
-            return None
-        return SettingsReload(self.given, self.load, reporter("configuration"))
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
@@ -45,112 +30,11 @@ def run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, pro
     return runtime.run(stoppable(), prompt=prompt)
 
 
-Run = Callable[..., Any]
-
-
-def _registry(at: Served, run: Run, id_rules: tuple[str, ...] = ()) -> object:
-    from photon.assembly.registry import serve_replica
-
-    if at.name is None:
-        raise click.UsageError("name the replica: photon serve registry NAME")
-    name = at.name
-    return run(lambda stop: serve_replica(at.settings, at.base, name, id_rules, stop))
-
-
-def _eventstore(
-    at: Served,
-    run: Run,
-    join_name: str | None = None,
-    primary: Path | None = None,
-    state: Path | None = None,
-    address: str | None = None,
-    once: bool = False,
-    may_be_empty: bool = False,
-    stages: Path | None = None,
-) -> object:
-    from photon.assembly.eventstore import StorePlace, serve_store, store_place
-    from photon.config.errors import UsageError
-    from photon.config.runtime import sampled
-
-    again = at.again()
-    if primary is not None and state is not None and address is not None:
-        place = StorePlace(join_name, primary, state, address, once, may_be_empty)
-    elif primary is None and state is None and address is None:
-        place = store_place(at.settings, at.base, at.datacentre)
-    else:
-        raise UsageError("--primary, --state and --address go together, in place of --datacentre")
-    with sampled(stages):
-        return run(lambda stop: serve_store(at.settings, at.base, place, stop, again), prompt=not once)
-
-
-def _cache(at: Served, run: Run) -> object:
-    from photon.assembly.eventstore import serve_cache
-
-    return run(lambda stop: serve_cache(at.settings, at.base, at.datacentre, at.name, stop))
-
-
-def _joiner(at: Served, run: Run, **options: Any) -> object:
-    from photon.assembly.joiner import serve_joiner
-
-    return run(lambda stop: serve_joiner(at.settings, at.base, at.datacentre, at.name, stop, **options))
-
-
-def _dispatcher(at: Served, run: Run, **options: Any) -> object:
-    from photon.assembly.dispatcher import serve_dispatcher
-
-    return run(lambda stop: serve_dispatcher(at.settings, at.base, at.datacentre, at.name, stop, **options))
-
-
-def _verifier(at: Served, run: Run) -> object:
-    from photon.assembly.verifier import serve_verifier
-
-    return run(lambda stop: serve_verifier(at.settings, at.base, at.datacentre, stop))
-
-
-def _copies(at: Served, run: Run) -> object:
-    from photon.assembly.copies import serve_copies
-
-    return run(lambda stop: serve_copies(at.settings, at.base, at.datacentre, stop))
-
-
-def _pipeline(at: Served, run: Run) -> object:
-    from photon.assembly.pipeline import serve_pipeline
-
-    again = at.again()
-    return run(lambda stop: serve_pipeline(at.settings, at.base, at.datacentre, stop, again))
-
-
-def _status(at: Served, run: Run, listen: str | None = None) -> object:
-    from photon.status.process import serve_status
-
-    return run(lambda stop: serve_status(at.settings, at.base, at.datacentre, listen, stop))
-
-
-class Kind(NamedTuple):
-    """A kind of process: how it is served, and the options beside the common ones that it takes."""
-
-    serve: Callable[..., object]
-    """False: told to end, and not all could be decided."""
-    takes: str = "datacentre"
-
-
-KINDS: Mapping[str, Kind] = {
-    "registry": Kind(_registry, "name id_rules"),
-    "eventstore": Kind(_eventstore, "datacentre join_name primary state address once may_be_empty stages"),
-    "cache": Kind(_cache, "datacentre name"),
-    "joiner": Kind(_joiner, "datacentre name listen address accept_damaged_log"),
-    "dispatcher": Kind(_dispatcher, "datacentre name listen address read_from ignore_checkpoints"),
-    "verifier": Kind(_verifier),
-    "copies": Kind(_copies),
-    "pipeline": Kind(_pipeline),
-    "status": Kind(_status, "datacentre listen"),
-}
-"""As ``photon.fleet.processes`` names them."""
 COMMON = "kind config overrides stop_with_parent log_format"
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("kind", type=click.Choice([name for name, kind in KINDS.items() if kind.serve]))
 @click.argument("name", required=False)
 @config(required=False, unless=["primary"])
 @overrides
@@ -216,16 +100,23 @@ def serve(
     Exit codes: 0 at SIGTERM; 3 at SIGTERM, and a joiner could not decide all within seconds: its next start redoes
     that.
     """
+    from photon.assembly.room import Room, reporter
     from photon.config import log
+    from photon.config.runtime import sampled
+    from photon.config.settings_reload import SettingsReload
 
-    served = KINDS[kind]
-    given = taken(f"serve {kind}", served.takes, COMMON, {"name": name, **options})
+    given = taken(f"serve {kind}", KINDS[kind].takes, COMMON, {"name": name, **options})
     log.configure(json=log_format != "text")
-    at = Served(config, overrides, datacentre, "table")
-    at.name = given.pop("name", None)
-
-    def run_it(main: Callable[[asyncio.Event], Awaitable[T]], *, prompt: bool = True) -> T:
-        at.settings  # noqa: B018 - a mistake in the file is told before anything is begun
-        return run(main, with_parent=stop_with_parent, prompt=prompt)
-
-    return ATTENTION if served.serve(at, run_it, **given) is False else DONE
+    at = Deployed(config, overrides, datacentre, "table")
+    # Made before the settings are read, so that no change is missed.
+    again = None if config is None else SettingsReload(config, at.load, reporter("configuration"))
+    settings, member, stages = at.settings, given.pop("name", None), given.pop("stages", None)
+    module, _, coroutine = KINDS[kind].serve.partition(":")
+    served = getattr(import_module(module), coroutine)
+    with sampled(stages):
+        drained = run(
+            lambda stop: served(Room(settings, at.base, stop, datacentre, member, again), **given),
+            with_parent=stop_with_parent,
+            prompt=not given.get("once"),
+        )
+    return ATTENTION if drained is False else DONE

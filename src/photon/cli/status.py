@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -16,6 +16,9 @@ from photon.cli.heads import Deployed, deployed, run_option, taken
 from photon.cli.looking import again, asking
 from photon.cli.tables import print_json
 from photon.cli.units import DURATION
+
+if TYPE_CHECKING:
+    import asyncio
 
 FETCH_S = 5.0
 FREE_PORT = "127.0.0.1:0"
@@ -136,9 +139,9 @@ def _web(at: Deployed, listen: str) -> None:
     """The page, with the operator's certificate."""
     import logging
 
+    from photon.assembly.room import Room
     from photon.cli.serve import run
     from photon.config import log
-    from photon.config.tls import OPERATOR
     from photon.status.process import serve_status
 
     log.configure(json=False, level=logging.WARNING)
@@ -147,12 +150,11 @@ def _web(at: Deployed, listen: str) -> None:
     def serving(name: str, url: str) -> None:
         at.show({"datacentre": name, "url": url}, f"{url} shows {name}; Ctrl-C ends it")
 
-    run(
-        lambda stop: serve_status(
-            settings, at.base, at.datacentre, listen, stop, identity=OPERATOR, serving=serving
-        ),
-        with_parent=False,
-    )  # fmt: skip
+    def page(stop: asyncio.Event) -> Awaitable[None]:
+        room = Room(settings, at.base, stop, at.datacentre)
+        return serve_status(room, listen, operator=True, serving=serving)
+
+    run(page, with_parent=False)
 
 
 def _show(at: Deployed, look: Look, every: float | None) -> int:

@@ -50,6 +50,10 @@ class Kind:
     health: str
     """Name of its gRPC service, under which it reports its health; empty: it speaks no gRPC."""
     listed: Callable[[Settings], Iterable[Process]]
+    serve: str = ""
+    """MODULE:COROUTINE, which is given a Room (``photon.assembly.room``); empty: not for ``photon serve``."""
+    takes: str = ""
+    """What goes with ``photon serve KIND``: the names of its parameters."""
 
 
 PIPELINE = "pipeline"
@@ -116,19 +120,35 @@ def _status(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable
 
 
 KINDS: Mapping[str, Kind] = {
-    "dispatcher": Kind(5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers)),
-    "joiner": Kind(4, "photon.v1.Joiner", _of_pipelines(
-        "joiner", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.joiners.items()])),
-    "eventstore": Kind(3, "photon.v1.EventStore", _of_pipelines(
-        "eventstore", lambda name, p, s: [(name, p.eventstore, ())])),
-    "cache": Kind(2, "photon.v1.Cache", _of_pipelines(
-        "cache", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.caches.items()])),
-    "copies": Kind(3, "photon.v1.Copies", _of_pipelines("copies", _copies)),
-    "verifier": Kind(4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())])),
-    PIPELINE: Kind(5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together)),
-    "registry": Kind(1, "photon.v1.Registry", _registry),
+    "dispatcher": Kind(
+        5, "photon.v1.Dispatcher", _of_pipelines("dispatcher", _dispatchers),
+        "photon.assembly.dispatcher:serve_dispatcher", "datacentre name listen address read_from ignore_checkpoints"),
+    "joiner": Kind(
+        4, "photon.v1.Joiner", _of_pipelines(
+            "joiner", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.joiners.items()]),
+        "photon.assembly.joiner:serve_joiner", "datacentre name listen address accept_damaged_log"),
+    "eventstore": Kind(
+        3, "photon.v1.EventStore", _of_pipelines("eventstore", lambda name, p, s: [(name, p.eventstore, ())]),
+        "photon.assembly.eventstore:serve_store",
+        "datacentre join_name primary state address once may_be_empty stages"),
+    "cache": Kind(
+        2, "photon.v1.Cache", _of_pipelines(
+            "cache", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.caches.items()]),
+        "photon.assembly.eventstore:serve_cache", "datacentre name"),
+    "copies": Kind(
+        3, "photon.v1.Copies", _of_pipelines("copies", _copies),
+        "photon.assembly.copies:serve_copies", "datacentre"),
+    "verifier": Kind(
+        4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
+        "photon.assembly.verifier:serve_verifier", "datacentre"),
+    PIPELINE: Kind(
+        5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together),
+        "photon.assembly.pipeline:serve_pipeline", "datacentre"),
+    "registry": Kind(
+        1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name id_rules"),
     "wan": Kind(0, "photon.v1.Wan", _wan),
-    "status": Kind(6, "", _of_pipelines("status", _status)),
+    "status": Kind(
+        6, "", _of_pipelines("status", _status), "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip
 """By their name for ``photon serve``, in the order in which they are shown."""
 

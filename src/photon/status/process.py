@@ -13,15 +13,16 @@ from urllib.parse import parse_qs
 import orjson
 
 from photon import __version__
-from photon.config import roles
-from photon.config.clock import Clock, SystemClock
+from photon.assembly.room import Room
+from photon.config.clock import Clock
 from photon.config.errors import PhotonError, UsageError
 from photon.config.metrics.readings import ProcessMetrics, Readings
+from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
-from photon.config.tls import Tls
-from photon.fleet.access import logged, pipeline_named, tls_of
+from photon.config.tls import OPERATOR, Tls
+from photon.fleet.access import logged, tls_of
 from photon.fleet.explain.inquiry import Asking, explain
 from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
 from photon.fleet.explain.story import Story
@@ -198,33 +199,30 @@ class StatusService:
 
 
 async def serve_status(
-    settings: Settings,
-    base: Path,
-    datacentre: str | None,
-    listen: str | None,
-    stop: asyncio.Event,
+    room: Room,
+    listen: str | None = None,
     *,
-    identity: str | None = None,
+    operator: bool = False,
     serving: Callable[[str, str], None] = lambda datacentre, url: None,
 ) -> None:
-    """Until ``stop``. ``listen`` None: as the deployment file says. Raises UsageError, CannotListen.
+    """``listen`` None: as the deployment file says. Raises UsageError, CannotListen.
 
-    ``identity``: shown to the processes; None: that of a status page. ``serving`` is told the datacentre and the
-    page's address.
+    ``operator``: an operator asks the processes, not a status page. ``serving`` is told the datacentre and the page's
+    address.
     """
-    name, pipeline = pipeline_named(settings, datacentre)
-    address = listen or pipeline.status
+    settings, base, name = room.settings, room.base, room.datacentre
+    address = listen or room.pipeline.status
     if address is None:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
-    tls = logged(tls_of(settings, base, identity or roles.identity(roles.Role.STATUS, name)))
-    service = StatusService(settings, name, tls, SystemClock(), base)
-    asking = Asking(settings, base, tls, EXPLAIN_S, operator=identity is not None)
+    tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls(Role.STATUS)
+    service = StatusService(settings, name, tls, room.clock, base)
+    asking = Asking(settings, base, tls, EXPLAIN_S, operator=operator)
     server = HttpServer(service.answer, {EXPLAIN_PATH: Explained(lambda question: explain(asking, question)).answer})
     try:
         await server.start(address)
         log.info("status serves", datacentre=name, address=address, port=server.port)
         serving(name, f"http://{address.rpartition(':')[0] or '127.0.0.1'}:{server.port}/")
-        await service.run(stop)
+        await service.run(room.stop)
     finally:
         await server.stop()
         await service.close()

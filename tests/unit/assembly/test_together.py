@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from photon.assembly.pipeline import serve_stages
-from photon.assembly.together import Serve, Up
+from photon.assembly.room import Serve, Up
 
 
 class Story:

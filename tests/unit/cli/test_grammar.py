@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+from pathlib import Path
 
 import click
 import pytest
@@ -11,8 +13,9 @@ from click.testing import CliRunner
 
 from photon.cli import serve, status
 from photon.cli.main import MOVED, main, walk
-from photon.fleet import processes
+from photon.fleet.processes import KINDS, Kind
 
+EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
 LEAVES_MAX = 55
 TREE = {" ".join(path[1:]): command for path, command in walk(main)}
 
@@ -55,7 +58,23 @@ def test_each_part_of_status_is_there_and_takes_what_it_says() -> None:
 
 
 def test_each_kind_of_process_is_served_and_takes_what_it_says() -> None:
-    assert serve.KINDS.keys() == processes.KINDS.keys() - {"wan"}
-    known = {parameter.name for parameter in TREE["serve"].params}
-    for name, kind in serve.KINDS.items():
-        assert set(kind.takes.split()) <= known, name
+    known = {parameter.name: parameter for parameter in TREE["serve"].params}
+    served = {name: kind for name, kind in KINDS.items() if kind.serve}
+    assert served.keys() == KINDS.keys() - {"wan"} == set(known["kind"].type.choices)  # type: ignore[attr-defined]
+    for name, kind in served.items():
+        module, _, coroutine = kind.serve.partition(":")
+        takes = inspect.signature(getattr(importlib.import_module(module), coroutine)).parameters
+        ours = set(kind.takes.split()) - {"datacentre", "name", "stages"}
+        assert ours <= takes.keys() & known.keys(), name
+
+
+def test_a_tenth_kind_of_process_is_one_file_and_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tally.py").write_text(
+        "async def serve_tally(room):\n    print(f'{room.datacentre} keeps a tally of {room.pipeline.join}')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(KINDS, "tally", Kind(5, "", lambda settings: [], "tally:serve_tally", "datacentre"))  # type: ignore[arg-type]
+    monkeypatch.setattr(TREE["serve"].params[0], "type", click.Choice([*KINDS]))
+    monkeypatch.setattr(serve, "run", lambda serving, **_: asyncio.run(serving(asyncio.Event())))
+    done = CliRunner().invoke(main, ["serve", "tally", "--config", str(EXAMPLE), "--datacentre", "east"])
+    assert (done.exit_code, done.output) == (0, "east keeps a tally of clicks\n")

@@ -1,0 +1,125 @@
+"""A service in its process: what it was told, what it shares the process with, and what most of them need of both.
+
+Each kind of process has a file that says how it is put together: a coroutine that is given a ``Room``, serves until
+its ``stop`` is set, calls ``up`` once it serves, drains and closes. ``photon.fleet.processes.KINDS`` names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from photon.adapters.join_adapters import adapter_of
+from photon.config.clock import Clock, SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.config.roles import Role, identity
+from photon.config.settings import Pipeline, Settings
+from photon.config.structured import get_logger
+from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.idregistry.api import Digester
+from photon.idregistry.client.deployment_key import deployment_key
+
+if TYPE_CHECKING:
+    from photon.adapters.contract import Adapter
+    from photon.config.settings_reload import SettingsReload
+    from photon.config.tls import Tls
+    from photon.eventstore.api import OperatedStore
+    from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.joiner.api import Joiner
+
+Up: TypeAlias = Callable[[], None]
+"""A service calls it once it serves."""
+Serve: TypeAlias = Callable[[asyncio.Event, Up], Awaitable[object]]
+"""Runs a service until the event is set."""
+
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Nearby:
+    """What serves in this process, to be called directly. In a process of its own: nothing."""
+
+    store: OperatedStore | None = None
+    joiners: dict[str, Joiner] = field(default_factory=dict)
+    """By address."""
+    replicas: dict[str, object] = field(default_factory=dict)
+    """The registry's, by name: what answers their callers."""
+
+
+@dataclass
+class Room:
+    settings: Settings
+    base: Path
+    """What the paths of the settings are relative to."""
+    stop: asyncio.Event
+    named: str | None = None
+    """The datacentre, as it was asked for; None: the only one there is."""
+    member: str | None = None
+    """Which of its kind."""
+    reload: SettingsReload | None = None
+    """Reads the deployment file again when it has changed."""
+    near: Nearby | None = None
+    """None: it has a process of its own."""
+    up: Up = lambda: None
+    disk: Disk = field(default_factory=RealDisk)
+    clock: Clock = field(default_factory=SystemClock)
+
+    @cached_property
+    def datacentre(self) -> str:
+        """Raises UsageError where none is meant."""
+        return pipeline_named(self.settings, self.named)[0]
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return self.settings.datacentre[self.datacentre]
+
+    @property
+    def state(self) -> Path:
+        """The pipeline's directory."""
+        return self.base / self.pipeline.state
+
+    @property
+    def output(self) -> Path:
+        """The pipeline's directory."""
+        return self.base / self.pipeline.output
+
+    @property
+    def nearby(self) -> Nearby:
+        return self.near or Nearby()
+
+    def adapter(self) -> Adapter:
+        """One of the join's."""
+        return adapter_of(self.settings, self.pipeline.join, self.base)
+
+    @property
+    def digester(self) -> Digester:
+        """Of the join's ids. Raises UsageError."""
+        return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
+
+    def tls(self, role: Role, place: str | None = None) -> Tls | None:
+        """What the service shows and trusts. ``place``: None for the datacentre. Raises UsageError."""
+        return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
+
+    @contextlib.asynccontextmanager
+    async def registry(self, tls: Tls | None) -> AsyncIterator[RegistryClient]:
+        """A client, closed at the end."""
+        client = registry_client(self.settings, tls, self.nearby.replicas)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+def reporter(what: str) -> Callable[[str], None]:
+    """Reports one-line problems of a part into the log."""
+
+    def report(line: str) -> None:
+        log.warning(line, part=what)
+
+    return report
