@@ -51,13 +51,14 @@ async def serve_registry(
     settings: ReplicaSettings,
     *,
     stop: asyncio.Event,
-    ready: Callable[[RegistryServicer], None] = lambda servicer: None,
+    ready: Callable[[], None] = lambda: None,
+    answers: Callable[[RegistryServicer], None] = lambda servicer: None,
     disk: Disk | None = None,
     clock: Clock | None = None,
     kernel: Callable[[], KernelTime | None] = kernel_time,
 ) -> None:
-    """Serves until ``stop`` is set. ``ready`` is called once, when it serves, with what answers its callers.
-    ``kernel``: what it says of its clock.
+    """Serves until ``stop`` is set. ``ready`` is called once, when it serves; ``answers`` is told before what answers
+    callers in this process. ``kernel``: what it says of its clock.
 
     Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
     driver stopped on an error (fail-stop: a restart reads the disk again).
@@ -90,7 +91,8 @@ async def serve_registry(
         replica.start()
         peer_clocks.start()
         log.info("registry.started", replica=settings.name, address=settings.peers[settings.name])
-        await _watch(replica, operator, host, health, stop, lambda: ready(servicer))
+        answers(servicer)
+        await _watch(replica, operator, host, health, stop, ready)
     finally:
         await health.enter_graceful_shutdown()
         await peer_clocks.stop()

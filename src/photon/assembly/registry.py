@@ -101,13 +101,12 @@ async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
         tls=room.tls(Role.REGISTRY, name),
     )
 
-    def ready(servicer: object) -> None:
+    def answers(servicer: object) -> None:
         room.nearby.replicas[name] = servicer
-        room.up()
 
     if room.near is None:  # the other services of a pipeline have large buffers all the time
         keep_lean()
-    await serve_registry(own, stop=room.stop, ready=ready, disk=room.disk, clock=room.clock)
+    await serve_registry(own, stop=room.stop, ready=room.up, answers=answers, disk=room.disk, clock=room.clock)
 
 
 def _given(id_rule: str) -> tuple[str, bytes]:
