@@ -45,6 +45,8 @@ MODULES = (
 """On top of what services import."""
 FRESH = ("LD_", "PYTHON")
 """Variables that begin so act before anything is imported."""
+BEGUN = dict(os.environ)
+"""What the process that is copied was begun with."""
 
 Target = int | IO[Any] | None
 
@@ -145,7 +147,7 @@ def begin(
     """``photon ARGUMENTS``; the rest as of subprocess.Popen."""
     words = [str(each) for each in arguments]
     environment = dict(os.environ if env is None else env)
-    if any(environment.get(name) != os.environ.get(name) for name in environment if name.startswith(FRESH)):
+    if any(environment.get(name) != BEGUN.get(name) for name in environment | BEGUN if name.startswith(FRESH)):
         return subprocess.Popen(
             [sys.executable, "-m", "photon", *words],
             stdin=stdin, stdout=stdout, stderr=stderr, text=text, cwd=cwd, env=env,

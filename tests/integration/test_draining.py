@@ -75,7 +75,7 @@ def test_a_joiner_is_drained_and_a_dispatcher_paused_under_traffic(tmp_path: Pat
         assert balances(ledger)
         assert (ledger["joined"], ledger["duplicate"]) == (site.events, 0)
 
-        lines = json.loads(told(site, "audit", "-o", "json").out)["commands"]
+        lines = json.loads(told(site, "status", "audit", "-o", "json").out)["commands"]
         assert [(each["command"], each["outcome"]) for each in lines if each["command"] != "up"] == [
             ("joiner drain", "done"),
             ("joiner drain", "failed"),
