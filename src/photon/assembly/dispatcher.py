@@ -121,8 +121,8 @@ async def serve_dispatcher(
         to_joiners = towards(tls, identity(Role.JOINER, name))
         joiners: list[Joiner] = []
         for each in pipeline.joiners.values():
-            if each.address in room.nearby.joiners:
-                joiners.append(room.nearby.joiners[each.address])
+            if each.address in room.near.joiners:
+                joiners.append(room.near.joiners[each.address])
             else:
                 joiners.append(client := JoinerClient(each.address, join, to_joiners))
                 closing.push_async_callback(client.close)

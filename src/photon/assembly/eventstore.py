@@ -90,7 +90,7 @@ async def serve_store(
 
     def ready(port: int, engines: Mapping[str, EventStoreEngine]) -> None:
         log.info("event store serves", address=place.address)
-        room.nearby.store = engines[name]
+        room.near.store = engines[name]
         room.up()
 
     await serve(
@@ -165,8 +165,8 @@ def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack)
     """The room's pipeline's: the one in this process, or a client, which ``closing`` closes."""
     from photon.eventstore.client import EventStoreClient
 
-    if room.nearby.store is not None:
-        return room.nearby.store
+    if room.near.store is not None:
+        return room.near.store
     to = towards(tls, identity(Role.EVENTSTORE, room.datacentre))
     client = EventStoreClient(room.pipeline.eventstore, room.pipeline.join, to=to)
     closing.push_async_callback(client.close)

@@ -71,7 +71,7 @@ async def serve_joiner(
 
         def ready(port: int) -> None:
             if place.slot:
-                room.nearby.joiners[pipeline.joiners[place.slot].address] = engine
+                room.near.joiners[pipeline.joiners[place.slot].address] = engine
             room.up()
 
         return await serve(

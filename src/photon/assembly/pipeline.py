@@ -16,7 +16,7 @@ from photon.assembly.dispatcher import serve_dispatcher
 from photon.assembly.eventstore import serve_store
 from photon.assembly.joiner import serve_joiner
 from photon.assembly.registry import serve_replica
-from photon.assembly.room import Nearby, Room, Serve
+from photon.assembly.room import Room, Serve
 from photon.assembly.verifier import serve_verifier
 from photon.config.errors import UsageError
 
@@ -62,10 +62,9 @@ async def serve_pipeline(room: Room) -> bool:
     if pipeline.dispatchers or not pipeline.joiners:
         which = "several dispatchers" if pipeline.dispatchers else "no joiner of its own"
         raise UsageError(f"datacentre {name} has {which}: start each service by itself")
-    near = Nearby()
 
     def part(serve: Callable[[Room], Awaitable[object]], member: str | None = None) -> Serve:
-        return lambda stop, up: serve(replace(room, stop=stop, member=member, near=near, up=up))
+        return lambda stop, up: serve(replace(room, stop=stop, member=member, alone=False, up=up))
 
     voting = room.settings.registry.replicas.items()
     replicas = [part(serve_replica, each) for each, its in voting if its.together and its.datacentre == name]

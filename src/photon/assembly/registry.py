@@ -102,9 +102,9 @@ async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
     )
 
     def answers(servicer: object) -> None:
-        room.nearby.replicas[name] = servicer
+        room.near.replicas[name] = servicer
 
-    if room.near is None:  # the other services of a pipeline have large buffers all the time
+    if room.alone:  # the other services of a pipeline have large buffers all the time
         keep_lean()
     await serve_registry(own, stop=room.stop, ready=room.up, answers=answers, disk=room.disk, clock=room.clock)
 

@@ -64,8 +64,9 @@ class Room:
     """Which of its kind."""
     reload: SettingsReload | None = None
     """Reads the deployment file again when it has changed."""
-    near: Nearby | None = None
-    """None: it has a process of its own."""
+    near: Nearby = field(default_factory=Nearby)
+    alone: bool = True
+    """Whether it has its process for itself."""
     up: Up = lambda: None
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
@@ -89,10 +90,6 @@ class Room:
         """The pipeline's directory."""
         return self.base / self.pipeline.output
 
-    @property
-    def nearby(self) -> Nearby:
-        return self.near or Nearby()
-
     def adapter(self) -> Adapter:
         """One of the join's."""
         return adapter_of(self.settings, self.pipeline.join, self.base)
@@ -109,7 +106,7 @@ class Room:
     @contextlib.asynccontextmanager
     async def registry(self, tls: Tls | None) -> AsyncIterator[RegistryClient]:
         """A client, closed at the end."""
-        client = registry_client(self.settings, tls, self.nearby.replicas)
+        client = registry_client(self.settings, tls, self.near.replicas)
         try:
             yield client
         finally:

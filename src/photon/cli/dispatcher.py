@@ -216,6 +216,7 @@ def replay(
       photon dispatcher replay --config photon.toml --datacentre east --status
     Exit codes: 0 done or asked for, 3 with --wait: a log could not be read again, or somebody cancelled it.
     """
+    from photon.dispatcher.replay import requests
     from photon.operations import replay as control
 
     times = since is not None or until is not None
@@ -225,7 +226,7 @@ def replay(
     if cancelled is not None:
         return _cancel(at, pipeline, cancelled, dry_run=dry_run)
     if show:
-        rows = [_replay_row(each) for each in control.progress(pipeline)]
+        rows = [_replay_row(each) for each in requests.progress(pipeline.state)]
         none = f"no replay was asked of datacentre {pipeline.datacentre}"
         at.show(
             {"datacentre": pipeline.datacentre, "replays": rows},
@@ -237,7 +238,7 @@ def replay(
     if from_ns >= to_ns:
         raise UsageError(f"--from {since} is not before --to {until}")
     logs = control.preview(pipeline, from_ns, to_ns, pattern)
-    number = None if dry_run else control.ask(pipeline, from_ns, to_ns, pattern, now_ns)
+    number = None if dry_run else requests.ask(pipeline.state, from_ns, to_ns, pattern, now_ns)
     answer = {
         "datacentre": pipeline.datacentre,
         "number": number,
@@ -251,14 +252,14 @@ def replay(
 
 
 def _cancel(at: Deployed, pipeline: Pipeline, number: int, *, dry_run: bool) -> int:
+    from photon.dispatcher.replay import requests
     from photon.dispatcher.replay.requests import Step
-    from photon.operations import replay as control
 
     if dry_run:
-        open_ones = [each.request for each in control.progress(pipeline) if each.request.step < Step.DONE]
+        open_ones = [each.request for each in requests.progress(pipeline.state) if each.request.step < Step.DONE]
         there = number in [request.number for request in open_ones]
     else:
-        there = control.cancel(pipeline, number, time.time_ns())
+        there = requests.cancel(pipeline.state, number, time.time_ns())
     if not there:
         raise UsageError(f"--cancel {number}: no replay of this number waits or runs; --status shows them")
     people = f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled"
@@ -268,12 +269,12 @@ def _cancel(at: Deployed, pipeline: Pipeline, number: int, *, dry_run: bool) -> 
 
 def _wait(pipeline: Pipeline, number: int) -> int:
     """Until a request is done; says how far it is on standard error."""
+    from photon.dispatcher.replay import requests
     from photon.dispatcher.replay.requests import Step
-    from photon.operations import replay as control
 
     told = ""
     while True:
-        (each,) = [each for each in control.progress(pipeline) if each.request.number == number]
+        (each,) = [each for each in requests.progress(pipeline.state) if each.request.number == number]
         row = _replay_row(each)
         text = f"replay {number}: {row['state']}, {row['done']:,} of {row['bytes']:,} bytes, {row['events']:,} events"
         if text != told:

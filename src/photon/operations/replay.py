@@ -11,7 +11,7 @@ from photon.adapters.join_adapters import adapter_of
 from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay import requests
-from photon.dispatcher.replay.requests import Preview, Progress
+from photon.dispatcher.replay.requests import Preview
 from photon.fleet.access import pipeline_named
 
 
@@ -53,18 +53,3 @@ def preview(of: Pipeline, from_ns: int, to_ns: int, pattern: str) -> list[Previe
         to_ns=to_ns,
         pattern=pattern,
     )
-
-
-def ask(of: Pipeline, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
-    """The request's number. Raises StateError."""
-    return requests.ask(of.state, from_ns, to_ns, pattern, now_ns)
-
-
-def cancel(of: Pipeline, number: int, now_ns: int) -> bool:
-    """Whether there was one to cancel. Raises StateError."""
-    return requests.cancel(of.state, number, now_ns)
-
-
-def progress(of: Pipeline) -> list[Progress]:
-    """Of all requests. Raises StateError."""
-    return requests.progress(of.state)

@@ -14,6 +14,7 @@ from photon.config.disk import RealDisk
 from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
+from photon.dispatcher.replay import requests as replay_requests
 from photon.dispatcher.replay.requests import Step
 from photon.fleet.access import registry_client, tls_of
 from photon.fleet.ledger import ledger_file
@@ -120,8 +121,8 @@ def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
         return 0
     of = replay.pipeline_of(settings, base, wanted.datacentre)
     same = (wanted.from_ns, wanted.to_ns, wanted.pattern)
-    for each in replay.progress(of):  # killed after asking, before it was noted
+    for each in replay_requests.progress(of.state):  # killed after asking, before it was noted
         request = each.request
         if request.step in (Step.ASKED, Step.RUNNING) and (request.from_ns, request.to_ns, request.pattern) == same:
             return request.number
-    return replay.ask(of, *same, SystemClock().now_ns())
+    return replay_requests.ask(of.state, *same, SystemClock().now_ns())

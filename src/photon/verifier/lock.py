@@ -1,5 +1,4 @@
-"""One verifier at a time: a lock in each slot's ``verifier/`` directory, and one for the pipeline;
-and what can be seen of a slot from outside."""
+"""One verifier at a time: a lock in each slot's ``verifier/`` directory, and one for the pipeline."""
 
 from __future__ import annotations
 
@@ -8,10 +7,8 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 
 NAME = "lock"
@@ -65,43 +62,3 @@ def holder_of(path: Path) -> str | None:
     finally:
         os.close(fd)
     return None
-
-
-LOCK_NAME = "lock"
-REDO_NAME = "redo"
-
-
-@dataclass(frozen=True, slots=True)
-class SlotState:
-    there: bool  # its state directory is on this machine
-    holder: str | None  # the live process that holds its lock
-    redo_bytes: int
-    retired: bool | None  # none: unknown
-
-    @property
-    def word(self) -> str:
-        if self.retired:
-            return "retired"
-        if not self.there:
-            return "missing"
-        return "live" if self.holder is not None else "down"
-
-    def __str__(self) -> str:
-        parts = ["retired"] if self.retired else []
-        if not self.there:
-            return ", ".join([*parts, "its directory is not there"])
-        holder = "no live process holds it" if self.holder is None else f"held by a live process ({self.holder})"
-        return ", ".join([*parts, holder, f"{self.redo_bytes:,} bytes in its redo log"])
-
-
-def state_of(disk: Disk, directory: Path, *, retired: bool | None = None) -> SlotState:
-    if not disk.exists(directory):
-        return SlotState(False, None, 0, retired)
-    redo = directory / REDO_NAME
-    held = 0
-    for name in disk.names(redo):
-        try:
-            held += disk.size(redo / name)
-        except FileNotFoundError:  # a segment that was done with
-            continue
-    return SlotState(True, holder_of(directory / LOCK_NAME), held, retired)

@@ -25,7 +25,8 @@ from photon.idregistry.api import Digester, Registry
 from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import NAME, CheckedSlice, Checker
-from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, SeenIds, SlotPlace, Step
+from photon.verifier.seen_ids import SeenIds
+from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
 

@@ -19,8 +19,8 @@ from photon.verifier import lock
 from photon.verifier.alarms import Alarm, acknowledge, open_alarms
 from photon.verifier.checker import NAME as CHECKED_NAME
 from photon.verifier.checker import CheckedFile, read_checked
-from photon.verifier.lock import SlotState, state_of
 from photon.verifier.service import MISSING_DIR, OWN_DIR, VerifiedPipeline
+from photon.verifier.slot_state import SlotState, state_of
 from photon.verifier.slot_work import OWNED_NAME, read_owned
 
 ALARMS_SHOWN = 20

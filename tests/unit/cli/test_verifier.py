@@ -13,7 +13,7 @@ from photon.cli.main import main
 from photon.config.disk import RealDisk
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import CheckedFile
-from photon.verifier.slot_work import OwnedFile
+from photon.verifier.owned_ids import OwnedFile
 from tests.unit.supervision.deployments import write_deployment
 
 ATTENTION = 3

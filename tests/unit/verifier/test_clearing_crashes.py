@@ -8,7 +8,8 @@ from typing import Any
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.verifier.alarms import NAME, AlarmLog, open_alarms, read_lines
-from photon.verifier.slot_work import LineFindings, SeenIds
+from photon.verifier.seen_ids import SeenIds
+from photon.verifier.slot_work import LineFindings
 from photon.verifier.verifier import Verifier, VerifierLimits
 from tests.unit.joiner.helpers import DIGESTER
 from tests.unit.verifier.test_checker import Crash, CrashingDisk

@@ -26,9 +26,10 @@ from photon.verifier.alarms import (
     open_alarms,
     read_lines,
 )
-from photon.verifier.lock import state_of
+from photon.verifier.owned_ids import TOKENS_MAX, OwnedCount, OwnedFile, too_long, updated
+from photon.verifier.seen_ids import SeenIds
 from photon.verifier.service import pause_s
-from photon.verifier.slot_work import TOKENS_MAX, OwnedCount, OwnedFile, SeenIds, too_long, updated
+from photon.verifier.slot_state import state_of
 from photon.verifier.source_finder import UNWATCHED_NS, LogMemory
 
 DISK = RealDisk()

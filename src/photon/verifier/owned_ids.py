@@ -1,0 +1,80 @@
+"""Ids that stay owned: registered, and not written (or not cleared); which of them for too long. Pure.
+
+The registry knows no time of registration, so an id's time counts from when it was first seen owned. Tokens rise with
+time within a slot, so of many the lowest ones are kept: they are the oldest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from photon.idregistry.api import U64, incarnation_of
+
+VERSION = 1
+TOKENS_MAX = 4096
+"""Batches that are tracked one by one; younger ones are only counted."""
+
+
+class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
+    version: int = VERSION
+    at_ns: int = 0
+    ids: int = 0
+    retired: bool = False  # the slot is fenced in some shard
+    since_ns: dict[int, int] = {}  # token -> when ids were first seen owned under it
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When the oldest id was first seen owned; None: nothing is owned."""
+        return min(self.since_ns.values(), default=None)
+
+
+@dataclass(slots=True)
+class OwnedCount:
+    tokens: Counter[int] = field(default_factory=Counter)
+    fenced: bool = False
+    whole: bool = True  # every shard answered to its end
+
+    def add(self, tokens: U64, *, fenced: bool) -> None:
+        self.fenced = self.fenced or fenced
+        values, counts = np.unique(tokens, return_counts=True)
+        self.tokens.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    ids: int
+    for_s: float  # the oldest of them
+    incarnations: tuple[int, ...]
+    batches: int
+
+
+def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
+    """The file after another scan. An incomplete scan removes nothing: what it did not reach may still be owned."""
+    tokens = set(count.tokens) if count.whole else set(count.tokens) | set(before.since_ns)
+    kept = sorted(tokens)[:TOKENS_MAX]
+    # a clock that was set back must not make anything older or younger than it can be.
+    since = {token: min(before.since_ns.get(token, now_ns), now_ns) for token in kept}
+    ids = count.tokens.total() if count.whole else max(before.ids, count.tokens.total())
+    return OwnedFile(VERSION, now_ns, ids, count.fenced or (before.retired and not count.whole), since)
+
+
+def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -> TooLong | None:
+    """None: nothing is owned for longer than ``alarm_s``."""
+    old = {token: at for token, at in owned.since_ns.items() if now_ns - at > alarm_s * 1e9}
+    if not old:
+        return None
+    return TooLong(
+        sum(count.tokens[token] for token in old),
+        (now_ns - min(old.values())) / 1e9,
+        _incarnations(old),
+        len(old),
+    )
+
+
+def _incarnations(tokens: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted({incarnation_of(token) for token in tokens}))
