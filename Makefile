@@ -72,8 +72,9 @@ smoke:           ## up, traffic, a verdict on every event, down
 test-docker: install     ## the deployment for real; in CI as root Docker is installed and started where it is missing
 	$(BIN)/pytest tests/docker --timeout 1800
 
-test-full: install       ## all of it, with the long rounds
-	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=5000 PHOTON_EXAMPLES=10 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
+test-full: N = 300
+test-full: install       ## all of it, with the long rounds and N seeds (300) of each simulation
+	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
 
 sim: install             ## N fresh seeds of each simulation: make sim N=5000 [BASE=first]; replay one: make sim SEED=123
 ifdef SEED
