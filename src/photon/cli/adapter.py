@@ -31,7 +31,9 @@ VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
 @click.option("--primary", type=PATH, help="A file of the primary logs; plain, .gz or .zst.")
 @click.option("--foreign", type=PATH, help="A file of the foreign logs.")
 @click.option("--join", "join", metavar="NAME", help="Which join of the configuration; not needed when there is one.")
-@click.option("-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Read so many.")
+@click.option(
+    "-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many records to read."
+)
 @click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
 @formatted
 def test(
@@ -43,7 +45,7 @@ def test(
     checks: bool,
     out: Printed,
 ) -> int:
-    """Show what is read from the first records of files, why records are rejected, and whether the contract is kept.
+    """Show what is read from files, why records are rejected, and whether the adapter keeps its contract.
 
     Nothing is joined or written.
 
@@ -100,9 +102,9 @@ def test(
 @click.argument("name", required=False)
 @formatted
 def show(out: Printed, name: str | None) -> int:
-    """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
+    """Describe a format or an adapter: origin, settings, and what it reads of a sample.
 
-    NAME is a format, the name of an installed adapter, or path.py:Class. Without NAME: the formats that need no code,
+    NAME is a format, an installed adapter, or path.py:Class. Without NAME: list the formats that need no code,
     and the adapters that installed packages bring.
 
     \b
@@ -149,12 +151,12 @@ def _show_all(out: Printed) -> int:
 
 @click.command()
 @click.argument("name")
-@click.option("--directory", type=PATH, default=Path(), help="Where the package's folder is made.", show_default=True)
+@click.option("--directory", type=PATH, default=Path(), help="Where to make the package's folder.", show_default=True)
 @formatted
 def init(out: Printed, name: str, directory: Path) -> int:
     """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.
 
-    NAME is a Python identifier; the package's folder is called so, and must not exist.
+    NAME is a Python identifier and the name of the package's folder, which must not exist.
 
     \b
     Example:

@@ -30,22 +30,22 @@ Progress = Callable[[str, int], None]
 @click.command()
 @click.argument("event_id")
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@deployed(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
-@click.option("--base64", "raw", is_flag=True, help="EVENT_ID is what event_id_raw_base64 of a record says.")
+@deployed(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
+@click.option("--base64", "raw", is_flag=True, help="EVENT_ID is the event_id_raw_base64 of a record.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=30.0, show_default=True, metavar="SECONDS",
-              help="For everything; large outputs may need more.")  # fmt: skip
+              help="For the whole search; large outputs may need more.")  # fmt: skip
 def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout: float) -> int:
-    """Tell what became of one event: read, tried, matched or why not, registered, written, over all datacentres.
+    """Tell the story of one event over all datacentres: read, tried, matched or why not, registered, written.
 
-    EVENT_ID is the event's id as records have it, or LOG:OFFSET, the place of its line. OUTPUT is an output of photon
-    join, whether it runs or not; with --config all processes of the deployment are asked.
+    EVENT_ID is the event's id in the records, or LOG:OFFSET, the place of its line. OUTPUT is an output of photon
+    join, running or not; with --config all processes of the deployment are asked.
 
     \b
     Examples:
       photon explain 10.0.0.7:4711:1760000000000000 --config photon.toml
       photon explain click-000123 out/
       photon explain clicks-3.log:73400320 --config photon.toml -o json
-    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 no such id can be, 3 something could not be
+    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 not a possible id, 3 something could not be
     asked or searched, and is named.
     """
     from photon.config.errors import UsageError

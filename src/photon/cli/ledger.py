@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path), required=False)
 @deployed(required=False, unless=["output"], sets=False, datacentre="With --config: only this one's ledger.",
-          help="In place of OUTPUT: the deployment file.")  # fmt: skip
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+          help="Instead of OUTPUT: the deployment file.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
-              help="With --watch: from one time to the next.")  # fmt: skip
+              help="With --watch: the interval.")  # fmt: skip
 def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
-    """Show the ledger per event-time hour, of an output of photon join or of a pipeline's state directory.
+    """Show the ledger by hour of event time, of an output of photon join or a pipeline's state directory.
 
     \b
-    With --config of several datacentres: all whose state lies on this machine, sums of those whose dispatcher
-    answers, and what they made together: each event is joined, filtered or unmatched in one datacentre, and counted
+    With --config of several datacentres: all whose state is on this machine, sums of those whose dispatcher
+    answers, and the total: each event is joined, filtered or unmatched in one datacentre, and counted
     as elsewhere by the others that read it. --watch -o json writes a line each time.
     Examples:
       photon ledger out/

@@ -1,4 +1,4 @@
-"""The ``photon`` command: the tree of its nouns and verbs. A command is imported when it is called, for a quick start.
+"""The ``photon`` command: the tree of its nouns and verbs. A command is imported when it is called.
 
 A command that looks is a PART of ``photon status`` or ``photon doctor`` (their tables), a process that serves is a
 KIND of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``NOUNS`` and one in ``TASKS``.
@@ -207,7 +207,11 @@ class Tree(OneLineErrors):
     """A group whose commands are imported when they are called. ``lazily``: as ``NOUNS``; ``tasks``: as ``TASKS``."""
 
     def __init__(
-        self, *args: Any, lazily: Mapping[str, Any], tasks: Mapping[str, Mapping[str, str]] | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        lazily: Mapping[str, Any],
+        tasks: Mapping[str, Mapping[str, str]] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._lazily = lazily

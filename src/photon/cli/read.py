@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("output", type=PATH, required=False)
-@config_option(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
+@config_option(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM.")
+@click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM.")
 @click.option("--cursor", "cursor_file", type=PATH, metavar="FILE",
-              help="Begin where FILE says, and keep it up to date.")  # fmt: skip
-@click.option("--with-cursor", is_flag=True, help="A line with the cursor first, and after each block of records.")
+              help="Begin at the cursor in FILE, and update it.")  # fmt: skip
+@click.option("--with-cursor", is_flag=True, help="Print the cursor first, and after each block of records.")
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
               help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
-@click.option("--cleared-only", is_flag=True, help="Only what holds even if a slot is retired; a little later.")
+@click.option(
+    "--cleared-only", is_flag=True, help="Only records that hold even if a slot is retired; a little later."
+)
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
 @click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,
               help="json: the records as they are; table: one line each, for people.")  # fmt: skip
@@ -50,17 +52,17 @@ def read(
     limit: int | None,
     output_format: str,
 ) -> int:
-    """Write the records of an output to standard output, exactly once from one cursor to the next.
+    """Print the records of an output, each exactly once from one cursor to the next.
 
-    Only what is published is read: it stays, whatever crashes. OUTPUT is an output of photon join.
+    Reads only what is published, which no crash takes back. OUTPUT is an output of photon join.
 
     \b
     Examples:
       photon read out/ --kind unmatched
       photon read out/ --follow --cursor billing.cursor >> billing.jsonl
       photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
-    Exit codes: 0 all is read, the limit is reached, or told to end; 3 with --cleared-only, there are files that the
-    verifier objects to; 1 failed; 2 wrong usage.
+    Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
+    to some files; 1 failed; 2 wrong usage.
     """
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError

@@ -15,18 +15,20 @@ from photon.config.output_kinds import KINDS
 
 @click.command()
 @click.argument("output", type=PATH, required=False)
-@deployed(required=False, unless=["output"], sets=False, help="In place of OUTPUT: the deployment file.",
+@deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
           datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
 @click.option("--into", type=PATH, required=True, metavar="DIR",
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM.")
-@click.option("--cleared-only", is_flag=True, help="Only what holds even if a slot is retired; a little later.")
+@click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM.")
+@click.option(
+    "--cleared-only", is_flag=True, help="Only records that hold even if a slot is retired; a little later."
+)
 @click.option("--roll-size", type=SIZE, default="128MiB", show_default=True,
-              help="End the files after so many bytes of JSON Lines.")  # fmt: skip
+              help="Close a file after this many bytes of JSON Lines.")  # fmt: skip
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
-              help="End them so long after their first record.")  # fmt: skip
+              help="Close a file this long after its first record.")  # fmt: skip
 def parquet(
     at: Deployed,
     output: Path | None,
@@ -37,9 +39,9 @@ def parquet(
     roll_size: int,
     roll_age: float,
 ) -> int:
-    """Write published records as rolled Parquet files, each record once over all starts.
+    """Write published records as rolled Parquet files, each record once.
 
-    Ended at any moment, it goes on where it was: what the manifest does not name is written again.
+    It may be ended at any moment and continues: what the manifest does not name is written again.
     OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
 
     \b
