@@ -80,52 +80,6 @@ test-full: install       ## the long rounds, N seeds (300) of each simulation; h
 	  $(BIN)/pytest tests/$$layer -n $(WORKERS) --timeout 86400 || failed="$$failed $$layer"; \
 	done; test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
 
-sim: install        ## SEEDS of each simulation, the same each time, those that found something, a few fresh ones
-	@fresh=$$(date +%s); echo "$(SEEDS) seeds, and fresh ones from $$fresh; to replay one: make sim SEED=..."; \
-	  PHOTON_SIM_FRESH=$$fresh PHOTON_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation -n $(WORKERS)
-
-test-integration: install  ## real processes, real kills
-	$(BIN)/pytest tests/integration -n $(WORKERS)
-
-test-pages: install      ## the status page in headless Chromium; PHOTON_PICTURES=DIR keeps its screenshots
-	$(BIN)/pytest tests/pages
-
-test-times: install      ## wall and processor time of each test file of LAYERS (unit simulation integration), longest first
-	rm -rf build/times
-	-PHOTON_TEST_TIMES=build/times $(BIN)/pytest $(addprefix tests/,$(LAYERS)) -n $(WORKERS) --dist loadfile
-	$(BIN)/python -m tests.times build/times
-
-docs: install            ## the documentation as a site, in site/: open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-
-hbase:           ## a real HBase on this machine, from Maven artifacts; runs until hbase-down
-	$(PYTHON) deploy/hbase/standalone.py up
-
-hbase-down:      ## stop it; what it stored is kept
-	$(PYTHON) deploy/hbase/standalone.py down
-
-test-hbase: install      ## the tests that need a real HBase; they start one of their own
-	$(BIN)/pytest tests/hbase
-
-test-spark: install      ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
-	$(BIN)/pytest tests/spark --timeout 900
-
-up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
-	$(PYTHON) deploy/docker/stack.py up
-
-down:            ## end them; their volumes go as well
-	$(PYTHON) deploy/docker/stack.py down
-
-smoke:           ## up, traffic, a verdict on every event, down
-	$(PYTHON) deploy/docker/stack.py smoke
-
-test-docker: install     ## the deployment for real; in CI as root Docker is installed and started where it is missing
-	$(BIN)/pytest tests/docker --timeout 1800
-
-test-full: N = 300
-test-full: install       ## all of it, with the long rounds and N seeds (300) of each simulation
-	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
-
 sim: install             ## N fresh seeds of each simulation: make sim N=5000 [BASE=first]; replay one: make sim SEED=123
 ifdef SEED
 	PHOTON_SIM_SEED=$(SEED) $(BIN)/pytest tests/simulation -s -p no:cacheprovider -m seeded
