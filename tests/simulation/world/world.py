@@ -31,10 +31,12 @@ from photon.joiner.engine import JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.output import OutputLimits
 from photon.verifier.verifier import Verifier
-from tests.simulation.datacentres import check, faults, settings, state
-from tests.simulation.datacentres.loop import StandStill, VirtualLoop, bury
-from tests.simulation.datacentres.network import Network
-from tests.simulation.datacentres.process import (
+from tests.simulation.world import check, settings, site_faults, state
+from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.loop import StandStill, VirtualLoop, bury
+from tests.simulation.world.model_raft import PULSE_S, make_groups
+from tests.simulation.world.network import Network
+from tests.simulation.world.process import (
     DispatcherProcess,
     JoinerProcess,
     Process,
@@ -43,10 +45,8 @@ from tests.simulation.datacentres.process import (
     Store,
     main,
 )
-from tests.simulation.datacentres.registry import PULSE_S, make_groups
-from tests.simulation.datacentres.retiring import LostSlot, Operator
-from tests.simulation.datacentres.truth import RACES, PairAdapter, make_truth
-from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.retiring import LostSlot, Operator
+from tests.simulation.world.truth import RACES, PairAdapter, make_truth
 
 DATACENTRES = ("east", "west")
 REGIONS = (*DATACENTRES, "north")
@@ -343,7 +343,7 @@ class World:
                 for name in self.kinds:
                     loop.later(self.random.uniform(0.0, 0.5), self.boot, name)
                 loop.later(0.6, self._pulse)
-                faults.plan(self)
+                site_faults.plan(self)
                 loop.later(settings.FAULTS_S, self._quiet)
                 loop.run_forever()
             finally:
@@ -360,7 +360,7 @@ class World:
 
     def _quiet(self) -> None:
         self.say("faults end")
-        faults.heal(self)
+        site_faults.heal(self)
         self.quiet_since = self.loop.now
         self.loop.later(LOOK_S, self._look)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.database import Transaction
 from photon.dispatcher.replay import requests
-from tests.simulation.datacentres import settings
-from tests.simulation.datacentres.process import DispatcherProcess, Process
-from tests.simulation.datacentres.retiring import lose_slot
-from tests.simulation.datacentres.truth import EPOCH_NS
+from tests.simulation.world import settings
+from tests.simulation.world.process import DispatcherProcess, Process
+from tests.simulation.world.retiring import lose_slot
+from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 Fault = Callable[["World"], None]
 

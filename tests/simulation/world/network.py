@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from tests.simulation.datacentres.loop import OWNER
+from tests.simulation.world.loop import OWNER
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.process import Process
-    from tests.simulation.datacentres.world import World
+    from tests.simulation.world.process import Process
+    from tests.simulation.world.world import World
 
 LATE_MOST_S = 12.0
 """A request that is held up on its way arrives within so long; by then its caller has given up, or is dead."""

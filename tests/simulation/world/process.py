@@ -35,19 +35,19 @@ from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.verifier import VerifierLimits
-from tests.simulation.datacentres import settings
-from tests.simulation.datacentres.follower import SimulatedFollower, SimulatedReads
-from tests.simulation.datacentres.loop import OWNER, Owner
-from tests.simulation.datacentres.network import Stub
-from tests.simulation.datacentres.registry import GroupEnd
-from tests.simulation.datacentres.state import SimulatedState
-from tests.simulation.datacentres.store import StoreModel
-from tests.simulation.datacentres.truth import EPOCH_NS
+from tests.simulation.world import settings
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.follower import SimulatedFollower, SimulatedReads
+from tests.simulation.world.loop import OWNER, Owner
+from tests.simulation.world.model_raft import GroupEnd
+from tests.simulation.world.network import Stub
+from tests.simulation.world.state import SimulatedState
+from tests.simulation.world.store import StoreModel
+from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 JOIN = "clicks"
 Handler = Callable[[Any, Any], Awaitable[Any]]

@@ -19,11 +19,11 @@ from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.core.scans import EntryPage
 from photon.operations.slots.id_list import IdList
 from photon.operations.slots.retiring import Asking, NotAnswered, Retirement, RetiringRefused
-from tests.simulation.datacentres.process import Process, ProcessDisk
 from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.process import Process, ProcessDisk
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 LOST_MAX = 3
 """Disks that a schedule loses at most."""

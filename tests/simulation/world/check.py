@@ -20,13 +20,13 @@ from photon.idregistry.core.id_table import Entry
 from photon.joiner.api import ForeignEvent
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import tag_of
-from tests.simulation.datacentres.process import DispatcherProcess, JoinerProcess
-from tests.simulation.datacentres.retiring import listed_ids
-from tests.simulation.datacentres.truth import Event, time_in
 from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.process import DispatcherProcess, JoinerProcess
+from tests.simulation.world.retiring import listed_ids
+from tests.simulation.world.truth import Event, time_in
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 _KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
 _OPEN = (Verdict.JOINED, Verdict.FILTERED, Verdict.UNMATCHED, Verdict.REJECTED, Verdict.ELSEWHERE, Verdict.DUPLICATE)
