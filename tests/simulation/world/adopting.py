@@ -33,8 +33,8 @@ ADOPTER_LOOK_S = 1.5
 
 
 def paths_of(slot: str) -> SlotPaths:
-    """A slot that a joiner has after its first disk was lost is called NAME.NUMBER."""
-    return SlotPaths(SLOTS / slot, Path(f"/{slot.partition('.')[0]}/out"))
+    """A slot that a joiner has after its first disk was lost is called NAME-nNUMBER."""
+    return SlotPaths(SLOTS / slot, Path(f"/{slot.partition('-n')[0]}/out"))
 
 
 class SharingJoiner(JoinerProcess):
@@ -97,6 +97,8 @@ class VerifierProcess(Process):
             if "simulated" not in str(error):
                 self.world.violated(f"{self.name} failed: {error}", error)
             self.end(str(error))
+        except Exception as error:
+            self.world.violated(f"{self.name} failed: {type(error).__name__}: {error}", error)
 
 
 # -- locks of slots, in place of flock -------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def lose_machine(world: JoinedWorld) -> None:
         slot = place.slots.get(name, name)
         world.say(f"slot {slot} is lost")
         world.lost.append(LostSlot(slot, name, place, old))
-        place.slots[name] = f"{name}.{len(world.lost)}"
+        place.slots[name] = f"{name}-n{len(world.lost)}"
 
 
 def not_left_empty(world: JoinedWorld) -> str:

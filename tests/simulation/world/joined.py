@@ -48,6 +48,10 @@ class JoinedWorld(World):
         (registry_server, "_CHANGING_SECONDS", 0.3),
     )
 
+    expected_alarms = (
+        "no copy of the output is kept: what is durable here alone is shown to readers",
+        "the output is not copied",
+    )
     lose_slot = staticmethod(adopting.lose_machine)
 
     def _draw(self) -> None:
@@ -102,7 +106,7 @@ class JoinedWorld(World):
             *([(replacing.lose_replica, 2), (replacing.rot_replica, 2)] if self.replaces else []),
             *([(adopting.remove_joiner, 4)] if self.removes else []),
         ]
-        self.unrests += [
+        self.unrests[:0] = [
             resharding.changing, replacing.unreplaced, adopting.not_left_empty, keepers.behind, replica.unsettled,
         ]  # fmt: skip
         self.checks[:0] = [resharding.held_twice, replica.differing, keepers.other_copies]

@@ -149,6 +149,8 @@ class _Call:
             result = await handler(self._request, Context(self._world, self._deadline))
         except grpc.aio.AioRpcError as error:
             self._answer(None, error)
+        except Exception as error:
+            self._world.violated(f"{process.name}: {self._method}: {type(error).__name__}: {error}", error)
         else:
             self._answer(result, None)
 

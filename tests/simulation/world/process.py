@@ -227,7 +227,7 @@ class Replica(Process):
         )
         replica.start()
         named = ("OpenSlot", "Insert", "Clear", "LookUp", "Describe", "ReadWitness", "ExtendWitness")
-        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock", "Reshard")
+        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock", "Reshard", "ListSlots")
         self.listen(RegistryServicer(replica), *named)
         assert replica.conflict is not None
         world.violated(f"{self.name}: {await replica.conflict}")
