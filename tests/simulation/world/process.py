@@ -150,6 +150,7 @@ class ProcessDisk:
         try:
             return method(*args)
         except PowerOff:
+            self._disk.crash_after(None)  # others may be on it
             self._process.world.ended(self._process, "killed in the middle of a write")
             raise
 
@@ -178,6 +179,7 @@ class SimulatedJoinerClient(JoinerClient):
     def __init__(self, stub: Stub) -> None:
         self._join = JOIN
         self._stub = stub
+        self._tls = False
         self.error = ""
 
 
@@ -379,7 +381,11 @@ class SimulatedLock:
         if holder is not None and holder is not self._process and holder.alive:
             raise joiner_engine.SlotRefused(f"{self._name}: locked")
         locks[self._name] = self._process
-        self._process.place.disks[self._process.name].make_dir(Path(self._name))
+        try:
+            self._process.place.disks[self._process.name].make_dir(Path(self._name))
+        except PowerOff:
+            self._process.place.disks[self._process.name].crash_after(None)
+            self._process.end("killed as it makes its directory")
 
     def release(self) -> None:
         if self._process.world.locks.get(self._name) is self._process:
