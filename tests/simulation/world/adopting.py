@@ -30,6 +30,7 @@ SLOTS = Path("/slots")
 ADOPT_AFTER_S = 3.0
 HOLD_S = 5.0
 ADOPTER_LOOK_S = 1.5
+copying_of_adopted = copying
 
 
 def paths_of(slot: str) -> SlotPaths:
@@ -69,7 +70,8 @@ class SharingJoiner(JoinerProcess):
         async def adopted(slot: str, die: Die) -> AsyncIterator[Adopted]:
             self.world.say(f"{self.name} adopts {slot}")
             self.world.counts["adopted"] += 1
-            yield Adopted(self.make_engine(slot, paths_of(slot), self.registry(), disk, die, limits, copying(self)))
+            ships = copying_of_adopted(self)
+            yield Adopted(self.make_engine(slot, paths_of(slot), self.registry(), disk, die, limits, ships))
 
         return adopted
 

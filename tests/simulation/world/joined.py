@@ -59,12 +59,10 @@ class JoinedWorld(World):
         random = self.random
         self.options = replica.draw_options(random)
         self.epoch = 1
-        self.replaced = 0
         self.harmed: set[str] = set()
         """Replicas whose disk was damaged or lost, and that have no successor yet."""
         self.refuses: set[str] = set()
         """Those of them that do not go on."""
-        self.has_barrier = True
         self.takes: Counter[str] = Counter()
         self.loses_slots = random.random() < 0.5
         self.targets = list(random.choice(resharding.TARGETS))
@@ -73,14 +71,13 @@ class JoinedWorld(World):
         self.copies_wait_s: float | None = random.choice((None, 2.0, 20.0, 1e9))
         self.copies_required = self.copies_wait_s == 1e9
         self.crash_in = ("joiner", "dispatcher", "replica", "keeper")
-        self.counts |= dict.fromkeys(("adopted", "replaced", "changes"), 0)
+        self.counts |= dict.fromkeys(("adopted", "replaced", "changes", "sealed"), 0)
 
     def raft_options(self) -> RaftOptions:
         return replace(self.options, epoch=self.epoch)
 
     def _place(self) -> None:
         super()._place()
-        random = self.random
         for name in [name for name, (kind, _) in self.kinds.items() if kind is Replica]:
             self._exchange(name, replica.RaftReplica)
         for place in self.datacentres:
@@ -110,7 +107,6 @@ class JoinedWorld(World):
             resharding.changing, replacing.unreplaced, adopting.not_left_empty, keepers.behind, replica.unsettled,
         ]  # fmt: skip
         self.checks[:0] = [resharding.held_twice, replica.differing, keepers.other_copies]
-        del random
 
     def _exchange(self, name: str, kind: type[Process]) -> None:
         self.kinds[name] = (kind, self.kinds[name][1])

@@ -113,6 +113,7 @@ class CopyOperator(Operator):
         except NotAnswered:
             return False
         if copy is not None:
+            self.world.counts["sealed"] += 1
             lost.sealed = (self.place.disks[self.name], directory)
         return True
 

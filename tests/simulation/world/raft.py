@@ -108,7 +108,7 @@ class World(Cluster):
             self._known_current.add(led)
             before = max((last for term, last in self.acknowledged_in.items() if term < state.term), default=0)
             if before > state.applied:
-                raise Violation(f"{node.name} leads and is current at entry {state.applied}, {before} was acknowledged")
+                raise Violation(f"{node.name} leads and is current at {state.applied}, {before} was acknowledged")
 
     def propose(self, node: Node) -> None:
         host = node.host

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from tests.simulation.world.joined import JoinedWorld
 
 REPLACED_MAX = 2
+BARRIER = True
+"""Out of the way in an ablation: a new replica is then filled from any survivor as that is."""
 LOOK_S = 0.3
 
 
 def lose_replica(world: JoinedWorld) -> None:
     """A replica's disk burns."""
-    if world.replaced >= REPLACED_MAX or world.harmed:
+    if world.counts["replaced"] >= REPLACED_MAX or world.harmed:
         return
     name = world.random.choice(world.replicas)
     if not all((name, other) in met(world) for other in world.replicas if other != name):
@@ -52,7 +54,7 @@ def met(world: JoinedWorld) -> set[tuple[str, str]]:
 
 def rot_replica(world: JoinedWorld) -> None:
     """A bit of a replica's file flips; it may refuse to go on. No second one while it is not replaced."""
-    if world.replaced >= REPLACED_MAX or world.harmed:
+    if world.counts["replaced"] >= REPLACED_MAX or world.harmed:
         return
     name = world.random.choice(world.replicas)
     process, place = world.running(name), world.kinds[name][1]
@@ -103,7 +105,7 @@ class ReplicaOperator(Process):
         world.kinds[new] = (RaftReplica, place)
         world.replicas[:] = members
         world.epoch += 1
-        world.replaced += 1
+        world.counts["replaced"] += 1
         world.moved = {name: new if there == old else there for name, there in world.moved.items()} | {old: new}
         world.refuses.discard(old)
         world.harmed.discard(old)
@@ -118,7 +120,7 @@ class ReplicaOperator(Process):
         if any(name not in here for name in survivors) or len({tuple(here[n].numbers) for n in survivors}) != 1:
             return False
         barriers: dict[int, int] = {}
-        for number in here[survivors[0]].numbers if world.has_barrier else ():
+        for number in here[survivors[0]].numbers if BARRIER else ():
             leading = leader(world, number)
             if leading is None or leading.host is None:
                 return False
@@ -143,7 +145,8 @@ class ReplicaOperator(Process):
             await asyncio.sleep(LOOK_S)
         else:
             return False
-        sources = [(number, leader(world, number)) for number in here[survivors[0]].numbers]
+        one = here[world.random.choice(survivors)]
+        sources = [(number, leader(world, number) if BARRIER else one) for number in one.numbers]
         if any(source is None for _, source in sources):
             return False
         self._seeds = [source.seed(number) for number, source in sources if source is not None]

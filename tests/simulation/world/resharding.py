@@ -122,6 +122,7 @@ def changing(world: JoinedWorld) -> str:
     known = changes(world)
     if known is None or known.pending is not None:
         return "a change of the shards is under way"
+    world.counts["changes"] = known.decided - 1
     for replica in replicas(world):
         for number in known.live:
             machine = replica.machines.shards.get(number)

@@ -9,6 +9,7 @@ the event store (``store``), the log follower (``follower``).
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -46,6 +47,7 @@ from tests.simulation.world.process import (
     main,
 )
 from tests.simulation.world.retiring import LostSlot, Operator, lose_slot
+from tests.simulation.world.speed import Speed
 from tests.simulation.world.truth import RACES, PairAdapter, make_truth
 
 DATACENTRES = ("east", "west")
@@ -157,6 +159,7 @@ class World:
         """Processes that were taken out of the deployment."""
         self.crash_in: tuple[str, ...] = ("joiner", "dispatcher")
         """Kinds whose disks go wrong."""
+        self.speed = Speed()
         self.owners: tuple[list[tuple[Any, int]], dict[bytes, check.Owner | None]] | None = None
         """As ``check.owners`` found them last: (leaders' machines, entries applied), its answer."""
         self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
@@ -307,8 +310,10 @@ class World:
 
     def boot(self, name: str) -> None:
         """Starts a process, unless it lives or its place is down."""
+        if name not in self.kinds or name in self.away or self.running(name) is not None:
+            return
         kind, place = self.kinds[name]
-        if place.down or name in self.away or self.running(name) is not None:
+        if place.down:
             return
         self.say(f"{name} starts")
         process = self.processes[name] = kind(self, place, name)
@@ -358,6 +363,7 @@ class World:
     def run(self) -> None:
         """Raises Violation."""
         loop = self.loop
+        began = time.process_time()
         with _patched((*_PATCHES, *self.patches, *self.variant.patches)), _logs_to(self):
             try:
                 self._begin()
@@ -370,6 +376,8 @@ class World:
                 self.over = True
                 bury(list(self.lives))
                 loop.close()
+                self.speed = Speed(loop.steps, loop.now, time.process_time() - began)
+                Speed.total += self.speed
         if self.violation is not None:
             raise self.violation
 
