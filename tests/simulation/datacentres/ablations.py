@@ -44,12 +44,12 @@ from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
-from tests.simulation.datacentres import process as processes
-from tests.simulation.datacentres import registry
-from tests.simulation.datacentres.loop import OWNER
-from tests.simulation.datacentres.state import SimulatedState
-from tests.simulation.datacentres.world import Variant
 from tests.simulation.joiner import ablations as of_the_joiner
+from tests.simulation.world import model_raft
+from tests.simulation.world import process as processes
+from tests.simulation.world.loop import OWNER
+from tests.simulation.world.state import SimulatedState
+from tests.simulation.world.world import Variant
 
 
 def _core(core: type[SlotCore]) -> Variant:
@@ -180,10 +180,10 @@ def counted_anew(self: Stretch, verdicts: U8) -> U8:
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
-class AnswersWithoutMajority(registry.ModelGroup):
+class AnswersWithoutMajority(model_raft.ModelGroup):
     """A leader that nobody follows any more answers from its own copy."""
 
-    def proposed(self, end: registry.GroupEnd, proposal: registry.Proposal) -> None:
+    def proposed(self, end: model_raft.GroupEnd, proposal: model_raft.Proposal) -> None:
         if self.fit(end.name):
             super().proposed(end, proposal)
         else:
@@ -292,7 +292,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((ShardMachine, "_reopen", deleted),)), f"{REOPENED}|{LOST}", loses_slots=True
     ),
     "registry: a deposed leader answers": Ablation(
-        Variant(patches=((registry, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
+        Variant(patches=((model_raft, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
     ),
     "clocks: any leader's moves the boundary": Ablation(
         Variant(patches=((ClockWatch, "objection", no_objection),)), f"{TWICE}|{LOST}", apart=True

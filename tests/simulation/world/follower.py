@@ -14,8 +14,8 @@ from photon.adapters.logs.problems import ProblemKind
 from photon.dispatcher.replay.coverage import Chunk
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.truth import GrowingLog, Line
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.truth import GrowingLog, Line
+    from tests.simulation.world.world import Place, World
 
 
 class SimulatedFollower:

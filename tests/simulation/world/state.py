@@ -16,10 +16,10 @@ from photon.dispatcher import state as dispatcher_state
 from photon.dispatcher.database import fill
 from photon.dispatcher.ledger import Ledger
 from photon.dispatcher.state import Changes, State
-from tests.simulation.datacentres.loop import OWNER
+from tests.simulation.world.loop import OWNER
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.process import DispatcherProcess
+    from tests.simulation.world.process import DispatcherProcess
 
 _EMPTY: list[bytes] = []
 
