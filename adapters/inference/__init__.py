@@ -20,7 +20,14 @@ import msgspec
 import orjson
 
 from photon.adapters.inference.keys import KEY_NAME, Candidate, Choice, Keys
-from photon.adapters.inference.moments import candidates, find_time, is_named_time, seconds_of_a_day, zone_between
+from photon.adapters.inference.moments import (
+    ambiguous_times,
+    candidates,
+    find_time,
+    is_named_time,
+    seconds_of_a_day,
+    zone_between,
+)
 from photon.adapters.inference.rows import NEITHER, Sample, Side, read_side
 from photon.adapters.side import SideConfig, TimeConfig
 
@@ -200,6 +207,8 @@ def _likely_time(side: Side) -> TimeConfig:
     if found := candidates(side):
         return found[0]
     names = side.names() or list(side.rows[0])
+    if ambiguous := ambiguous_times(side):
+        return ambiguous[0]
     numbers = [name for name in names if all(map(_PLAIN_NUMBER.fullmatch, side.values(name)))]
     named = [name for name in numbers if is_named_time(name)]
     of_day = [name for name in names if seconds_of_a_day(side.values(name))]

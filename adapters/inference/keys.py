@@ -55,40 +55,9 @@ _MARKS = frozenset(
     {"id", "uid", "uuid", "guid", "key", "ref", "reference", "no", "nr", "number", "code", "hash", "fk"}
 )
 """Words that say that a field names something, and not what."""
-_COUNTS = frozenset(
-    [
-        "line",
-        "row",
-        "seq",
-        "sequence",
-        "page",
-        "item",
-        "index",
-        "record",
-        "entry",
-        "step",
-        "attempt",
-        "retry",
-        "port",
-        "version",
-        "batch",
-        "rank",
-        "position",
-        "offset",
-        "shard",
-        "partition",
-        "worker",
-        "thread",
-        "process",
-        "pid",
-        "tid",
-        "status",
-        "error",
-        "count",
-        "size",
-        "level",
-        "priority",
-    ]
+_COUNTS = re.compile(
+    "line|row|seq|sequence|page|item|index|record|entry|step|attempt|retry|port|version|batch|rank|position|offset|"
+    "shard|partition|worker|thread|process|pid|tid|status|error|count|size|level|priority"
 )
 """Words of numbers that count within something, and name nothing."""
 LEAST_CHANCE = 2.0**-40
@@ -384,7 +353,7 @@ def _alike(primary: str, foreign: str, side: Side, there: Sequence[str]) -> int:
         return 0
     subject, named = _subject(one), _subject(other)
     counted = all(value.isdigit() for value in there)
-    if counted and not _COUNTS.isdisjoint(other):
+    if counted and any(map(_COUNTS.fullmatch, other)):
         return 0
     if one == other and (subject or one == ["uid"]):  # as Zeek's logs have it
         return 3 if not counted or KEY_NAME.search(foreign) or side.is_about("".join(subject)) else 1

@@ -127,6 +127,12 @@ def _has_zone(side: Side, time: TimeConfig) -> bool:
     return all(_ZONE.search(value) is not None for value in side.values(time.field)[:100])
 
 
+def ambiguous_times(side: Side) -> list[TimeConfig]:
+    """Fields whose values can be read in two ways, by the first of them."""
+    formats = ((name, _format_of(side.values(name))) for name in side.names())
+    return [TimeConfig(field=name, format=found[0]) for name, found in formats if len(found) > 1]
+
+
 def seconds_of_a_day(values: Sequence[str]) -> bool:
     """Numbers that rise from a midnight: a day that they count from has to be named."""
     if not values or not all(map(_NUMBER.fullmatch, values)) or not any("." in value for value in values):
@@ -137,9 +143,9 @@ def seconds_of_a_day(values: Sequence[str]) -> bool:
 def _none_fits(side: Side) -> str:
     named = [name for name in side.names() if is_named_time(name)]
     of_day = [name for name in side.names() if seconds_of_a_day(side.values(name))]
-    ambiguous = [name for name in side.names() if len(_format_of(side.values(name))) > 1]
+    ambiguous = ambiguous_times(side)
     if ambiguous:
-        which = f"{ambiguous[0]} may be written month first or day first"
+        which = f"{ambiguous[0].field} may be written month first or day first"
     elif of_day:
         which = f"{of_day[0]} counts the seconds of a day, and nothing says of which day: name its origin and zone"
     elif named:

@@ -269,7 +269,7 @@ def has_header(files: Sequence[Sequence[tuple[str, ...]]], width: int) -> bool |
                 contrast, data = contrast or _shape(cell) != shape, data or _shape(cell) == shape
     same = len(files) > 1 and len(header) == 1
     differ = len(header) > 1
-    for_it, against = contrast or same, data or again or differ
+    for_it, against = contrast or (same and not data), data or again or differ
     if for_it == against:
         return None
     return None if for_it and not named else for_it

@@ -47,7 +47,7 @@ def sets(seed: int) -> list[LogSet]:
     return [make(random.Random(f"{seed} {make.__name__}")) for make in MADE]
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------------
 def jsonl(rows: Rows) -> bytes:
     return b"".join(json.dumps(dict(row), separators=(",", ":")).encode() + b"\n" for row in rows)
 
@@ -72,7 +72,7 @@ def hexes(rng: random.Random, count: int, digits: int = 16) -> list[str]:
     return [f"{rng.getrandbits(4 * digits):0{digits}x}" for _ in range(count)]
 
 
-# -- the sets of somebody who has two logs and no configuration --------------------------------------------------------
+# -- the sets of somebody who has two logs and no configuration ----------------------------------------------------
 @_set
 def different_names(rng: random.Random) -> LogSet:
     orders = hexes(rng, 400)
@@ -136,7 +136,7 @@ def headerless_payments(rng: random.Random) -> LogSet:
 def access_log(rng: random.Random) -> LogSet:
     requests = hexes(rng, 300)
     lines = [
-        f'10.0.0.{rng.randrange(9)} - - [{at(i):%d/%b/%Y:%H:%M:%S} +0000] "GET /cart?item={rng.randrange(9)} HTTP/1.1" '
+        f'10.0.0.{rng.randrange(9)} - - [{at(i):%d/%b/%Y:%H:%M:%S} +0000] "GET /item/{i % 9} HTTP/1.1" '
         f'{rng.choice([200, 500])} {rng.randrange(9999)} "-" "Mozilla/5.0 (X11; Linux)" rt=0.0{i % 90 + 10} rid={r}\n'
         for i, r in enumerate(requests)
     ]
@@ -154,7 +154,7 @@ def access_log(rng: random.Random) -> LogSet:
     )
 
 
-# -- other shapes ------------------------------------------------------------------------------------------------------
+# -- other shapes --------------------------------------------------------------------------------------------------
 @_set
 def rolled_and_packed(rng: random.Random) -> LogSet:
     queries = hexes(rng, 600)
@@ -179,7 +179,7 @@ def semicolons(rng: random.Random) -> LogSet:
     leads = [f"L-{rng.randrange(10**9)}" for _ in range(300)]
     return LogSet(
         "CSV with semicolons and decimal commas",
-        {"leads.csv": csv([("Lead", "Score"), *((lead, f"{rng.random():.2f}".replace(".", ",")) for lead in leads)], ";")},
+        {"leads.csv": csv([("Lead", "Score"), *((lead, f"{n},{n % 10}") for n, lead in enumerate(leads))], ";")},
         {
             "deals.csv": csv(
                 [("Won", "Lead", "Sum"),
@@ -249,7 +249,7 @@ def the_one_before(rng: random.Random) -> LogSet:
     )
 
 
-# -- misleading names --------------------------------------------------------------------------------------------------
+# -- misleading names ----------------------------------------------------------------------------------------------
 @_set
 def ids_of_their_own(rng: random.Random) -> LogSet:
     first = hexes(rng, 300)
@@ -366,7 +366,7 @@ def close_times(rng: random.Random) -> LogSet:
     )
 
 
-# -- nothing that could be told ----------------------------------------------------------------------------------------
+# -- nothing that could be told ------------------------------------------------------------------------------------
 @_set
 def counters(rng: random.Random) -> LogSet:
     return LogSet(
