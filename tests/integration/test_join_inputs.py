@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import random
-import subprocess
 from pathlib import Path
+from subprocess import PIPE
+from tempfile import TemporaryFile
 
 from photon.lab.demo.check import records
 from tests.integration.commands import Result, photon
@@ -14,12 +15,15 @@ from tests.unit.local_join.sets import counters_without_names, csv, hexes, iso, 
 
 
 def join(*arguments: str | Path, stdin: bytes | None = None) -> Result:
-    words = ["join", *arguments, "--once", "-o", "json", "--set", "join.join.last_line_after=0"]
+    words = ["join", *arguments, "--once", "-o", "json"]
     if stdin is None:
         return photon(*words)
-    process = begin(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = process.communicate(stdin, timeout=120)
-    return Result(process.wait(), out.decode(), err.decode())
+    with TemporaryFile() as stream:
+        stream.write(stdin)
+        stream.seek(0)
+        process = begin(*words, stdin=stream, stdout=PIPE, stderr=PIPE, text=True)
+        out, err = process.communicate(timeout=120)
+    return Result(process.wait(), out, err)
 
 
 def pairs(output: Path) -> list[tuple[str, str]]:

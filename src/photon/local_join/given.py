@@ -20,6 +20,8 @@ from typing import IO
 
 from photon.adapters.logs.discovery import compile_patterns, discover
 from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.reader import open_source
+from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 
 STDIN = Path("-")
@@ -27,8 +29,6 @@ ALL = ("**/*",)
 _SPECIAL = re.compile(r"[*?[]")
 _MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 COPY_BYTES = 1 << 20
-STREAMS_MAX = 9999
-"""What a rotation's number may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,41 +134,61 @@ async def standard_input(directory: Path) -> Given:
 
 
 def spooled(directory: Path, stream: IO[bytes]) -> Given:
-    """Standard input, read to its end and made durable as a log of its own in ``directory``; only then is it there.
+    """Standard input, read to its end and made durable as a log in ``directory``; only then is it there. Compressed
+    input is kept as what it holds.
 
-    Streams are numbered as a rotation does it: one that begins like an earlier one (the same command run again) is
-    the same log, and what was read of it is not read again. Raises OSError.
+    A stream that begins with all of an earlier one is that log, grown (the same command run again); one that is the
+    beginning of an earlier one adds nothing; any other is a log of its own. Raises OSError, UsageError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     arriving = directory / "arriving.tmp"
     with open(arriving, "wb") as file:
         shutil.copyfileobj(stream, file, COPY_BYTES)
-        file.flush()
-        os.fsync(file.fileno())
-        size = file.tell()
-    with open(arriving, "rb") as file:
+    arriving = _unpacked(arriving)
+    kept = sorted(directory.glob("stdin-*"))
+    longer = next((log for log in kept if _begins_with(log, arriving)), None)
+    shorter = next((log for log in kept if _begins_with(arriving, log)), None)
+    if longer is not None or not arriving.stat().st_size:
+        arriving.unlink()
+    else:
+        descriptor = os.open(arriving, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.utime(arriving, (0, 0))  # nobody goes on writing it: a last line without its end is whole
+        arriving.replace(shorter or directory / f"stdin-{len(kept) + 1}")
+    RealDisk().sync_dir(directory)
+    return Given(directory, ("stdin-*",))
+
+
+def _unpacked(path: Path) -> Path:
+    """A file with what this one holds; itself where it is not compressed."""
+    with open(path, "rb") as file:
         head = file.read(4)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
-    if size and not any(_same_bytes(arriving, known) for known in directory.glob("stdin.*")):
-        number = 1 + max((int(known.name.split(".")[1]) for known in directory.glob("stdin.*")), default=0)
-        if number > STREAMS_MAX:
-            raise UsageError(f"{directory}: holds {STREAMS_MAX} streams; name another output")
-        arriving.rename(directory / f"stdin.{number}{suffix}")
-    else:
-        arriving.unlink()
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    if not suffix:
+        return path
+    packed = path.rename(path.with_name(f"packed.tmp{suffix}"))
+    source = open_source(packed)
     try:
-        os.fsync(descriptor)
+        with open(path, "wb") as file:
+            while data := source.read(file.tell(), COPY_BYTES):
+                file.write(data)
+        if wrong := source.damage() or (source.cut_short() and "it ends in the middle"):
+            raise UsageError(f"standard input is compressed and damaged: {wrong}; nothing of it is joined")
     finally:
-        os.close(descriptor)
-    return Given(directory, ("stdin.*",))
+        source.close()
+        packed.unlink()
+    return path
 
 
-def _same_bytes(one: Path, other: Path) -> bool:
-    if one.stat().st_size != other.stat().st_size:
+def _begins_with(path: Path, other: Path) -> bool:
+    """Whether a file begins with all bytes of another one."""
+    left = other.stat().st_size
+    if path.stat().st_size < left:
         return False
-    with open(one, "rb") as first, open(other, "rb") as second:
-        while (data := first.read(COPY_BYTES)) == second.read(COPY_BYTES):
-            if not data:
-                return True
-    return False
+    with open(path, "rb") as one, open(other, "rb") as two:
+        while left and one.read(min(left, COPY_BYTES)) == two.read(min(left, COPY_BYTES)):
+            left -= min(left, COPY_BYTES)
+    return left == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -69,8 +70,6 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     for path in (tmp_path / "b.log", tmp_path / "y" / "*.log", tmp_path / "x" / "*.csv"):
         with pytest.raises(UsageError, match=r"--primary .*: no (such|file)"):
             given("primary", path)
-    import os
-
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="standard input"):
         given("foreign", tmp_path / "pipe")
@@ -95,18 +94,26 @@ def test_standard_input_is_one_side_and_read_to_its_end(tmp_path: Path) -> None:
         check_streams({}, once=True)
 
 
-def test_streams_are_kept_each_once(tmp_path: Path) -> None:
+def test_a_stream_that_goes_on_is_the_log_it_was_and_any_other_its_own(tmp_path: Path) -> None:
     directory = tmp_path / "state" / "stdin"
     for data, expected in (
-        (b"a\nb\n", ["stdin.1"]),
-        (b"a\nb\n", ["stdin.1"]),
-        (b"", ["stdin.1"]),
-        (b"c\n", ["stdin.1", "stdin.2"]),
-        (gzip.compress(b"d\n"), ["stdin.1", "stdin.2", "stdin.3.gz"]),
+        (b"a\nb", {"stdin-1": b"a\nb"}),
+        (b"a\nb", {"stdin-1": b"a\nb"}),
+        (b"", {"stdin-1": b"a\nb"}),
+        (b"a\nb\nc\n", {"stdin-1": b"a\nb\nc\n"}),
+        (b"a\n", {"stdin-1": b"a\nb\nc\n"}),
+        (b"c\n", {"stdin-1": b"a\nb\nc\n", "stdin-2": b"c\n"}),
+        (gzip.compress(b"c\n") + gzip.compress(b"d\n"), {"stdin-1": b"a\nb\nc\n", "stdin-2": b"c\nd\n"}),
     ):
-        assert files(spooled(directory, io.BytesIO(data))) == expected
-        assert sorted(path.name for path in directory.iterdir()) == expected
-    assert (directory / "stdin.2").read_bytes() == b"c\n"
+        assert files(spooled(directory, io.BytesIO(data))) == list(expected)
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == expected
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"a\n" * 9)[:-9], gzip.compress(b"a\n" * 9)[:14] + b"junk" * 9])
+def test_a_damaged_compressed_stream_is_not_joined(tmp_path: Path, packed: bytes) -> None:
+    with pytest.raises(UsageError, match="compressed and damaged"):
+        spooled(tmp_path, io.BytesIO(packed))
+    assert files(Given(tmp_path, ("stdin-*",))) == []
 
 
 def test_a_stream_that_breaks_off_is_not_there(tmp_path: Path) -> None:
@@ -116,5 +123,5 @@ def test_a_stream_that_breaks_off_is_not_there(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="Input/output"):
         spooled(tmp_path, Broken())
-    assert files(Given(tmp_path, ("stdin.*",))) == []
-    assert files(spooled(tmp_path, io.BytesIO(b"a\n"))) == ["stdin.1"]
+    assert files(Given(tmp_path, ("stdin-*",))) == []
+    assert files(spooled(tmp_path, io.BytesIO(b"a\n"))) == ["stdin-1"]
