@@ -46,6 +46,7 @@ from tests.simulation.datacentres.process import (
 from tests.simulation.datacentres.registry import PULSE_S, make_groups
 from tests.simulation.datacentres.retiring import LostSlot, Operator
 from tests.simulation.datacentres.truth import RACES, PairAdapter, make_truth
+from tests.simulation.datacentres.watermarks import Sampler, WorldWatermarks
 from tests.simulation.world.faulty_disk import FaultyDisk
 
 DATACENTRES = ("east", "west")
@@ -78,6 +79,7 @@ class Variant:
     dispatcher: type[DispatcherEngine] = DispatcherEngine
     verifier: type[Verifier] = Verifier
     sought: type[AwaitedKeys] = AwaitedKeys
+    sampler: type[Sampler] = Sampler
     patches: tuple[Patch, ...] = ()
 
 
@@ -147,6 +149,7 @@ class World:
         """Those of event stores to look-ups are on their way for so long at most; 0: only as long as any."""
         self._draw()
         self._place()
+        self.watermarks = WorldWatermarks(self, self.variant.sampler)
 
     def _draw(self) -> None:
         """What kind of seed this is."""
@@ -344,6 +347,7 @@ class World:
                     loop.later(self.random.uniform(0.0, 0.5), self.boot, name)
                 loop.later(0.6, self._pulse)
                 faults.plan(self)
+                self.watermarks.begin()
                 loop.later(settings.FAULTS_S, self._quiet)
                 loop.run_forever()
             finally:
