@@ -155,7 +155,8 @@ def undecided(db: sqlite3.Connection) -> Undecided | None:
     workers = bool(db.execute("SELECT count(*) FROM workers").fetchone()[0])
     if row is None:
         return None
-    at_ns, read_ns, why, moving, waiting = *row[:3], _decoded(row[3]), _decoded(row[4])
+    at_ns, read_ns, why, *texts = row
+    moving, waiting = map(_decoded, texts)
     (stored,) = db.execute("SELECT min(event_time_ns) FROM retries").fetchone()
     (given_up,) = db.execute("SELECT min(event_time_ns) FROM reopened WHERE NOT missing").fetchone()
     moving_ns = moving[0][0] * NS_PER_S if moving else NEVER_NS

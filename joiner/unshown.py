@@ -18,6 +18,7 @@ ANY_NS = -NEVER_NS
 class Unshown:
     def __init__(self) -> None:
         self._written: deque[tuple[int, int]] = deque()  # number of a write, its oldest event time
+        self._shown: Witness = ()
         self._synced: deque[tuple[Witness, int]] = deque()  # where the output ends with it, oldest event time
 
     @property
@@ -27,8 +28,8 @@ class Unshown:
 
     def found(self, end: Witness, shown: Witness) -> None:
         """A start found output that ends here, of which so much is shown."""
-        if not covers(shown, end):
-            self._synced.append((end, ANY_NS))
+        self._synced.append((end, ANY_NS))
+        self.shown(shown)
 
     def written(self, number: int, oldest_ns: int) -> None:
         self._written.append((number, oldest_ns))
@@ -40,8 +41,11 @@ class Unshown:
             oldest_ns = min(oldest_ns, self._written.popleft()[1])
         if oldest_ns != NEVER_NS:
             self._synced.append((end, oldest_ns))
+            self.shown(self._shown)
 
     def shown(self, to: Witness) -> None:
+        """All that is durable before it, or will be: what is synced may have been shown before that is told here."""
+        self._shown = to
         while self._synced and covers(to, self._synced[0][0]):
             self._synced.popleft()
 

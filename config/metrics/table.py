@@ -248,6 +248,11 @@ _VERIFIER = [
         slot_problem="1: the slot cannot be verified.",
     ),
     *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
+    *_gauges(
+        "photon_watermark", ("kind",), lag_seconds="How far a watermark (exact, percentile) is behind the clock."
+    ),
+    *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that have no verdict."),
+    *_counters("photon", (), late_records="Records that came after the exact watermark had passed them."),
 ]
 
 _WAN = [

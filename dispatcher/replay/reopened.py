@@ -205,9 +205,7 @@ class Reopened:
         new = [each for each in wanted if each.name not in known]
         if new:
             now_ns = self.clock.now_ns()
-            insert = (
-                "INSERT OR IGNORE INTO reopened (digest, generation, event_time_ns, seen_ns) VALUES (?, ?, ?, ?)"
-            )
+            insert = "INSERT OR IGNORE INTO reopened (digest, generation, event_time_ns, seen_ns) VALUES (?, ?, ?, ?)"
             self.state.commit(Changes(also=[(insert, (*each.name, each.event_time_ns, now_ns)) for each in new]))
             known.update((each.name, now_ns) for each in new)
         return known

@@ -1,14 +1,15 @@
 """Watermarks of a pipeline's output: up to which event time it is complete, and where.
 
 A *pair* is a time and a cursor: every record with an event time before it that this pipeline will ever publish stands
-before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors of later ones are never
-less. Any of them is true by itself, so old ones may be left out. As a line of JSON::
+before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; later ones have no lesser times and
+cursors. Any of them is true by itself, so old ones may be left out. As a line of JSON::
 
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 
-``percentile_ns``: of late records, only few were older than this; ``waiting``: so many events before it have no verdict
-yet; ``held_by``: what keeps ``exact_ns`` from moving on, for people. A record that breaks a promise is *late*: it stands behind the cursor of a pair whose ``exact_ns`` is newer than
-it. What of a file was found to be late is a line of its own::
+``exact_ns`` is such a time. Of the records that come, few are older than ``percentile_ns``; ``waiting``: so many
+events before that have no verdict yet; ``held_by``: what keeps ``exact_ns`` from moving on, for people. A record that
+breaks a promise is *late*: it stands behind the cursor of a pair whose ``exact_ns`` is newer. What of a file was
+found to be late is a line of its own::
 
     {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
 
@@ -24,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
+from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.outputs.cursor import Cursor
 
 JOURNAL = Path("verifier") / "watermarks.jsonl"
@@ -58,24 +59,20 @@ class Pair:
     """None: nothing is known."""
     percentile_ns: int | None
     waiting: int
-    """Events before ``percentile_ns`` that have no verdict; 0: what was before it and is published is all there is."""
+    """Events before ``percentile_ns`` that were read and have no verdict."""
     cursor: Cursor
     held_by: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """One line without newline."""
         cursor = msgspec.Raw(self.cursor.encode())
-        line = _PairLine(
-            VERSION, self.at_ns, self.exact_ns, self.percentile_ns, self.waiting, self.held_by, cursor
-        )
+        line = _PairLine(VERSION, self.at_ns, self.exact_ns, self.percentile_ns, self.waiting, self.held_by, cursor)
         return msgspec.json.encode(line)
 
     def is_before(self, cursor: Cursor, kinds: Collection[str]) -> bool:
         """Whether a reader of these kinds that stands at ``cursor`` has read all that stands before this pair's."""
         own = cursor.positions
-        return all(
-            at <= own.get(log, (0, 0)) for log, at in self.cursor.positions.items() if log.kind in kinds
-        )
+        return all(at <= own.get(log, (0, 0)) for log, at in self.cursor.positions.items() if log.kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +95,24 @@ Entry = Pair | Late
 def decode(data: bytes) -> Iterator[Entry]:
     """The entries of whole lines. One that is torn, or of a later release, says nothing: the others are true."""
     for line in data.split(b"\n"):
-        kind = _LateLine if line.startswith(b'{"photon_late"') else _PairLine
         try:
-            found = msgspec.json.decode(line, type=kind)
-            if isinstance(found, _LateLine):
-                if found.photon_late == VERSION:
-                    yield Late(found.file, found.end, found.records, found.oldest_ns)
-            elif found.photon_watermark == VERSION:
-                cursor = Cursor.decode(bytes(found.cursor), str(JOURNAL))
-                yield Pair(
-                    found.at_ns, found.exact_ns, found.percentile_ns, found.waiting, cursor, found.held_by
-                )
-        except (*DECODE_ERRORS, ValueError):
+            found = _decoded(line)
+        except (*DECODE_ERRORS, PhotonError):
             continue
+        if found is not None:
+            yield found
+
+
+def _decoded(line: bytes) -> Entry | None:
+    """None: it is of another release."""
+    if line.startswith(b'{"photon_late"'):
+        late = msgspec.json.decode(line, type=_LateLine)
+        return Late(late.file, late.end, late.records, late.oldest_ns) if late.photon_late == VERSION else None
+    pair = msgspec.json.decode(line, type=_PairLine)
+    if pair.photon_watermark != VERSION:
+        return None
+    cursor = Cursor.decode(bytes(pair.cursor), str(JOURNAL))
+    return Pair(pair.at_ns, pair.exact_ns, pair.percentile_ns, pair.waiting, cursor, pair.held_by)
 
 
 def read_journal(disk: Disk, state: Path) -> list[Entry]:

@@ -67,7 +67,7 @@ class Sample:
 class Lateness:
     """How far behind the watermark records are when they are published: a histogram that forgets. Seconds."""
 
-    _weights: "np.ndarray[tuple[int], np.dtype[np.float64]]" = field(default_factory=lambda: np.zeros(BUCKETS))
+    _weights: np.ndarray[tuple[int], np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(BUCKETS))
     _at_s: float = float("-inf")
 
     def add(self, late_ns: I64, now_s: float) -> None:
@@ -97,8 +97,8 @@ def floored(time_ns: int) -> int:
 
 
 class Watermarks:
-    """Of one pipeline. ``within_ns``: a line is in its log so long after its event time at the latest, the uncertainty
-    of clocks included; None: nothing is promised, and ``exact`` is never known."""
+    """Of one pipeline. ``within_ns``: a line is in its log so long after its event time at the latest, clocks'
+    uncertainty included; None: nothing is promised, and ``exact`` is never known."""
 
     def __init__(self, within_ns: int | None, pairs: Sequence[Pair] = (), late: Sequence[Late] = ()) -> None:
         """``pairs``, ``late``: as journaled before, oldest first."""
@@ -146,7 +146,9 @@ class Watermarks:
         if undecided.read_ns is None or undecided.why:
             found.append(undecided.why or "its dispatcher has not read its logs to their ends since it was started")
         if self._within_ns is None:
-            found.append("written_within is not set: without it nothing is promised of lines that are not written yet")
+            found.append(
+                "written_within is not set: without it nothing is promised of lines that are not written yet"
+            )
         elif undecided.read_ns is not None:
             bound = undecided.read_ns - self._within_ns
             if undecided.oldest_ns < min(bound, shown_ns):
@@ -163,7 +165,7 @@ class Watermarks:
 
     # -- published lines -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: I64, now_s: float) -> Late | None:
-        """Lines of an output file, in order, in which they come once, or again after a crash. What of them is late and
+        """Lines of an output file, in their order; they come once, or again after a crash. What of them is late and
         was not counted: to be journaled, and then given to ``count``."""
         if not len(times_ns):
             return None
@@ -182,8 +184,8 @@ class Watermarks:
         self._counted[late.file] = late.end
 
     def _exact_in(self, file: str) -> tuple[I64, I64]:
-        """(offsets in a file, exact watermarks): from each offset on the one behind it holds; before the first one the
-        first of them, which is one that nothing is before."""
+        """(n offsets in a file, n + 1 exact watermarks): from each offset on the one after it in its row holds;
+        before the first offset the first one, which nothing is before."""
         log, number = _log_of(file)
         begins: list[int] = []
         exact = [-NEVER_NS]
@@ -205,12 +207,10 @@ def _later(before_ns: int | None, now_ns: int) -> int:
 
 
 def _further(last: Pair | None, cursor: Cursor) -> Cursor:
-    """A slot that is retired, or whose files cannot be read, is told of where it stood."""
-    if last is None:
-        return cursor
-    before = last.cursor.positions
-    moved = {log: max(at, before.get(log, at)) for log, at in cursor.positions.items()}
-    return Cursor({**before, **moved})
+    """A power cut may take back that something was published, until the slot's next start. Of a slot that is retired
+    nothing more is read."""
+    before = {} if last is None else last.cursor.positions
+    return Cursor({log: max(at, before.get(log, at)) for log, at in cursor.positions.items()})
 
 
 def _log_of(file: str) -> tuple[OutputLog, int]:

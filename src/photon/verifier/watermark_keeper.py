@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from photon.config.clock import Clock
+from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
+from photon.config.metrics.readings import Readings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.outputs.cursor import Cursor
@@ -85,14 +86,17 @@ class WatermarkKeeper:
         slots: Callable[[], Awaitable[Sequence[SlotShown]]],
         cursor: Callable[[], Cursor],
     ) -> None:
-        """Raises OSError."""
-        self._clock = clock
+        self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
-        self._journal = Journal(disk, state)
+        self.watermarks = Watermarks(within_ns)
+        self._said = ""
+
+    def open(self) -> None:
+        """Once nobody else keeps these. Raises OSError."""
+        self._journal = Journal(self._disk, self._state)
         entries = self._journal.entries
         late = [each for each in entries if isinstance(each, Late)]
-        self.watermarks = Watermarks(within_ns, pairs_of(entries), late)
-        self._said = ""
+        self.watermarks = Watermarks(self._within_ns, pairs_of(entries), late)
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
@@ -132,6 +136,25 @@ class WatermarkKeeper:
             # Without a pause until the pair is journaled: what is published meanwhile is compared with it.
             return self.watermarks.take(Sample(at_ns, undecided, slots, self._cursor()), asked.before)
 
+    # -- what it says ------------------------------------------------------------------------------------------------
+    def details(self) -> dict[str, Any]:
+        last = self.watermarks.last
+        if last is None:
+            return {}
+        return {"watermark": {"line": last.encode().decode(), "late_records": self.watermarks.late_records}}
+
+    def read(self, into: Readings) -> None:
+        """The metrics."""
+        last, now_ns = self.watermarks.last, self._clock.now_ns()
+        into.put("photon_late_records_total", self.watermarks.late_records)
+        if last is None:
+            return
+        for kind, time_ns in (("exact", last.exact_ns), ("percentile", last.percentile_ns)):
+            if time_ns is not None:
+                into.put("photon_watermark_lag_seconds", (now_ns - time_ns) / NS_PER_S, kind=kind)
+        into.put("photon_watermark_waiting", last.waiting)
+
+    # -- what is published -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
         """Lines of an output file that are published, once, or again after a crash."""
         times = np.array(times_ns, np.int64)

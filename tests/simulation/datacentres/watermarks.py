@@ -1,6 +1,6 @@
 """Watermarks of each datacentre, sampled while the world goes on, and what must hold of them in the end.
 
-No record whose line kept the promise stands behind the cursor of a pair whose time is newer; what broke it is counted.
+No record whose line kept the promise stands behind the cursor of a pair with a newer time; what broke it is counted.
 ``Sampler`` is asked for each step apart, so that the world goes on between them, as it does between real processes.
 """
 
