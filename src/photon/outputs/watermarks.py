@@ -138,6 +138,38 @@ def newest_before(pairs: Sequence[Pair], cursor: Cursor, kinds: Collection[str])
     return next((pair for pair in reversed(pairs) if pair.is_before(cursor, kinds)), None)
 
 
+class WatermarkTail:
+    """The watermark of a reader who goes on, of these kinds. Of the journal only what came since is read."""
+
+    def __init__(self, disk: Disk, state: Path, kinds: Collection[str]) -> None:
+        """``state``: of the pipeline."""
+        self._disk, self._path, self._kinds = disk, state / JOURNAL, kinds
+        self._read_to = 0
+        self._pairs: list[Pair] = []
+        self._said: tuple[int | None, int | None] = (None, None)
+
+    def moved(self, cursor: Cursor) -> Pair | None:
+        """The newest pair that holds for a reader at ``cursor``, if its times are others than those said before.
+        Raises OSError."""
+        size = self._disk.size(self._path) if self._disk.exists(self._path) else 0
+        if size < self._read_to:  # written again, with fewer lines
+            self._read_to = 0
+        if size > self._read_to:
+            data = self._disk.read(self._path, self._read_to, size - self._read_to)
+            whole = data.rfind(b"\n") + 1
+            self._read_to += whole
+            self._pairs += pairs_of(decode(data[:whole]))
+        found = newest_before(self._pairs, cursor, self._kinds)
+        if found is None:
+            return None
+        del self._pairs[: self._pairs.index(found)]
+        times = (found.exact_ns, found.percentile_ns)
+        if times == self._said or times == (None, None):
+            return None
+        self._said = times
+        return found
+
+
 def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:
     """Fewer of them: of the pairs the ``newest``, and of those before some that are evenly apart, not more than
     ``older``; late records are put together by file."""
