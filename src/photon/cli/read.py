@@ -33,7 +33,7 @@ if TYPE_CHECKING:
               help="Begin where FILE says, and keep it up to date.")  # fmt: skip
 @click.option("--with-cursor", is_flag=True, help="A line with the cursor first, and after each block of records.")
 @click.option("--with-watermark", is_flag=True,
-              help="A line with the watermark, whenever it has moved past what was read (docs/watermarks.md).")  # fmt: skip
+              help="A line with the watermark whenever it has moved past what was read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
               help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
 @click.option("--cleared-only", is_flag=True, help="Only what holds even if a slot is retired; a little later.")

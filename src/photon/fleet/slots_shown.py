@@ -38,7 +38,13 @@ class SlotsShown:
     async def ask(self) -> list[SlotShown]:
         known = await self.known()
         if isinstance(known, Refusal):
-            return [SlotShown("any", None, f"the registry does not say which slots there are ({known})")]
+            return [
+                SlotShown(
+                    "any",
+                    None,
+                    f"the registry does not say which slots there are ({known.reason or known.status.name})",
+                )
+            ]
         own = [each for each in known if each.datacentre == self.datacentre and not each.retired]
         addresses = {each.name: self.named.get(each.name) or reached_at(each.address) for each in own}
         processes = [

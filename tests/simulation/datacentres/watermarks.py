@@ -34,7 +34,7 @@ from tests.simulation.world.disk import PowerOff
 if TYPE_CHECKING:
     from tests.simulation.datacentres.world import Place, World
 
-WRITTEN_WITHIN_S = 6.0
+WRITTEN_WITHIN_S = 3.0
 """Lines that take longer from their event time to their log's copy break the promise."""
 WITHIN_NS = int((WRITTEN_WITHIN_S + settings.UNCERTAINTY_S) * NS_PER_S)
 
@@ -125,7 +125,7 @@ class WorldWatermarks:
         except (PowerOff, OSError):  # its disk is dead for now
             self._later(1.0, self._begin, sampler)
             return
-        self._later(self._random.choice((0.0, 0.02, 0.5)), self._step, sampler, number + 1)
+        self._later(self._random.choice((0.0, 0.02, 0.5, 1.5)), self._step, sampler, number + 1)
 
     # -- in the end --------------------------------------------------------------------------------------------------
     def findings(self, generations: dict[bytes, int]) -> list[str]:
