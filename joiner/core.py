@@ -223,7 +223,8 @@ class SlotCore:
     @property
     def oldest_open_ns(self) -> int:
         """Event time of the oldest row whose fate is not known; NEVER_NS: there is none."""
-        return min((_oldest(frame.rows, frame.open) for frame in self._open.values()), default=NEVER_NS)
+        oldest = [np.minimum.reduce(each.rows.times[each.open], initial=NEVER_NS) for each in self._open.values()]
+        return int(min(oldest, default=NEVER_NS))
 
     def take_token(self) -> int:
         """The token of the next batch; each call gives another one, whether it is used or not (rule 2)."""
@@ -364,7 +365,7 @@ class SlotCore:
         if self._unsynced_since is None:
             self._unsynced_since = now
         frame.verdicts.outcomes[won] = frame.rows.kinds[won]  # an outcome has its kind's number
-        return [Write(self._write_number, chunks, _oldest(frame.rows, won))]
+        return [Write(self._write_number, chunks, int(np.minimum.reduce(frame.rows.times[won])))]
 
     def _note_early(self, frame: _Frame, asked: RowIndexes, early: Mask) -> None:
         if self._early:
@@ -483,10 +484,6 @@ class SlotCore:
         self.open_rows -= len(source.open)
         source.open = source.open[:0]
         return self._settle(source)
-
-
-def _oldest(rows: Rows, some: RowIndexes) -> int:
-    return int(np.minimum.reduce(rows.times[some], initial=NEVER_NS))
 
 
 def _must_stop(codes: U8, expected: int) -> str:

@@ -211,7 +211,7 @@ class SlotShell:
                     self._inserts.add(task)
                     task.add_done_callback(self._inserts.discard)
                 case Write():
-                    self._unshown.written(each.number, each.oldest_ns)
+                    self._unshown.written.append((each.number, each.oldest_ns))
                     self._writes.append(each)
                     self._output_wake.set()
                 case SyncOutput():

@@ -17,28 +17,26 @@ ANY_NS = -NEVER_NS
 
 class Unshown:
     def __init__(self) -> None:
-        self._written: deque[tuple[int, int]] = deque()  # number of a write, its oldest event time
+        self.written: deque[tuple[int, int]] = deque()
+        """(number, oldest event time) of writes, to be appended in order."""
         self._shown: Witness = ()
         self._synced: deque[tuple[Witness, int]] = deque()  # where the output ends with it, oldest event time
 
     @property
     def oldest_ns(self) -> int:
         """NEVER_NS: all is shown."""
-        return min((time_ns for _, time_ns in (*self._written, *self._synced)), default=NEVER_NS)
+        return min((time_ns for _, time_ns in (*self.written, *self._synced)), default=NEVER_NS)
 
     def found(self, end: Witness, shown: Witness) -> None:
         """A start found output that ends here, of which so much is shown."""
         self._synced.append((end, ANY_NS))
         self.shown(shown)
 
-    def written(self, number: int, oldest_ns: int) -> None:
-        self._written.append((number, oldest_ns))
-
     def synced(self, upto: int, end: Witness) -> None:
         """The writes up to this one are durable, and the durable output ends here."""
         oldest_ns = NEVER_NS
-        while self._written and self._written[0][0] <= upto:
-            oldest_ns = min(oldest_ns, self._written.popleft()[1])
+        while self.written and self.written[0][0] <= upto:
+            oldest_ns = min(oldest_ns, self.written.popleft()[1])
         if oldest_ns != NEVER_NS:
             self._synced.append((end, oldest_ns))
             self.shown(self._shown)

@@ -248,12 +248,14 @@ _VERIFIER = [
         slot_problem="1: the slot cannot be verified.",
     ),
     *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
-    *_gauges(
-        "photon_watermark", ("kind",), lag_seconds="How far a watermark (exact, percentile) is behind the clock."
-    ),
-    *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that have no verdict."),
-    *_counters("photon", (), late_records="Records that came after the exact watermark had passed them."),
 ]
+
+_WATERMARK = [
+    *_gauges("photon_watermark", ("kind",), lag_seconds="How far exact and percentile are behind the clock."),
+    *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that have no verdict."),
+    *_counters("photon_watermark", (), late_records="Records that came after the exact watermark had passed them."),
+]
+"""Of the verifier's process."""
 
 _WAN = [
     *_gauges(
@@ -277,6 +279,7 @@ SERVICES: dict[str, list[Metric]] = {
     "cache": _CACHE,
     "registry": _REGISTRY,
     "verifier": _VERIFIER,
+    "watermark": _WATERMARK,
     "copies": _COPIES,
     "wan": _WAN,
     "status": _STATUS,

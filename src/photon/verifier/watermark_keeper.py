@@ -146,7 +146,7 @@ class WatermarkKeeper:
     def read(self, into: Readings) -> None:
         """The metrics."""
         last, now_ns = self.watermarks.last, self._clock.now_ns()
-        into.put("photon_late_records_total", self.watermarks.late_records)
+        into.put("photon_watermark_late_records_total", self.watermarks.late_records)
         if last is None:
             return
         for kind, time_ns in (("exact", last.exact_ns), ("percentile", last.percentile_ns)):

@@ -13,8 +13,8 @@ def _end(*places: tuple[int, int]) -> tuple[WitnessLog, ...]:
 
 def test_a_record_is_shown_once_what_is_shown_covers_its_end() -> None:
     unshown = Unshown()
-    unshown.written(1, 70)
-    unshown.written(2, 50)
+    unshown.written.append((1, 70))
+    unshown.written.append((2, 50))
     assert unshown.oldest_ns == 50
     unshown.synced(1, _end((1, 10)))
     assert unshown.oldest_ns == 50
@@ -27,7 +27,7 @@ def test_a_record_is_shown_once_what_is_shown_covers_its_end() -> None:
 
 def test_what_was_shown_before_its_sync_was_told_holds_nothing_back() -> None:
     unshown = Unshown()
-    unshown.written(1, 70)
+    unshown.written.append((1, 70))
     unshown.shown(_end((1, 10)))
     unshown.synced(1, _end((1, 10)))
     assert unshown.oldest_ns == NEVER_NS
