@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
 from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.output_places import PublishedEnd
 from photon.outputs.watermarks import (
     JOURNAL,
     Entry,
     Late,
     Pair,
+    WatermarkTail,
     decode,
     late_in,
     newest_before,
@@ -21,6 +23,7 @@ from photon.outputs.watermarks import (
     read_journal,
     thinned,
 )
+from tests.unit.outputs.helpers import WrittenSlot, lines
 
 LOG = OutputLog("s0", "joined")
 
@@ -67,3 +70,36 @@ def test_fewer_entries_say_less_and_nothing_else(pairs: int, newest: int, older:
     assert [each for each in before if each in found] == found
     assert found[-newest:] == before[-newest:]
     assert len(found) <= newest + older
+
+
+def test_a_reader_who_goes_on_is_told_each_time_once(tmp_path: Path) -> None:
+    tail = WatermarkTail(RealDisk(), tmp_path, ["joined"])
+    at = Cursor({LOG: Position(1, 25)})
+    assert tail.moved(at) is None
+    path = tmp_path / JOURNAL
+    path.parent.mkdir()
+    path.write_bytes(b"".join(_pair(number).encode() + b"\n" for number in (1, 2, 3)) + b'{"photon_')
+    assert tail.moved(at) == _pair(2)
+    assert tail.moved(at) is None
+    assert tail.moved(Cursor({LOG: Position(1, 30)})) == _pair(3)
+    path.write_bytes(_pair(4).encode() + b"\n")
+    assert tail.moved(Cursor({LOG: Position(1, 40)})) == _pair(4)
+
+
+def test_the_end_of_what_slots_published_is_found_again_and_again(tmp_path: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    end = PublishedEnd(RealDisk(), slot.place.state / "slots")
+    assert end.look() == Cursor()
+    slot.append(1, lines(0, 3))
+    first = end.look()
+    assert first.positions[LOG] == (1, slot.files[slot.name(1)])
+    slot.roll(1)
+    slot.compress(1)
+    slot.list(1)
+    slot.append(2, lines(3, 1))
+    slot.append(1, lines(0, 1), "unmatched")
+    assert end.look().positions == {
+        LOG: (2, slot.files[slot.name(2)]),
+        OutputLog("s0", "unmatched"): (1, slot.files[slot.name(1, "unmatched")]),
+    }
+    assert end.look() == end.look()
