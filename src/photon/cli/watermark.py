@@ -48,7 +48,6 @@ def _look(at: Deployed) -> tuple[list[DatacentreWatermark], list[JoinWatermark]]
     from photon.fleet.access import pipelines_named
     from photon.fleet.watermarks import over_all, watermarks
 
-    assert at.config
     found = watermarks(at.settings, at.base, pipelines_named(at.settings, at.datacentre))
     return found, over_all(found)
 
@@ -122,7 +121,7 @@ def _with_lag(time_ns: int | None, now_ns: int) -> str:
 
 @watermark.command()
 @click.argument("moment", metavar="TIME")
-@deployed(required=False, sets=False, datacentre="Only this one's output; else of all.")
+@deployed(sets=False, datacentre="Only this one's output; else of all.")
 @click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is out (the default).")
 @click.option("--percentile", "kind", flag_value="percentile", help="Until 99 % of what is before TIME is there.")
 @click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Wait so long at most.")
