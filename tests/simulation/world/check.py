@@ -225,6 +225,8 @@ def findings(world: World) -> list[str]:
     for place in world.datacentres:
         found += _unreadable(world, place)
         found += _ledger(world, place)
+    generations = {event_id: owner.entry.generation for event_id, owner in owners(world).items() if owner}
+    found += world.watermarks.findings(generations)
     return found + [f"alarm: {each}" for each in world.alarms]
 
 

@@ -49,6 +49,7 @@ from tests.simulation.world.process import (
 from tests.simulation.world.retiring import LostSlot, Operator, lose_slot
 from tests.simulation.world.speed import Speed
 from tests.simulation.world.truth import RACES, PairAdapter, make_truth
+from tests.simulation.world.watermarks import Sampler, WorldWatermarks
 
 DATACENTRES = ("east", "west")
 REGIONS = (*DATACENTRES, "north")
@@ -80,6 +81,7 @@ class Variant:
     dispatcher: type[DispatcherEngine] = DispatcherEngine
     verifier: type[Verifier] = Verifier
     sought: type[AwaitedKeys] = AwaitedKeys
+    sampler: type[Sampler] = Sampler
     patches: tuple[Patch, ...] = ()
 
 
@@ -167,6 +169,7 @@ class World:
         """Those of event stores to look-ups are on their way for so long at most; 0: only as long as any."""
         self._draw()
         self._place()
+        self.watermarks = WorldWatermarks(self, self.variant.sampler)
 
     def _draw(self) -> None:
         """What kind of seed this is."""
@@ -370,6 +373,7 @@ class World:
                 for name in self.kinds:
                     loop.later(self.random.uniform(0.0, 0.5), self.boot, name)
                 site_faults.plan(self)
+                self.watermarks.begin()
                 loop.later(settings.FAULTS_S, self._quiet)
                 loop.run_forever()
             finally:
