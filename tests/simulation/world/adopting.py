@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,11 +17,13 @@ from photon.joiner.process import JoinerService
 from photon.joiner.shell import Die
 from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.slot import STATE_NAME, SlotPaths
+from photon.verifier.watermark import SlotShown
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.keepers import copying
 from tests.simulation.world.loop import OWNER
 from tests.simulation.world.process import JOIN, JoinerProcess, Process, ProcessDisk
 from tests.simulation.world.retiring import LOST_MAX, LostSlot
+from tests.simulation.world.watermarks import Sampler
 
 if TYPE_CHECKING:
     from tests.simulation.world.joined import JoinedWorld
@@ -101,6 +103,26 @@ class VerifierProcess(Process):
             self.end(str(error))
         except Exception as error:
             self.world.violated(f"{self.name} failed: {type(error).__name__}: {error}", error)
+
+
+class SharedSampler(Sampler):
+    """Of a machine's slots: some are adopted, or were left empty."""
+
+    def states(self) -> list[tuple[Any, Path]]:
+        disk = self.place.disks[self.place.joiners[0]]
+        return [(disk, SLOTS / name) for name in disk.names(SLOTS) if disk.exists(SLOTS / name / STATE_NAME)]
+
+    def slots_of(self) -> Iterator[SlotShown]:
+        running: list[Any] = [self.world.running(name) for name in self.place.joiners]
+        served = {each.engine.slot: each.engine for each in running if each and each.serving and not each.paused}
+        for disk, state in self.states():
+            if (engine := served.get(state.name)) is not None:
+                yield SlotShown(state.name, engine.shell.oldest_unshown_ns)
+            elif has_work_left(disk, state, Slot(state.name, self.place.name)):
+                yield SlotShown(state.name, None, "its joiner does not answer")
+        for lost in self.world.lost:
+            if lost.place is self.place and not lost.retired:
+                yield SlotShown(lost.slot, None, "its directory is not there")
 
 
 # -- locks of slots, in place of flock -------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class CountedLock(SimulatedLock):
 class JoinedWorld(World):
     """See the module."""
 
+    sampler = adopting.SharedSampler
     patches: tuple[Patch, ...] = (
         (copies_service, "SlotLock", CountedLock),
         (slot_retiring, "SlotLock", CountedLock),

@@ -70,12 +70,12 @@ class Sampler:
             if lost.place is self.place and not lost.retired:
                 yield SlotShown(lost.slot, None, "its directory is not there")
 
+    def states(self) -> list[tuple[Any, Path]]:
+        """Disk and state directory of each slot."""
+        return [(self.place.disks[name], Path(f"/{name}/slot")) for name in self.place.joiners]
+
     def published(self) -> None:
-        found = []
-        for name in self.place.joiners:
-            disk: Any = self.place.disks[name]
-            found.append(read_slot(disk, Path(f"/{name}/slot")))
-        self.cursor = end_of(found)
+        self.cursor = end_of([read_slot(disk, path) for disk, path in self.states()])
 
     def step(self, name: str) -> None:
         if name == "slots":

@@ -81,7 +81,7 @@ class Variant:
     dispatcher: type[DispatcherEngine] = DispatcherEngine
     verifier: type[Verifier] = Verifier
     sought: type[AwaitedKeys] = AwaitedKeys
-    sampler: type[Sampler] = Sampler
+    sampler: type[Sampler] | None = None
     patches: tuple[Patch, ...] = ()
 
 
@@ -113,6 +113,7 @@ class Place:
 class World:
     """A schedule. ``run`` raises Violation."""
 
+    sampler: type[Sampler] = Sampler
     patches: tuple[Patch, ...] = ()
     expected_alarms: tuple[str, ...] = ()
     """Errors that tell of what really happened."""
@@ -169,7 +170,7 @@ class World:
         """Those of event stores to look-ups are on their way for so long at most; 0: only as long as any."""
         self._draw()
         self._place()
-        self.watermarks = WorldWatermarks(self, self.variant.sampler)
+        self.watermarks = WorldWatermarks(self, self.variant.sampler or self.sampler)
 
     def _draw(self) -> None:
         """What kind of seed this is."""
