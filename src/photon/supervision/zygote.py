@@ -2,9 +2,8 @@
 
 Android's and Chromium's word for it. It is a process of its own, begun before anything else, so that it imports
 along with its supervisor, and has no threads, no connections and no event loop when it is copied. A copy's parent is
-made to be the supervisor (which is its subreaper): exit codes come as of any child, and a zygote that dies takes nobody
-with it; the next starts execute the program afresh.
-"""
+made to be the supervisor (which is its subreaper): exit codes come as of any child, and a zygote that dies takes
+nobody with it; the next starts execute the program afresh."""
 
 from __future__ import annotations
 
