@@ -127,7 +127,7 @@ _JOINER = [
         redo_log_limit_bytes="limits.redo_log.",
         copy_behind_bytes="Durable in the slot and not in its copy in another datacentre; absent: it has none.",
         copy_bypassed="1: what the copy does not have is shown to readers.",
-        copy_trouble="1: nothing can be shipped to the copy until somebody mends it.",
+        copy_trouble="1: nothing can be shipped to the copy until somebody repairs it.",
     ),
 ]
 
@@ -165,7 +165,7 @@ _EVENT_STORE = [
         logs="Primary logs in the file map.",
         cache_bytes="Held by the cache, cache nodes included as last heard.",
         missing_logs="Primary logs that look-ups need and that cannot be read.",
-        missing_keys="Keys asked for that stand in them, at least.",
+        missing_keys="Keys asked for that are in them, at least.",
         sought_keys="Keys asked for in vain and remembered: the dispatcher hears when one comes.",
     ),
 ]
