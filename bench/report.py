@@ -36,66 +36,63 @@ HEAD = """\
 
 <!-- Written by `python -m bench.report` from `bench/results.json`: change those. -->
 
-Photon as a whole on one machine, next to other systems on the same sets in the same run. `make bench` is a
-short form (some minutes); `make bench-full` measures everything (hours, on a machine that does nothing else),
-writes this page, and continues where it was interrupted. Compare within a table. Single parts, also next to
-etcd: [Benchmarks of components](benchmarks/components.md). Every test run counts the calls of the hot path
-for an event and compares them with `bench/counts.json`; `make bench-counts` accepts new ones.
+Photon as a whole on one machine, next to other systems on the same sets in the same run. `make bench` is a short
+form (some minutes); `make bench-full` measures everything (hours, on a machine that does nothing else), writes this
+page, and continues where it was interrupted. Compare within a table. Single parts, also next to etcd: [Benchmarks
+of components](benchmarks/components.md). Every test run counts the calls of the hot path for an event and compares
+them with `bench/counts.json`; `make bench-counts` accepts new ones.
 """
 GOALS_TEXT = """\
 ## Goals
 
-For two cores, in medians of the tables below. What limits the rest: [What limits the
-speed](benchmarks/limits.md).
+For two cores, in medians of the tables below. What limits the rest: [What limits the speed](benchmarks/limits.md).
 """
 CATCH_UP_TEXT = """\
 ## Catch-up
 
-Finished logs, joined from nothing to the end, start-up included: queries of some 280 bytes and a tenth as
-many clicks as JSON Lines in 20 files a side. 2 % of the clicks name a query that does not exist, 1 % of their
-lines come twice, 5 % come before their query, the rest minutes to hours after it. Systems take turns; medians
-of rounds; CPU and memory of all processes of a system. Everybody parses both sides and writes the whole pair
-as JSON Lines, and each output is compared with the truth. `python -m bench.catch_up --systems NAME` runs one
-system; scripts, settings and versions are in `bench/peers/`. *Survives kill -9*: nothing is lost or doubled
-by a kill and a restart.
+Finished logs, joined from nothing to the end, start-up included: queries of some 280 bytes and a tenth as many
+clicks as JSON Lines in 20 files a side. 2 % of the clicks name a query that does not exist, 1 % of their lines come
+twice, 5 % come before their query, the rest minutes to hours after it. Systems take turns; medians of rounds; CPU
+and memory of all processes of a system. Everybody parses both sides and writes the whole pair as JSON Lines, and
+each output is compared with the truth. `python -m bench.catch_up --systems NAME` runs one system; scripts, settings
+and versions are in `bench/peers/`. *Survives kill -9*: nothing is lost or doubled by a kill and a restart.
 """
 LIVE_TEXT = """\
 ## Latency
 
-One datacentre under `photon up`, three registry replicas, clicks and ten times as many queries written into
-growing logs. Latency is from the end of the write of a click's line (or its query's line, where that comes
-later: 5 %) until its joined line is in the output, where it survives any kill. *Query first*: only clicks
-whose query came before them. *Published*: until readers are shown it. *Together*: event store, joiner,
-verifier and dispatcher in one process. A figure appears only if every click came out once with the right
-query. Peers were not run live.
+One datacentre under `photon up`, three registry replicas, clicks and ten times as many queries written into growing
+logs. Latency is from the end of the write of a click's line (or its query's line, where that comes later: 5 %)
+until its joined line is in the output, where it survives any kill. *Query first*: only clicks whose query came
+before them. *Published*: until readers are shown it. *Together*: event store, joiner, verifier and dispatcher in
+one process. A figure appears only if every click came out once with the right query. Peers were not run live.
 """
 LATE_TEXT = """\
 ### Late queries
 
-Of the same 2,000 clicks a second 20 % are written 1 to 10 s before their query (*early*), while 100,000
-clicks that name no query wait. *Back*: everything is killed, the queries of 1,000 waiting clicks are written,
-and all is restarted; the time from being up until these are joined.
+Of the same 2,000 clicks a second 20 % are written 1 to 10 s before their query (*early*), while 100,000 clicks that
+name no query wait. *Back*: everything is killed, the queries of 1,000 waiting clicks are written, and all is
+restarted; the time from being up until these are joined.
 """
 SUSTAINED_TEXT = """\
 ## Sustained load
 
-The same deployment at rising loads, ten queries a click, and at two million clicks a minute for five minutes.
-A load is borne when all of it could be written, the backlog did not grow (by less than 1 % of the load), and
-every click came out once. The generator runs on the same cores. `python -m bench.sustained`.
+The same deployment at rising loads, ten queries a click, and at two million clicks a minute for five minutes. A
+load is borne when all of it could be written, the backlog did not grow (by less than 1 % of the load), and every
+click came out once. The generator runs on the same cores. `python -m bench.sustained`.
 """
 RESTART_TEXT = """\
 ## Kill -9, and back
 
 `python -m bench.restart`: processes are killed under 1,000 clicks a second and restarted by `photon up`; the
-longest time without a joined line. In the last row `photon up` and all its processes are killed, the
-registry's as well, and started again.
+longest time without a joined line. In the last row `photon up` and all its processes are killed, the registry's as
+well, and started again.
 """
 GROWTH_TEXT = """\
 ## Growth
 
-`python -m bench.growth`. Size and files: `photon join --once --replicas 3`; joiners and shards: a deployment
-that finds all logs at once. All processes share two cores: the curves show what more of them cost, not what
-they would bring with cores of their own.
+`python -m bench.growth`. Size and files: `photon join --once --replicas 3`; joiners and shards: a deployment that
+finds all logs at once. All processes share two cores: the curves show what more of them cost, not what they would
+bring with cores of their own.
 """
 REGISTRY_TEXT = """\
 ## Registry

@@ -47,6 +47,9 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     unmatched_after: Duration | None = None
     """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
+    written_within: Duration | None = None
+    """How long after its event time a line is in its foreign log at the latest: what the exact watermark relies on.
+    Unset: nothing is promised, and there is none."""
     file_map: Literal["dense", "sparse"] = "dense"
     """How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order."""
     file_map_window: Duration = Duration(10.0)

@@ -42,9 +42,38 @@ def _enter_nothing(path: str) -> None:
     pass
 
 
-def compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
+class Patterns(NamedTuple):
+    """Compiled glob patterns."""
+
+    files: re.Pattern[str]
+    directories: re.Pattern[str]
+
+    def match(self, path: str) -> bool:
+        """Whether it is one of the files, by its relative path."""
+        return self.files.match(path) is not None
+
+    def reach(self, directory: str) -> bool:
+        """Whether a file below it may match. What cannot is not listed: a file's directory may have a large tree."""
+        return self.directories.match(directory) is not None
+
+
+def compile_patterns(patterns: Sequence[str]) -> Patterns:
     """Glob patterns on relative paths: ``**/`` any directories, ``*`` and ``?`` within one part, ``[...]``."""
+    return Patterns(_any_of(patterns), _any_of([above for pattern in patterns for above in _above(pattern)]))
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{_translate(p)})" for p in patterns) or r"(?!)")
+
+
+def _above(pattern: str) -> list[str]:
+    """Patterns of the directories that are on the way to what matches."""
+    if re.search(r"\[[^\]]*/", pattern):  # a class that may hold the separator
+        return ["**"]
+    parts = pattern.split("/")
+    deep = next((place for place, part in enumerate(parts) if "**" in part), len(parts))
+    above = ["/".join(parts[:end]) for end in range(1, min(deep + 1, len(parts)))]
+    return above + (["/".join([*parts[:deep], "**"])] if deep < len(parts) else [])
 
 
 def _translate(pattern: str) -> str:
@@ -90,14 +119,14 @@ def check_directory(directory: Path) -> None:
 
 
 def discover(
-    directory: Path, patterns: re.Pattern[str], problems: ProblemReporter, enter: Enter = _enter_nothing
+    directory: Path, patterns: Patterns, problems: ProblemReporter, enter: Enter = _enter_nothing
 ) -> list[FoundFile]:
     """Regular files that match, sorted by path; hidden ones and ``*.tmp`` left out; one entry for each inode.
 
     Raises OSError when the directory itself cannot be listed.
     """
     found: dict[tuple[int, int], FoundFile] = {}
-    for path, entry in _walk(directory, "", problems, 0, enter):
+    for path, entry in _walk(directory, "", patterns, problems, 0, enter):
         if not _is_log(path, patterns, problems):
             continue
         try:
@@ -131,7 +160,7 @@ def look_at_links(directory: Path, links: Sequence[str], enter: Enter) -> list[F
 
 def look_at(
     directory: Path,
-    patterns: re.Pattern[str],
+    patterns: Patterns,
     problems: ProblemReporter,
     paths: Collection[str],
     enter: Enter = _enter_nothing,
@@ -161,15 +190,15 @@ def look_at(
 
 
 def _below(
-    directory: Path, path: str, patterns: re.Pattern[str], problems: ProblemReporter, enter: Enter
+    directory: Path, path: str, patterns: Patterns, problems: ProblemReporter, enter: Enter
 ) -> Iterator[FoundFile]:
-    if any(not _is_named(part, path, problems) for part in path.split("/")):
+    if not patterns.reach(path) or any(not _is_named(part, path, problems) for part in path.split("/")):
         return
-    below = [name for name, _ in _walk(directory, path + "/", problems, path.count("/") + 1, enter)]
+    below = [name for name, _ in _walk(directory, path + "/", patterns, problems, path.count("/") + 1, enter)]
     yield from look_at(directory, patterns, problems, below, enter).found
 
 
-def _is_log(path: str, patterns: re.Pattern[str], problems: ProblemReporter) -> bool:
+def _is_log(path: str, patterns: Patterns, problems: ProblemReporter) -> bool:
     if not patterns.match(path):
         return False
     if path.endswith(UNSUPPORTED_SUFFIXES):
@@ -193,7 +222,7 @@ def _is_named(name: str, path: str, problems: ProblemReporter) -> bool:
 
 
 def _walk(
-    directory: Path, prefix: str, problems: ProblemReporter, depth: int, enter: Enter
+    directory: Path, prefix: str, patterns: Patterns, problems: ProblemReporter, depth: int, enter: Enter
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     enter(prefix.removesuffix("/"))
     try:
@@ -212,5 +241,5 @@ def _walk(
             continue
         if not entry.is_dir(follow_symlinks=False):
             yield path, entry
-        elif depth < DEPTH_MAX:
-            yield from _walk(directory, path + "/", problems, depth + 1, enter)
+        elif depth < DEPTH_MAX and patterns.reach(path):
+            yield from _walk(directory, path + "/", patterns, problems, depth + 1, enter)

@@ -250,6 +250,13 @@ _VERIFIER = [
     *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
 ]
 
+_WATERMARK = [
+    *_gauges("photon_watermark", ("kind",), lag_seconds="How far exact and percentile are behind the clock."),
+    *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that have no verdict."),
+    *_counters("photon_watermark", (), late_records="Records that came after the exact watermark had passed them."),
+]
+"""Of the verifier's process."""
+
 _WAN = [
     *_gauges(
         "photon_wan",
@@ -272,6 +279,7 @@ SERVICES: dict[str, list[Metric]] = {
     "cache": _CACHE,
     "registry": _REGISTRY,
     "verifier": _VERIFIER,
+    "watermark": _WATERMARK,
     "copies": _COPIES,
     "wan": _WAN,
     "status": _STATUS,

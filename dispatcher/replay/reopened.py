@@ -205,13 +205,16 @@ class Reopened:
         new = [each for each in wanted if each.name not in known]
         if new:
             now_ns = self.clock.now_ns()
-            insert = "INSERT OR IGNORE INTO reopened VALUES (?, ?, ?, ?)"
+            insert = "INSERT OR IGNORE INTO reopened (digest, generation, event_time_ns, seen_ns) VALUES (?, ?, ?, ?)"
             self.state.commit(Changes(also=[(insert, (*each.name, each.event_time_ns, now_ns)) for each in new]))
             known.update((each.name, now_ns) for each in new)
         return known
 
     def _note(self, wanted: Sequence[Id], found: Mapping[bytes, ForeignEvent]) -> None:
         now = self.clock.monotonic()
+        update = "UPDATE reopened SET missing = ? WHERE digest = ? AND generation = ? AND missing <> ?1"
+        gone = [(each.digest not in found, *each.name) for each in wanted]
+        self.state.commit(Changes(also=[(update, row) for row in gone]))
         for each in wanted:
             if each.digest in found:
                 self._missing.pop(each.name, None)

@@ -82,7 +82,7 @@ class Progress:
 def matches(pattern: str, path: str) -> bool:
     """A glob on the log's path, with or without its rotation suffix; empty: all of them."""
     compiled = compile_patterns((pattern or "**/*",))
-    return any(compiled.fullmatch(name) for name in (path, log_name(path)))
+    return any(compiled.match(name) for name in (path, log_name(path)))
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,8 +24,9 @@ NAMED = 3
 
 
 @click.command()
-@click.option("--primary", type=PATH, required=True, help="Directory of the primary logs.")
-@click.option("--foreign", type=PATH, required=True, help="Directory of the foreign logs.")
+@click.option("--primary", type=PATH, required=True,
+              help="The primary logs: a directory, a file, a glob, or - for standard input.")  # fmt: skip
+@click.option("--foreign", type=PATH, required=True, help="The foreign logs, likewise.")
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
 @click.option("--config", type=PATH, help="How the logs are read; inferred if not given.")
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
@@ -43,7 +45,7 @@ def join(
     once: bool, keep_pending: bool, replicas: str, max_rejected: int, quiet: bool, out: Printed,
     stop_with_parent: bool, **named: Any,
 ) -> int:  # fmt: skip
-    """Join the events of two log directories exactly once.
+    """Join the events of two logs exactly once.
 
     Without --once the logs are followed until Ctrl-C. Running it again on the same output continues.
 
@@ -51,6 +53,7 @@ def join(
     Examples:
       photon join --primary queries/ --foreign clicks/ --output out/ --once
       photon join --primary P --foreign F --output O --config config/examples/zeek.toml
+      photon join --primary orders.csv --foreign 'logs/**/clicks-*.gz' --output out/ --once
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected or a log was not
     read to its end, 1 failed, 2 wrong usage.
     """
@@ -59,6 +62,8 @@ def join(
 
     if keep_pending and not once:
         raise UsageError("--keep-pending goes with --once; without it events wait anyway")
+    if stop_with_parent and Path("-") in (named["primary"], named["foreign"]):
+        raise UsageError("--stop-with-parent: it watches standard input, which is a log here; leave one of them out")
     made = click.get_current_context().with_resource(zygote((*STORE, *(REGISTRY if replicas != "1" else ()))))
     # While it imports, so do we.
     import logging

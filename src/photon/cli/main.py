@@ -34,6 +34,7 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
     "status": "status:status",
     "top": "top:top",
     "ledger": "ledger:ledger",
+    "watermark": "watermark:watermark",
     "explain": "explain:explain",
     "doctor": "doctor:doctor",
     "read": "read:read",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 @click.option("--cursor", "cursor_file", type=PATH, metavar="FILE",
               help="Begin at the cursor in FILE, and update it.")  # fmt: skip
 @click.option("--with-cursor", is_flag=True, help="Print the cursor first, and after each block of records.")
+@click.option("--with-watermark", is_flag=True,
+              help="Print the watermark whenever it has moved past what was read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
               help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
 @click.option(
@@ -47,6 +50,7 @@ def read(
     follow: bool,
     cursor_file: Path | None,
     with_cursor: bool,
+    with_watermark: bool,
     begin: str,
     cleared_only: bool,
     limit: int | None,
@@ -73,13 +77,16 @@ def read(
     if with_cursor and (cursor_file is not None or output_format == "table"):
         other = "--cursor" if cursor_file is not None else "-o table"
         raise UsageError(f"--with-cursor and {other} exclude each other: the cursor is in the stream, or in a file")
+    if with_watermark and output_format == "table":
+        raise UsageError("--with-watermark and -o table exclude each other")
     place = named_place(output, config, datacentre)
+    watermark = _watermarks(place, kinds) if with_watermark else lambda cursor: b""
     kept = CursorFile(RealDisk(), cursor_file) if cursor_file is not None else None
     try:
         start = _start(place, kept, begin)
         reader = Reader(RealDisk(), place, kinds, cursor=start, cleared_only=cleared_only)
         terms = StreamTerms(follow=follow, limit=limit, with_cursor=with_cursor)
-        return _pass_on(reader, start, kept, terms, as_table=output_format == "table")
+        return _pass_on(reader, start, kept, terms, watermark, as_table=output_format == "table")
     finally:
         if kept is not None:
             kept.close()
@@ -124,7 +131,28 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     return start
 
 
-def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: StreamTerms, *, as_table: bool) -> int:
+def _watermarks(place: OutputPlace, kinds: Sequence[str]) -> Callable[[Cursor], bytes]:
+    from photon.config.disk import RealDisk
+    from photon.outputs.watermarks import WatermarkTail
+
+    tail = WatermarkTail(RealDisk(), place.state, kinds)
+
+    def line(cursor: Cursor) -> bytes:
+        pair = tail.moved(cursor)
+        return b"" if pair is None else pair.encode() + b"\n"
+
+    return line
+
+
+def _pass_on(
+    reader: Reader,
+    start: Cursor,
+    kept: CursorFile | None,
+    terms: StreamTerms,
+    watermark: Callable[[Cursor], bytes],
+    *,
+    as_table: bool,
+) -> int:
     from photon.cli.read_sink import OutputSink, Signals
     from photon.outputs.streaming import Stream
 
@@ -148,6 +176,7 @@ def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: Stre
         monotonic=time.monotonic,
         render=table if as_table else None,
         tell=tell,
+        watermark=watermark,
     )  # fmt: skip
     try:
         if as_table:

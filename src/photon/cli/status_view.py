@@ -39,6 +39,8 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
                    f"their home, {flow['joiner_open_ids']:,.0f} being registered"),
         ("output", f"{size(flow['published_bytes'])} published, {size(flow['uncleared_bytes'])} not cleared, "
                    f"{size(flow['unchecked_bytes'])} not checked"),
+        ("watermark", f"{delay(flow['watermark_lag_s'])} ago, exact {delay(flow['exact_watermark_lag_s'])} ago, "
+                      f"{flow['watermark_waiting']:,.0f} events wait, {flow['late_records']:,.0f} records were late"),
         *_copies(said.get("copies", [])),
         ("ledger", ", ".join(f"{name} {count:,}" for name, count in ledger.items()) or NONE),
     ]  # fmt: skip

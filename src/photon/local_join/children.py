@@ -7,9 +7,11 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import orjson
 
 from photon.adapters.contract import Adapter
 from photon.assembly.registry import rule_hash
@@ -21,6 +23,7 @@ from photon.config.stopping import unless_stopped
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.slot.identity import OutOfStep
+from photon.local_join.given import Given
 from photon.local_join.site import Site
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
@@ -46,6 +49,7 @@ def refused(site: Site, other: OutOfStep) -> UsageError:
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
     primary: Path
+    """A directory, a file, a glob, or ``-`` for standard input; of ``foreign`` likewise."""
     foreign: Path
     output: Path
     config: Path | None = None
@@ -57,6 +61,20 @@ class JoinOptions:
     replicas: int = 1
     stages: Path | None = None
     """The event store's process writes its stages beside this file."""
+
+    def sides(self) -> dict[str, Path]:
+        """What was named of each side."""
+        return {"primary": self.primary, "foreign": self.foreign}
+
+    def at(self, join: str, sides: Mapping[str, Given]) -> JoinOptions:
+        """With directories, and as settings which files of them are read; what the user has set goes over that."""
+        files = [
+            f"join.{join}.{side}_files={orjson.dumps(logs.patterns).decode()}"
+            for side, logs in sides.items()
+            if logs.patterns is not None
+        ]
+        primary, foreign = sides["primary"].directory, sides["foreign"].directory
+        return replace(self, primary=primary, foreign=foreign, overrides=(*files, *self.overrides))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import LINES, Adapter, Framing, LogFile
-from photon.adapters.inference import SAMPLE_RECORDS, Unclear, infer
+from photon.adapters.contract import Adapter, Framing, LogFile
 from photon.adapters.join_adapters import adapter_of, join_named
 from photon.adapters.logs.follower import Follower
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.config.settings import Settings
-from photon.config.stopping import Stopped
+from photon.config.settings import Join, Settings
+from photon.config.stopping import Stopped, unless_stopped
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.children import JoinOptions, children_of, refused, store_log
+from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
+from photon.local_join.inferred import inferred_toml
 from photon.local_join.site import Site
 from photon.supervision.zygote import Zygote
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from photon.local_join.status import Status
 
 SAMPLE_BYTES = 16 << 20
+SAMPLE_RECORDS = 200
 MANY = 20
 
 
@@ -70,8 +72,10 @@ async def run(
     Raises PhotonError.
     """
     site = Site(options.output)
-    site.check_logs("primary", options.primary)
-    site.check_logs("foreign", options.foreign)
+    sides = {side: given(side, path) for side, path in options.sides().items() if path != STDIN}
+    check_streams(sides, once=options.once)
+    for side, logs in sides.items():
+        site.check_logs(side, options.sides()[side], logs)
     if options.config is not None:
         _configured(options, options.config)  # before anything is made
     disk, clock = RealDisk(), SystemClock()
@@ -81,10 +85,14 @@ async def run(
         raise refused(site, other) from None
     lock = site.take()
     try:
-        config = options.config or _inferred(options, site, disk, say)
+        for side in options.sides().keys() - sides.keys():
+            sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
+        config = options.config or _inferred(sides, site, disk, say)
+        settings, name, adapter = _configured(options, config)
+        options = options.at(name, sides)
         settings, name, adapter = _configured(options, config)
         if not ledger_file(site.state).exists():
-            check_readable(adapter, options.primary, options.foreign)
+            check_readable(adapter, settings.join[name], options)
         before = read_ledger(site.state)["rejected"]
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
@@ -121,48 +129,34 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
     return settings, name, adapter_of(settings, name, config.parent)
 
 
-def _inferred(options: JoinOptions, site: Site, disk: Disk, say: Callable[[str], None]) -> Path:
+def _inferred(sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]) -> Path:
     """What the logs themselves say, found at the first run and kept since."""
     path = site.state / "inferred.toml"
     if not disk.exists(path):
-        toml, why = inferred_toml(options.primary, options.foreign)
+        toml, why = inferred_toml(sides["primary"], sides["foreign"])
         disk.replace(path, toml.encode())
         for line in (*why, f"kept in {path}; correct it there, or name your own with --config"):
             say(line)
     return path
 
 
-def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
-    """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
-    guess = infer(_named(primary), _named(foreign))
-    if isinstance(guess, Unclear):
-        error = UsageError(f"{guess.problem}; {guess.todo}")
-        error.example = guess.example
-        raise error
-    return guess.toml, guess.explanation
-
-
-def _named(directory: Path) -> dict[str, list[bytes]]:
-    return {file.path: records for file, records in _sample(directory).items()}
-
-
-def check_readable(adapter: Adapter, primary: Path, foreign: Path) -> None:
+def check_readable(adapter: Adapter, join: Join, options: JoinOptions) -> None:
     """Refuses a configuration under which not one of the first records of a side can be read.
 
     A few malformed records are the logs' affair and are rejected one by one; when all of MANY are, it is the
     configuration that is wrong, and verdicts would be final. Raises UsageError.
     """
     sides = (
-        ("primary", primary, adapter.primary_has_header, adapter.primary_framing),
-        ("foreign", foreign, adapter.foreign_has_header, adapter.foreign_framing),
+        ("primary", options.primary, join.primary_files, adapter.primary_has_header, adapter.primary_framing),
+        ("foreign", options.foreign, join.foreign_files, adapter.foreign_has_header, adapter.foreign_framing),
     )
-    for side, directory, has_header, framing in sides:
-        sample = _sample(directory, has_header=has_header, framing=framing)
-        faults = [_fault(adapter, side, record, file) for file, each in sample.items() for record in each]
+    for side, directory, files, has_header, framing in sides:
+        first = _first_records(directory, files, has_header=has_header, framing=framing)
+        faults = [_fault(adapter, side, record, file) for file, each in first.items() for record in each]
         if len(faults) >= MANY and all(faults):
             raise UsageError(
                 f"not one of the first {len(faults)} {side} records can be read with this configuration; "
-                f"the first of {directory / next(iter(sample)).path}: {faults[0]}; photon adapter test shows them"
+                f"the first of {directory / next(iter(first)).path}: {faults[0]}; photon adapter test shows them"
             )
 
 
@@ -173,18 +167,20 @@ def _fault(adapter: Adapter, side: str, record: bytes, file: LogFile) -> str:
     return (answer.reason or "bad record") if isinstance(answer, Fault) else ""
 
 
-def _sample(directory: Path, *, has_header: bool = False, framing: Framing = LINES) -> dict[LogFile, list[bytes]]:
+def _first_records(
+    directory: Path, files: Sequence[str], *, has_header: bool, framing: Framing
+) -> dict[LogFile, list[bytes]]:
     """The first records of each of the first logs."""
-    follower = Follower(directory, has_header=has_header, framing=framing)
+    follower = Follower(directory, patterns=files, has_header=has_header, framing=framing)
     try:
         follower.scan()
         blocks = follower.poll(SAMPLE_BYTES, final=True)
     finally:
         follower.close()
-    sample: dict[LogFile, list[bytes]] = {}
+    first: dict[LogFile, list[bytes]] = {}
     each = max(10, SAMPLE_RECORDS // max(1, len(blocks)))
     for block in blocks:
-        records = sample.setdefault(block.file, [])
+        records = first.setdefault(block.file, [])
         if len(records) < each:
             records += [line.removesuffix(b"\r") for line in block.data.split(b"\n", each)[:-1][:each]]
-    return sample
+    return first

@@ -14,6 +14,7 @@ from photon.joiner.slot.lock import SlotLock
 from photon.joiner.slot.output import OutputFiles
 from photon.joiner.slot.recovery import check_never_opened
 from photon.joiner.slot.slot import DURABLE_NAME, STATE_NAME, SlotPaths
+from photon.local_join.given import Given
 
 KEY_BYTES = 32
 LOCK_WAIT_S = 3.0
@@ -47,23 +48,25 @@ class Site:
     def registry(self, replica: str) -> Path:
         return self.state / "registry" / replica
 
-    def check_logs(self, side: str, logs: Path) -> None:
+    def spool(self, side: str) -> Path:
+        """Where standard input is kept: what was joined is verified and looked up there."""
+        return self.state / "stdin" / side
+
+    def check_logs(self, side: str, path: Path, logs: Given) -> None:
         """Logs must not lie in what is written here, nor the output among the logs: it would be read as a log.
+        ``path``: as the user named them.
 
         Raises UsageError.
         """
-        if not logs.is_dir():
-            what = "is not a directory" if logs.exists() else "no such directory"
-            raise UsageError(f"--{side} {logs}: {what}; name the directory of the {side} logs")
-        real, output = logs.resolve(), self.output.resolve()
-        if output.is_relative_to(real):
+        real, output = logs.directory.resolve(), self.output.resolve()
+        if logs.may_hold(output):
             raise UsageError(
-                f"--output {self.output}: lies in --{side} {logs}, where it would be read as a log; "
+                f"--output {self.output}: lies in --{side} {path}, where it would be read as a log; "
                 "name a directory outside"
             )
         if any(real.is_relative_to(output / own) for own in OWN_DIRECTORIES):
             raise UsageError(
-                f"--{side} {logs}: lies in what --output {self.output} writes itself; name another output"
+                f"--{side} {path}: lies in what --output {self.output} writes itself; name another output"
             )
 
     def check_state(self, disk: Disk) -> None:

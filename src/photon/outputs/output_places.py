@@ -13,6 +13,8 @@ from pathlib import Path
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS as KINDS
+from photon.outputs.cursor import Cursor
+from photon.outputs.next_read import end_of
 from photon.outputs.published import RETIRED_NAME, SlotListing, SlotOutput, slot_states
 
 COPIES_NAME = "copies"
@@ -81,3 +83,22 @@ class OutputPlace:
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
         """What all of them have published. Raises PublishedDamaged, OSError."""
         return tuple(SlotListing(disk, state, kinds).look() for state in self.states(disk))
+
+
+class PublishedEnd:
+    """The end of what a pipeline's slots have published, asked for again and again."""
+
+    def __init__(self, disk: Disk, slots: Path) -> None:
+        """``slots``: the directory with their state directories."""
+        self._disk, self._slots = disk, slots
+        self._listings: dict[Path, SlotListing] = {}
+
+    def look(self) -> Cursor:
+        """Raises PublishedDamaged, OSError."""
+        states = slot_states(self._disk, self._slots)
+        self._listings = {each: self._listings.get(each) or SlotListing(self._disk, each) for each in states}
+        found = end_of(listing.look() for listing in self._listings.values())
+        for log, at in found.positions.items():
+            if (listing := self._listings.get(self._slots / log.slot)) is not None:
+                listing.forget(log.kind, at.number)
+        return found

@@ -145,6 +145,7 @@ def oldest_of(details: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
     published, cleared = now.sum(f"{_V}_published_bytes"), now.sum(f"{_V}_cleared_bytes")
+    behind = now.by("kind", "photon_watermark_lag_seconds")
     return {
         "read_per_s": rates.max(f"{_D}_read_total"),
         "verdicts_per_s": {verdict: rates.max(f"{_D}_events_total", verdict=verdict) for verdict in VERDICTS},
@@ -173,6 +174,10 @@ def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
         "published_bytes": published,
         "uncleared_bytes": max(published - cleared, 0.0),
         "unchecked_bytes": max(published - now.sum(f"{_V}_checked_bytes"), 0.0),
+        "watermark_lag_s": behind.get("percentile"),
+        "exact_watermark_lag_s": behind.get("exact"),
+        "watermark_waiting": now.sum("photon_watermark_waiting"),
+        "late_records": now.sum("photon_watermark_late_records_total"),
     }
 
 

@@ -1,0 +1,387 @@
+"""Which field of the foreign records names the primary ones, told by the values.
+
+A candidate is a pair of fields: the primary one is unique, and foreign values are among its values. What that says
+depends on how likely it is by chance. Thirty-two hex digits meet by no chance at all; of the numbers 1 to 1,000 any
+counter is a part. So each foreign value is weighed with the *density* of primary values around it, and a candidate
+counts when what was found exceeds what chance would give by ``BITS_MIN`` bits (the divergence of the two shares,
+times the values). For values as dense as counters only names can speak, and only where no other candidate objects.
+
+Two candidates that name the same primary record in every foreign one are one answer; of two that contradict each
+other only a name that is the same on both sides decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd, log2
+
+from photon.adapters.inference.moments import is_named_time, time_like
+from photon.adapters.inference.rows import Side
+
+BITS_MIN = 50.0
+OVERLAP_MIN = 3
+"""Distinct values."""
+PARTIAL_OVERLAP_MIN = 20
+"""Where only a part of the primary records was read."""
+CONTAINED_MIN = 0.5
+PARTIAL_CONTAINED_MIN = 0.1
+NAMED_CONTAINED_MIN = 0.98
+"""Where names decide, nearly every value must be there."""
+NAMED_OVERLAP_MIN = 10
+"""Where the names are alike and not the same."""
+NAMED_PARTIAL_RECORDS = 1000
+"""Where only a part of the primary records was read: in fewer many a field is unique."""
+RIVAL_SHARE = 0.5
+"""A candidate that has less of the better one's containment does not object."""
+SAME_SHARE = 0.99
+NEAR_UNIQUE = 0.9
+"""Shown to a person, never taken."""
+NEIGHBOURS = 8
+PREFIX_CHARS = 3
+"""Two sides that put so many letters before their numbers mean the same kind of thing by them."""
+
+KEY_NAME = re.compile(
+    r"(?i:(?:^|[_.@-])(?:id|uid|uuid|guid|key|hash|number|no|ref)$)|[a-z](?:Id|ID|Key|Uuid|No|Ref)$",
+)
+_NUMBERED = re.compile(r"(?P<before>.*?)(?P<digits>[0-9]{1,18})(?P<after>[^0-9]*)")
+_FRACTION = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_MARKS = frozenset(
+    {"id", "uid", "uuid", "guid", "key", "ref", "reference", "no", "nr", "number", "code", "hash", "fk"}
+)
+"""Words that say that a field names something, and not what."""
+_COUNTS = re.compile(
+    "line|row|seq|sequence|page|item|index|record|entry|step|attempt|retry|port|version|batch|rank|position|offset|"
+    "shard|partition|worker|thread|process|pid|tid|status|error|count|size|level|priority"
+)
+"""Words of numbers that count within something, and name nothing."""
+LEAST_CHANCE = 2.0**-40
+EXAMPLES = 3
+PLACE = re.compile(r"[cf][0-9]+")
+"""Names that are given to what has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pair of fields and what speaks for it."""
+
+    primary: str
+    foreign: str
+    distinct: int
+    """Foreign values."""
+    overlap: int
+    """So many of them are among the primary ones."""
+    unique: float
+    """Distinct primary values by primary values."""
+    bits: float
+    """How far the overlap is beyond chance."""
+    alike: int
+    """The names: 3 the same and telling, 2 alike, 1 a word in common, 0 nothing."""
+    counter: bool
+    """The foreign values count the foreign records themselves."""
+    prefixed: bool
+    """Both sides' values have the same letters before a number."""
+    examples: tuple[str, ...]
+
+    @property
+    def contained(self) -> float:
+        return self.overlap / self.distinct if self.distinct else 0.0
+
+    def evidence(self, primaries: int) -> str:
+        """One line for a person."""
+        unique = "unique there" if self.unique == 1 else f"{self.unique:.1%} of its values there are unique"
+        chance = "; by chance it could be as many" if self.bits < BITS_MIN else ""
+        return (
+            f"{self.contained:.0%} of {self.distinct:,} foreign values ({self.overlap:,}) are among the "
+            f"{primaries:,} primary records read, {unique}; for instance {', '.join(self.examples) or 'none'}{chance}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``best`` None: nothing stands out, and ``why`` says what is missing. ``shown``: the two best candidates."""
+
+    best: Candidate | None
+    why: str
+    shown: tuple[Candidate, ...]
+
+
+class Keys:
+    """The candidates of two sides. ``whole``: the sample holds all primary records that there are."""
+
+    def __init__(self, primary: Side, foreign: Side, *, whole: bool) -> None:
+        self._primary = primary
+        self._foreign = foreign
+        self._whole = whole
+        self._places: dict[str, Mapping[str, int]] = {}
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """All pairs with a value in common, the best first."""
+        fields = {name: _Field(self._primary.values(name)) for name in _fields(self._primary)}
+        fields = {name: each for name, each in fields.items() if each.unique >= NEAR_UNIQUE}
+        found = []
+        for foreign in _fields(self._foreign):
+            values = self._foreign.values(foreign)
+            distinct = dict.fromkeys(values)
+            for name, each in fields.items():
+                if not each.distinct.isdisjoint(distinct):
+                    found.append(self._weighed(name, each, foreign, values, list(distinct)))
+        return sorted(found, key=_order)
+
+    def choose(self) -> Choice:
+        """The candidate that stands out, or why none does."""
+        found = self.candidates
+        shown = tuple(found[:2])
+        sure = [each for each in found if each.unique == 1 and self._is_sure(each)]
+        named = [each for each in found if each.unique == 1 and self._is_named(each) and each not in sure]
+        if not sure:
+            return self._by_name(named, shown)
+        best = max(sure, key=lambda each: (each.contained, each.bits))
+        close = [each for each in sure if each.contained >= RIVAL_SHARE * best.contained]
+        best = max(close, key=lambda each: (each.alike >= 2, each.alike == 3, each.contained, each.bits))
+        objecting = [each for each in named if each.alike > max(best.alike, 1) and not self._agree(best, each)]
+        for rival in [*close, *objecting]:
+            if rival is not best and not self._wins(best, rival):
+                return Choice(None, _either(best, rival), (best, rival))
+        return Choice(best, "", (best,))
+
+    def _by_name(self, named: Sequence[Candidate], shown: tuple[Candidate, ...]) -> Choice:
+        """Where values say nothing: the one pair whose names say it."""
+        if not named:
+            return Choice(None, self._nothing(), shown)
+        first, *others = sorted(named, key=lambda each: (-each.alike, -each.contained))
+        if others and others[0].alike == first.alike:
+            return Choice(None, _either(first, others[0]), (first, others[0]))
+        return Choice(first, "", (first,))
+
+    def _is_sure(self, each: Candidate) -> bool:
+        if each.bits < BITS_MIN or each.counter:
+            return False
+        if self._whole:
+            return each.overlap >= OVERLAP_MIN and each.contained >= CONTAINED_MIN
+        least = PARTIAL_CONTAINED_MIN / 2 if each.alike >= 2 else PARTIAL_CONTAINED_MIN
+        return each.overlap >= PARTIAL_OVERLAP_MIN and each.contained >= least
+
+    def _is_named(self, each: Candidate) -> bool:
+        """Values that chance could give, and names, or letters before the numbers, that it could not."""
+        if each.contained < NAMED_CONTAINED_MIN or each.counter:
+            return False
+        if not self._whole and len(self._primary.rows) < NAMED_PARTIAL_RECORDS:
+            return False
+        if each.alike == 3:
+            return True
+        return each.overlap >= NAMED_OVERLAP_MIN and (each.alike == 2 or each.prefixed)
+
+    def _wins(self, best: Candidate, rival: Candidate) -> bool:
+        if self._agree(best, rival):
+            return best.alike >= 2 > rival.alike or best.primary == rival.primary
+        return best.alike == 3 and rival.alike < 2 and best.contained >= rival.contained
+
+    def _agree(self, one: Candidate, other: Candidate) -> bool:
+        """Both name the same primary record in the foreign records in which both name one."""
+        both = same = 0
+        known, others = self._place(one.primary), self._place(other.primary)
+        for row in self._foreign.rows:
+            at = known.get(self._foreign.value(row, one.foreign))
+            there = others.get(self._foreign.value(row, other.foreign))
+            if at is not None and there is not None:
+                both += 1
+                same += at == there
+        return both >= OVERLAP_MIN and same >= SAME_SHARE * both
+
+    def _place(self, name: str) -> Mapping[str, int]:
+        if name not in self._places:
+            rows = enumerate(self._primary.rows)
+            self._places[name] = {value: at for at, row in rows if (value := self._primary.value(row, name))}
+        return self._places[name]
+
+    def _weighed(
+        self, primary: str, field: _Field, foreign: str, values: Sequence[str], distinct: Sequence[str]
+    ) -> Candidate:
+        there = [value for value in distinct if value in field.distinct]
+        chance = [min(1.0, max(LEAST_CHANCE, field.density(value))) for value in distinct]
+        return Candidate(
+            primary=primary,
+            foreign=foreign,
+            distinct=len(distinct),
+            overlap=len(there),
+            unique=field.unique,
+            bits=_bits(len(there), len(distinct), sum(chance)),
+            alike=_alike(primary, foreign, self._primary, there) if self._telling(primary, foreign) else 0,
+            counter=_counts(values) or self._names_own(foreign, there),
+            prefixed=bool(there) and all(_prefix(value) == _prefix(there[0]) != "" for value in there),
+            examples=tuple(there[:EXAMPLES]),
+        )
+
+    def _telling(self, primary: str, foreign: str) -> bool:
+        """Whether the names are the logs' own, and not places in a line."""
+        sides = ((self._primary, primary), (self._foreign, foreign))
+        return not any(side.columns or (side.pattern and PLACE.fullmatch(name)) for side, name in sides)
+
+    def _names_own(self, foreign: str, there: Sequence[str]) -> bool:
+        """Dense values that are those of another, unique foreign field as well: they may name foreign records."""
+        if not all(_NUMBERED.fullmatch(value) for value in there):
+            return False
+        own = self._foreign.values(foreign)
+        wanted = set(own)
+        return any(
+            self._foreign.is_unique(name) and wanted <= set(values) and values != own
+            for name in self._foreign.names()
+            for values in [self._foreign.values(name)]
+        )
+
+    def _nothing(self) -> str:
+        reverse = Keys(self._foreign, self._primary, whole=True).swapped() if self._whole else ""
+        if reverse:
+            return f"no foreign field names primary records, but {reverse}: are the sides swapped?"
+        if not any(self._primary.is_unique(name) for name in _fields(self._primary)):
+            return "no field is unique among the primary records; name the key"
+        if not self.candidates:
+            return (
+                "no foreign value is among the values of a field that is unique in the primary records; name the key"
+            )
+        best = self.candidates[0]
+        if best.unique < 1:
+            return f"{best.primary!r} could be the key, but is not unique among the primary records; name the key"
+        if best.counter:
+            return f"{best.foreign!r} may number the foreign records themselves; name the key"
+        if best.bits < BITS_MIN:
+            return f"{_pair(best)} could be the key, but so many values in common may be chance; name the key"
+        return f"only {best.overlap:,} of {best.distinct:,} values of {_pair(best)} are in common; name the key"
+
+    def swapped(self) -> str:
+        """The pair that would be the key if the sides changed places; empty: none."""
+        best = next((each for each in self.candidates if each.unique == 1 and self._is_sure(each)), None)
+        return (
+            f"{best.primary!r} of the foreign records is named by {best.foreign!r} of the primary ones"
+            if best
+            else ""
+        )
+
+
+class _Field:
+    """A primary field's values, and how dense they are."""
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self.distinct = set(values)
+        self.unique = len(self.distinct) / len(values) if values else 0.0
+        self._numbers: dict[tuple[str, str], tuple[list[int], int]] = {}
+        self._capacities: dict[int, float] = {}
+
+    @cached_property
+    def _ready(self) -> bool:
+        groups: dict[tuple[str, str], list[int]] = {}
+        lengths: dict[int, list[str]] = {}
+        for value in self.distinct:
+            if match := _NUMBERED.fullmatch(value):
+                groups.setdefault((match["before"], match["after"]), []).append(int(match["digits"]))
+            lengths.setdefault(len(value), []).append(value)
+        for name, numbers in groups.items():
+            if len(numbers) > NEIGHBOURS:
+                numbers.sort()
+                step = gcd(*(other - one for one, other in itertools.pairwise(numbers)))
+                self._numbers[name] = numbers, max(step, 1)
+        for length, same in lengths.items():
+            room = sum(log2(len(set(characters))) for characters in zip(*same, strict=True))
+            self._capacities[length] = min(1.0, len(same) / 2.0 ** min(room, 1000.0))
+        return True
+
+    def density(self, value: str) -> float:
+        """How likely a value like this one is among them by chance."""
+        assert self._ready
+        match = _NUMBERED.fullmatch(value)
+        group = self._numbers.get((match["before"], match["after"])) if match else None
+        if match is None or group is None:
+            return self._capacities.get(len(value), 0.0)
+        numbers, step = group
+        number = int(match["digits"])
+        if not numbers[0] <= number <= numbers[-1]:
+            return 0.0
+        at = bisect_left(numbers, number)
+        low, high = max(0, at - NEIGHBOURS), min(len(numbers) - 1, at + NEIGHBOURS)
+        return (high - low) * step / (numbers[high] - numbers[low])
+
+
+def _bits(overlap: int, distinct: int, expected: float) -> float:
+    """How many bits the overlap says against chance, which would give ``expected``."""
+    share, chance = overlap / distinct, min(expected / distinct, 1.0)
+    if share <= chance:
+        return 0.0
+    bits = share * log2(share / chance)
+    if share < 1:
+        bits += (1 - share) * log2((1 - share) / (1 - chance))
+    return distinct * bits
+
+
+def _fields(side: Side) -> list[str]:
+    """Those that could be keys: no fractions, no times."""
+    out = []
+    for name in side.names():
+        values = side.values(name)
+        if len(set(values[:100])) < 2 < len(values) or any(map(_FRACTION.fullmatch, values[:100])):
+            continue
+        if is_named_time(name) or (not KEY_NAME.search(name) and time_like(values[:200])):
+            continue
+        out.append(name)
+    return out
+
+
+def _counts(values: Sequence[str]) -> bool:
+    """Numbers that rise from record to record without gaps, each once."""
+    numbers = [int(match["digits"]) for value in values if (match := _NUMBERED.fullmatch(value))]
+    if len(numbers) < max(3, len(values)) or len(set(numbers)) < len(numbers):
+        return False
+    steps = [other - one for one, other in itertools.pairwise(numbers)]
+    return sum(step == 1 for step in steps) >= 0.8 * len(steps)
+
+
+def _prefix(value: str) -> str:
+    match = _NUMBERED.fullmatch(value)
+    before = match["before"] if match else ""
+    return before if sum(map(str.isalpha, before)) >= PREFIX_CHARS else ""
+
+
+def _alike(primary: str, foreign: str, side: Side, there: Sequence[str]) -> int:
+    one, other = _words(primary), _words(foreign)
+    if not one or not other:
+        return 0
+    subject, named = _subject(one), _subject(other)
+    counted = all(value.isdigit() for value in there)
+    if counted and any(map(_COUNTS.fullmatch, other)):
+        return 0
+    if one == other and (subject or one == ["uid"]):  # as Zeek's logs have it
+        return 3 if not counted or KEY_NAME.search(foreign) or side.is_about("".join(subject)) else 1
+    if not named:
+        return 0
+    if (subject == named or (not subject and side.is_about("".join(named)))) and (
+        not counted or KEY_NAME.search(foreign)
+    ):
+        return 2
+    return int(bool(set(subject) & set(named)))
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORDS.findall(name.rpartition(".")[2])]
+
+
+def _subject(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word.removesuffix("s") for word in words if word not in _MARKS)
+
+
+def _order(each: Candidate) -> tuple[bool, bool, float, int, float]:
+    strong = each.bits >= BITS_MIN
+    return each.unique < 1, each.counter, -(each.contained if strong else each.contained / 4), -each.alike, -each.bits
+
+
+def _pair(each: Candidate) -> str:
+    return repr(each.primary) if each.primary == each.foreign else f"{each.primary!r} with foreign {each.foreign!r}"
+
+
+def _either(one: Candidate, other: Candidate) -> str:
+    return f"the key may be {_pair(one)} or {_pair(other)}: both are unique among the primary records, and too close"

@@ -1,0 +1,132 @@
+"""A pattern for lines of one shape: words, ``[brackets]``, ``"quotes"``, times and ``name=value``.
+
+Such are access logs and the logs of most applications. Lines without a time that is recognised are left to a person.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+ALIKE_SHARE = 0.9
+"""So many of the lines have the shape."""
+LINES_LOOKED_AT = 1000
+TOKENS_MAX = 40
+
+_TOKENS = re.compile(
+    r"(?P<T>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)(?= |$)"
+    r"|(?P<B>\[[^\]]*\])(?= |$)"
+    r'|(?P<Q>"(?:[^"\\]|\\.)*")(?= |$)'
+    r'|(?P<N>[A-Za-z_][\w.-]*=(?:"[^"]*"|[^ "]*))(?= |$)'
+    r"|(?P<W>[^ ]+)(?= |$)"
+)
+_GROUPS = {"T": "(?P<{}>{})", "B": r"\[(?P<{}>[^\]]*)\]", "Q": r'"(?P<{}>(?:[^"\\]|\\.)*)"', "W": "(?P<{}>[^ ]+)"}
+_TIMES = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9:]+)?"
+_BRACKETED_TIME = re.compile(r"\[[0-9]{1,2}/[A-Za-z]{3}/[0-9]{4}:.*\]|\[[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].*\]")
+_ACCESS = "WWWBQWW"
+"""The common log format of web servers; the combined one has two quoted fields behind it."""
+_ACCESS_NAMES = ("client", "ident", "user", "time", "request", "status", "bytes", "referrer", "agent")
+
+Token = tuple[str, str, str]
+"""Kind (T, B, Q, N or W), name (of N), text."""
+
+
+def pattern_of(records: Sequence[bytes]) -> str | None:
+    """A regular expression with named groups that reads nearly all of the records; None: they have no such shape."""
+    lines = [record.decode("utf-8", "replace") for record in records[:LINES_LOOKED_AT]]
+    cut = [tokens for tokens in map(_tokens, lines) if tokens]
+    needed = ALIKE_SHARE * len(lines)
+    if len(cut) < max(needed, 2):
+        return None
+    shape = _shape(cut, needed)
+    alike = [tokens for tokens in cut if _kinds(tokens).startswith(shape)]
+    if not shape or not _has_time(alike, len(shape)):
+        return None
+    names = _names(alike[0], shape)
+    parts = [_group(kind, name) for kind, name in zip(shape, names, strict=True)]
+    behind = _behind(alike, len(shape), needed)
+    pattern = " ".join(parts) + "".join(f".*? {re.escape(name)}={value}" for name, value in behind)
+    if any(len(tokens) > len(shape) for tokens in alike):
+        pattern += "(?P<rest>.*)"
+    try:
+        compiled = re.compile(pattern)
+    except re.error:  # two names that are one when made safe
+        return None
+    return pattern if sum(compiled.match(line) is not None for line in lines) >= needed else None
+
+
+def _tokens(line: str) -> list[Token]:
+    """Empty: the line is not made of tokens between single spaces."""
+    tokens: list[Token] = []
+    at = 0
+    while len(tokens) < TOKENS_MAX and (match := _TOKENS.match(line, at)):
+        kind = str(match.lastgroup)
+        text = match[0]
+        tokens.append((kind, text.partition("=")[0] if kind == "N" else "", text))
+        at = match.end() + 1
+        if match.end() == len(line):
+            return tokens
+    return tokens if len(tokens) > 1 else []
+
+
+def _kinds(tokens: Sequence[Token]) -> str:
+    return "".join(kind for kind, _, _ in tokens)
+
+
+def _shape(cut: Sequence[Sequence[Token]], needed: float) -> str:
+    """The kinds of tokens that nearly all lines begin with, up to the first ``name=value``, behind which order and
+    names decide, and to what is text."""
+    shape = ""
+    kinds = list(map(_kinds, cut))
+    while True:
+        nexts = Counter(each[len(shape)] for each in kinds if each.startswith(shape) and len(each) > len(shape))
+        if not nexts:
+            return shape
+        kind, count = nexts.most_common(1)[0]
+        if kind == "N" or count < needed:
+            return shape
+        shape += kind
+
+
+def _has_time(lines: Sequence[Sequence[Token]], width: int) -> bool:
+    return any(
+        all(tokens[place][0] == "T" or _BRACKETED_TIME.fullmatch(tokens[place][2]) for tokens in lines)
+        for place in range(width)
+    )
+
+
+def _names(tokens: Sequence[Token], shape: str) -> list[str]:
+    if shape.startswith(_ACCESS) and _BRACKETED_TIME.fullmatch(tokens[3][2]):
+        names = list(_ACCESS_NAMES[: len(_ACCESS) + 2 * shape.startswith(_ACCESS + "QQ")])
+        return names + [f"f{place}" for place in range(len(names) + 1, len(shape) + 1)]
+    names = []
+    for place, kind in enumerate(shape):
+        timed = kind == "T" or _BRACKETED_TIME.fullmatch(tokens[place][2])
+        names.append("time" if timed and "time" not in names else f"f{place + 1}")
+    return names
+
+
+def _group(kind: str, name: str) -> str:
+    return _GROUPS[kind].format(name, _TIMES) if kind == "T" else _GROUPS[kind].replace("{}", name)
+
+
+def _behind(lines: Sequence[Sequence[Token]], width: int, needed: float) -> list[tuple[str, str]]:
+    """Names that nearly all lines have behind the shape, in the first line's order, and the group of each value."""
+    texts: dict[str, list[str]] = {}
+    for tokens in lines:
+        for name, text in {name: text for _, name, text in tokens[width:] if name}.items():
+            texts.setdefault(name, []).append(text)
+    often = dict.fromkeys(name for _, name, _ in lines[0][width:] if len(texts.get(name, ())) >= needed)
+    return [(name, _value(_safe(name), texts[name])) for name in often]
+
+
+def _value(group: str, texts: Sequence[str]) -> str:
+    quoted = [text.endswith('"') for text in texts]
+    if all(quoted):
+        return rf'"(?P<{group}>[^"]*)"'
+    return rf'(?P<{group}>"[^"]*"|[^ "]*)' if any(quoted) else rf'(?P<{group}>[^ "]*)'
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"\W", "_", name)

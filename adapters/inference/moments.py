@@ -1,0 +1,218 @@
+"""Which field is the event time, and how it is written: told by the values, chosen by names."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from photon.adapters.side import ZEEK_TIME, TimeConfig, time_reader
+from photon.adapters.times import UNIT_EXPONENTS, Iso8601Time, PatternTime
+
+if TYPE_CHECKING:
+    from photon.adapters.inference.rows import Side
+
+NAMES = ("event_time", "eventtime", "@timestamp", "timestamp", "ts", "time", "datetime", "date", "at")
+_SUFFIX = re.compile(
+    r"(?i:(?:^|[_.@-])(?:at|on|ts|time|date|datetime|timestamp)(?:_?(?:s|ms|us|ns))?$)|"
+    r"[a-z](?:At|On|Time|Date|Timestamp)(?:Ms|Us|Ns)?$"
+)
+_OTHER = re.compile(
+    r"birth|dob$|expir|valid|(?:^|[_.])due|until|schedul|deadline|eta(?:_|$)|run_?time|uptime", re.IGNORECASE
+)
+"""Times of something else than the event."""
+_PATTERNS = (
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%Y/%m/%d %H:%M:%S",
+    "%m/%d/%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M:%S",
+    "%a, %d %b %Y %H:%M:%S %z",
+)
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_TEXT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?|[0-9]{1,2}[/.][0-9A-Za-z]{2,3}[/.][0-9]{4}[: ].*")
+_EPOCH_S = (631_152_000, 2_524_608_000)
+"""Times from 1990 to 2050."""
+DAY_S = 86_400
+RISING_SHARE = 0.95
+ZONE_PAIRS_MIN = 10
+ZONE_LAG_S = 300
+ZONE_SHARE = 0.9
+_ZONE = re.compile(r"[0-9](?:Z|z| ?[+-][0-9]{2}:?(?:[0-9]{2})?)$")
+
+
+def is_moment(text: str) -> bool:
+    """Whether it can hardly be anything but a time written as text."""
+    return _TEXT.fullmatch(text) is not None and _format_of([text]) != ()
+
+
+def time_like(values: Sequence[str]) -> bool:
+    """Whether all values can be read as times in a way that is known."""
+    return bool(values) and (_unit_of(values) is not None or _format_of(values) != ())
+
+
+def is_named_time(name: str) -> bool:
+    leaf = name.rpartition(".")[2]
+    return leaf.lower() in NAMES or _SUFFIX.search(name) is not None
+
+
+def find_time(side: Side) -> TimeConfig | str:
+    """The event time of the foreign side, or the problem."""
+    if side.format == "zeek" and ZEEK_TIME.field in side.names():
+        return ZEEK_TIME
+    found = candidates(side)
+    if not found:
+        return _none_fits(side)
+    exact = sorted((time for time in found if _leaf(time.field) in NAMES), key=_rank)
+    if exact:
+        rivals = [time for time in exact[1:] if _rank(time) == _rank(exact[0]) and not _same(side, exact[0], time)]
+        return exact[0] if not rivals else _several([exact[0], *rivals])
+    named = [time for time in found if is_named_time(time.field)] or found
+    others = [time for time in named[1:] if not _same(side, named[0], time)]
+    return _several(named) if others else named[0]
+
+
+def candidates(side: Side) -> list[TimeConfig]:
+    """Fields whose values are times, and that are not named as something else. A column without a name that holds
+    whole numbers is one only when they rise as a log's times do."""
+    found = []
+    for name in side.names():
+        time = time_of(name, side.values(name))
+        if time is None or _OTHER.search(name):
+            continue
+        nameless = side.columns is not None
+        if is_named_time(name) or time.format is not None or (nameless and _rises(side.values(name))):
+            found.append(time)
+    return found
+
+
+def time_of(name: str, values: Sequence[str]) -> TimeConfig | None:
+    """How a field's values are times; None: they are none, or may be read in two ways."""
+    if (unit := _unit_of(values)) is not None:
+        return TimeConfig(field=name, unit=unit)
+    formats = _format_of(values)
+    return TimeConfig(field=name, format=formats[0]) if len(formats) == 1 else None
+
+
+def zone_between(primary: Side, foreign: Side, key: str, named: str, time: TimeConfig) -> str:
+    """An offset that foreign times without a zone seem to be in, told by the primary records that they belong to.
+    Empty: they name a zone, or nothing speaks against UTC.
+    """
+    other = next((each for each in candidates(primary) if _has_zone(primary, each)), None)
+    if other is None or _has_zone(foreign, time):
+        return ""
+    then = {primary.value(row, key): row for row in primary.rows}
+    after, before = time_reader(time, ""), time_reader(other, "")
+    apart = []
+    for row in foreign.rows:
+        known = then.get(foreign.value(row, named))
+        if known is not None:
+            with contextlib.suppress(ValueError):
+                one = before.from_text(primary.value(known, other.field).encode())
+                apart.append((after.from_text(foreign.value(row, time.field).encode()) - one) / 1e9)
+    if len(apart) < ZONE_PAIRS_MIN:
+        return ""
+    offset = round(sorted(apart)[len(apart) // 2] / 1800) * 1800
+    near = sum(abs(each - offset) <= ZONE_LAG_S for each in apart)
+    if offset == 0 or abs(offset) > 14 * 3600 or near < ZONE_SHARE * len(apart):
+        return ""
+    return f"{'-' if offset < 0 else '+'}{abs(offset) // 3600:02d}:{abs(offset) // 60 % 60:02d}"
+
+
+def _has_zone(side: Side, time: TimeConfig) -> bool:
+    if time.unit is not None or time.format == "zeek":
+        return True
+    return all(_ZONE.search(value) is not None for value in side.values(time.field)[:100])
+
+
+def ambiguous_times(side: Side) -> list[TimeConfig]:
+    """Fields whose values can be read in two ways, by the first of them."""
+    formats = ((name, _format_of(side.values(name))) for name in side.names())
+    return [TimeConfig(field=name, format=found[0]) for name, found in formats if len(found) > 1]
+
+
+def seconds_of_a_day(values: Sequence[str]) -> bool:
+    """Numbers that rise from a midnight: a day that they count from has to be named."""
+    if not values or not all(map(_NUMBER.fullmatch, values)) or not any("." in value for value in values):
+        return False
+    return _rises(values) and all(float(value) < DAY_S for value in values) and float(values[-1]) > 60
+
+
+def _none_fits(side: Side) -> str:
+    named = [name for name in side.names() if is_named_time(name)]
+    of_day = [name for name in side.names() if seconds_of_a_day(side.values(name))]
+    ambiguous = ambiguous_times(side)
+    if ambiguous:
+        which = f"{ambiguous[0].field} may be written month first or day first"
+    elif of_day:
+        which = f"{of_day[0]} counts the seconds of a day, and nothing says of which day: name its origin and zone"
+    elif named:
+        which = f"{', '.join(named[:6])} could be it but have no known unit or format"
+    else:
+        which = "no field is named so"
+    return f"the foreign logs have no field that is clearly the event time ({which}); name field, unit or format"
+
+
+def _several(times: Sequence[TimeConfig]) -> str:
+    names = ", ".join(time.field for time in times[:6])
+    return f"the event time may be {names}; name the field, and its unit or format"
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2].lower()
+
+
+def _rank(time: TimeConfig) -> tuple[int, int]:
+    """Fields further out go first."""
+    return time.field.count("."), NAMES.index(_leaf(time.field))
+
+
+def _same(side: Side, one: TimeConfig, other: TimeConfig) -> bool:
+    """Both fields say the same time in every row."""
+    readers = [(time.field, time_reader(time, "")) for time in (one, other)]
+    try:
+        return all(
+            len({reader.from_text(str(row.get(name, "")).encode()) // 10**9 for name, reader in readers}) == 1
+            for row in side.rows
+        )
+    except ValueError:
+        return False
+
+
+def _unit_of(values: Sequence[str]) -> str | None:
+    if not all(map(_NUMBER.fullmatch, values)):
+        return None
+    low, high = (int(pick(float(value) for value in values)) for pick in (min, max))
+    for unit, exponent in UNIT_EXPONENTS.items():
+        scale = 10 ** (9 - exponent)
+        if _EPOCH_S[0] * scale <= low and high <= _EPOCH_S[1] * scale:
+            return unit
+    return None
+
+
+def _format_of(values: Sequence[str]) -> tuple[str, ...]:
+    """All formats that every value has."""
+    if not values or _NUMBER.fullmatch(values[0]):
+        return ()
+    if _all_read(Iso8601Time().from_text, values):
+        return ("iso8601",)
+    return tuple(pattern for pattern in _PATTERNS if _all_read(PatternTime(pattern).from_text, values))
+
+
+def _all_read(read: Callable[[bytes], int], values: Sequence[str]) -> bool:
+    try:
+        for value in values:
+            read(value.encode("utf-8", "surrogateescape"))
+    except ValueError:
+        return False
+    return True
+
+
+def _rises(values: Sequence[str]) -> bool:
+    """As times of a log do: hardly ever back, and not by one each time."""
+    numbers = list(map(float, values))
+    up = sum(one <= other for one, other in itertools.pairwise(numbers))
+    counts = sum(other - one == 1 for one, other in itertools.pairwise(numbers))
+    return len(numbers) > 2 and up >= RISING_SHARE * (len(numbers) - 1) and counts < 0.8 * (len(numbers) - 1)

@@ -1,0 +1,310 @@
+"""A side's sample as rows of fields, in the format that fits: told by the records alone.
+
+Rows hold what can be a key, an id or a time: text, integers, other numbers as their text. Byte-identical records
+count once: re-sent lines must not hide that a field is unique.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from photon.adapters.contract import BadRecord
+from photon.adapters.formats.delimited import DelimitedSide
+from photon.adapters.formats.json_lines import parse_object
+from photon.adapters.formats.logfmt import parse_pairs
+from photon.adapters.formats.zeek import zeek_row
+from photon.adapters.inference.lines import pattern_of
+from photon.adapters.inference.moments import is_moment
+from photon.adapters.logs.zeek_framing import after_lines
+from photon.adapters.side import ABSENT_FORMATS, COLUMNS_MAX, SideConfig, TimeConfig
+
+READABLE_SHARE = 0.8
+"""A format is recognised when at least this share of the records is readable in it."""
+TYPED_SHARE = 0.95
+"""A column is of a type when at least this share of its values is."""
+NEITHER = "are neither JSON Lines nor CSV or TSV, nor logfmt or Zeek's, nor lines of one shape that begin with a time"
+HEADER_ROWS = 1000
+"""So many records are compared with those that may be headers."""
+FIELDS_MAX = 500
+DEPTH_MAX = 16
+
+Sample = Mapping[str, Sequence[bytes]]
+"""File name -> records of it without line ends, the file's first ones at the front, a header record included."""
+Row = dict[str, str | int]
+
+_BOM = b"\xef\xbb\xbf"
+_DELIMITERS = {b",": ("csv", None), b"\t": ("tsv", None), b";": ("csv", ";"), b"|": ("csv", "|")}
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
+_LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"[0-9]+")
+_ABSENT = "-"
+_SUFFIXES = re.compile(r"(?:\.[a-z]+|[0-9._-]+)+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's sample and its format."""
+
+    format: str
+    rows: list[Row]
+    files: tuple[str, ...]
+    delimiter: str | None = None
+    columns: tuple[str, ...] | None = None
+    """Of CSV without header."""
+    pattern: str | None = None
+    _values: dict[str, list[str]] = field(default_factory=dict)
+
+    def value(self, row: Row, name: str) -> str:
+        """Empty where there is none."""
+        value = str(row.get(name, ""))
+        return "" if value == _ABSENT and self.format in ABSENT_FORMATS else value
+
+    def values(self, name: str) -> list[str]:
+        """Of the rows that have one, in their order."""
+        known = self._values.get(name)
+        if known is None:
+            known = self._values[name] = [value for row in self.rows if (value := self.value(row, name))]
+        return known
+
+    def names(self) -> list[str]:
+        """Fields that nearly all rows have, in order of appearance."""
+        seen: Counter[str] = Counter()
+        for row in self.rows:
+            seen.update(row.keys())
+        often = [name for name, count in seen.items() if count >= READABLE_SHARE * len(self.rows)][:FIELDS_MAX]
+        return [name for name in often if len(self.values(name)) >= READABLE_SHARE * len(self.rows)]
+
+    def is_unique(self, name: str) -> bool:
+        values = self.values(name)
+        return len(set(values)) == len(values) > 0
+
+    def is_about(self, subject: str) -> bool:
+        """Whether the logs, or a directory of theirs, are named after it: ``orders-2026.csv`` after ``order``."""
+        parts = {part for file in self.files for part in file.lower().split("/")}
+        names = (re.sub(r"[^a-z]", "", _SUFFIXES.sub("", part)) for part in parts)
+        return len(subject) > 2 and any(name.removesuffix("s") == subject.removesuffix("s") for name in names)
+
+    def config(self, key: str, id_field: str | None = None, time: TimeConfig | None = None) -> SideConfig:
+        """How this side is read by these fields."""
+        used = [name for name in (key, id_field, time.field if time else None) if name is not None]
+        dashes = self.format in ABSENT_FORMATS and any(
+            str(row.get(name)) == _ABSENT for row in self.rows for name in used
+        )
+        return SideConfig(
+            format=self.format,
+            key=key,
+            id=id_field,
+            time=time,
+            delimiter=self.delimiter,
+            columns=self.columns,
+            pattern=self.pattern,
+            absent=_ABSENT if dashes else None,
+        )
+
+
+def read_side(sample: Sample) -> Side | str:
+    """The sample's rows in the format that fits, or why none does."""
+    files = tuple(sample)
+    records = [record for each in sample.values() for record in each if record.strip()]
+    if not records:
+        return "hold no records yet, so their format cannot be guessed"
+    distinct = list(dict.fromkeys(record.removesuffix(b"\r") for record in records))
+    if (rows := _rows(_json_row, distinct)) is not None:
+        return Side("jsonl", rows, files)
+    zeek = _zeek_rows(sample)
+    if zeek is not None:
+        return Side("zeek", zeek, files)
+    if (rows := _rows(_logfmt_row, distinct)) is not None:
+        return Side("logfmt", rows, files)
+    delimited = _delimited(sample, files)
+    if delimited is not None and delimited.columns is None:
+        return delimited
+    pattern = pattern_of(distinct)  # before CSV without header: a comma may belong to times
+    if pattern is not None:
+        compiled = re.compile(pattern.encode())
+        matches = (compiled.match(record) for record in distinct)
+        rows = [
+            {name: text.decode("utf-8", "replace") for name, text in match.groupdict().items() if text}
+            for match in matches
+            if match
+        ]
+        return Side("regex", rows, files, pattern=pattern)
+    if delimited is not None:
+        return delimited
+    return f"{NEITHER} (the first record begins {records[0][:40]!r}); a pattern has to take them apart"
+
+
+def _rows(read: Callable[[bytes], Row | None], records: Sequence[bytes]) -> list[Row] | None:
+    """None: too few are readable. What is plainly of another format is not read to its end."""
+    few = records[:100]
+    if sum(read(record) is not None for record in few) < READABLE_SHARE * len(few):
+        return None
+    rows = [row for row in map(read, records) if row is not None]
+    return rows if len(rows) >= READABLE_SHARE * len(records) else None
+
+
+def _json_row(record: bytes) -> Row | None:
+    try:
+        fields = parse_object(record)
+    except BadRecord:
+        return None
+    row: Row = {}
+    _flatten(fields, "", row, 0)
+    return row
+
+
+def _flatten(fields: Mapping[str, Any], prefix: str, row: Row, depth: int) -> None:
+    for name, value in fields.items():
+        kind = type(value)
+        if kind is dict:
+            if depth < DEPTH_MAX:
+                _flatten(value, f"{prefix}{name}.", row, depth + 1)
+        elif kind is float:
+            row.setdefault(prefix + name, f"{value:.6f}" if abs(value) < 1e15 else str(value))
+        elif kind is int or isinstance(value, str):
+            row.setdefault(prefix + name, value)
+
+
+def _zeek_rows(sample: Sample) -> list[Row] | None:
+    """Rows of files that all begin with Zeek's header lines; None when they do not."""
+    rows: list[Row] = []
+    seen: set[bytes] = set()
+    for records in sample.values():
+        if records and not records[0].removeprefix(_BOM).startswith((b"#separator ", b"#fields\t")):
+            return None
+        header = b""
+        for record in records:
+            record = record.removesuffix(b"\r")
+            if record.startswith((b"#", _BOM + b"#")):
+                header = after_lines(header, record.removeprefix(_BOM) + b"\n")
+            elif record not in seen:
+                seen.add(record)
+                rows += [row] if (row := zeek_row(record, header)) else []
+    return rows or None
+
+
+def _logfmt_row(record: bytes) -> Row | None:
+    """None for a record that is no logfmt, or hardly: text is flags to logfmt."""
+    try:
+        fields = parse_pairs(record)
+    except BadRecord:
+        return None
+    row: Row = {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, value in fields.items()
+        if value is not None
+    }
+    return row if len(row) >= max(2, len(fields) / 2) else None
+
+
+def _delimited(sample: Sample, files: tuple[str, ...]) -> Side | None:
+    """CSV or TSV of the delimiter that makes most columns; None: none does, or nothing tells a header."""
+    best: Side | None = None
+    width = 1
+    for delimiter, (kind, setting) in _DELIMITERS.items():
+        cut = list(_cut(sample, delimiter))
+        widths = Counter(len(row) for rows in cut for row in rows)
+        if not widths:
+            continue
+        columns, count = widths.most_common(1)[0]
+        if columns <= width or columns > COLUMNS_MAX or count < READABLE_SHARE * widths.total():
+            continue
+        header = has_header(cut, columns)
+        if header is None:
+            continue
+        rows = list(_named(cut, columns, header=header))
+        if rows:
+            width = columns
+            names = None if header else _numbered(columns)
+            best = Side(kind, rows, files, delimiter=setting, columns=names)
+    return best
+
+
+def _cut(sample: Sample, delimiter: bytes) -> Iterator[list[tuple[str, ...]]]:
+    """The fields of each file's records; () for one that cannot be cut."""
+    split: Callable[[bytes], list[bytes]] = DelimitedSide("-", delimiter=delimiter)._split
+    for records in sample.values():
+        rows = []
+        for place, record in enumerate(records):
+            text = (record.removeprefix(_BOM) if place == 0 else record).removesuffix(b"\r")
+            if not text.strip():
+                continue
+            try:
+                rows.append(tuple(field.decode("utf-8", "replace") for field in split(text)))
+            except BadRecord:
+                rows.append(())
+        if rows:
+            yield rows
+
+
+def has_header(files: Sequence[Sequence[tuple[str, ...]]], width: int) -> bool | None:
+    """Whether each file's first record names the columns. None: nothing tells, or the files contradict each other.
+
+    For a header: a first record whose cell is no number, time or code as all others of its column; files that all
+    begin with the same record. Against it: a number or a time in it, a cell that stands below it again, files
+    that begin differently.
+    """
+    firsts = [rows[0] for rows in files]
+    if any(len(first) != width for first in firsts):
+        return None
+    header = set(firsts)
+    below = [row for rows in files for row in rows[1:] if len(row) == width and row not in header][:HEADER_ROWS]
+    named = all(len(set(first)) == width and all(cell.strip() for cell in first) for first in firsts)
+    data = any(_is_number(cell) or is_moment(cell) for first in firsts for cell in first)
+    contrast = again = False
+    for column in range(width):
+        values = [row[column] for row in below if row[column]]
+        kind = next((kind for kind in (_is_number, is_moment) if _all_are(kind, values)), None)
+        for first in firsts:
+            cell = first[column]
+            again = again or (cell != "" and cell in values)
+            if not values or not cell:
+                continue
+            if kind is not None:
+                contrast = contrast or not kind(cell)
+            elif (shape := _common_shape(values)) is not None:
+                contrast, data = contrast or _shape(cell) != shape, data or _shape(cell) == shape
+    same = len(files) > 1 and len(header) == 1
+    differ = len(header) > 1
+    for_it, against = contrast or (same and not data), data or again or differ
+    if for_it == against:
+        return None
+    return None if for_it and not named else for_it
+
+
+def _named(files: Sequence[Sequence[tuple[str, ...]]], width: int, *, header: bool) -> Iterator[Row]:
+    seen: set[tuple[str, ...]] = set()
+    for rows in files:
+        names = rows[0] if header else _numbered(width)
+        for row in rows[1:] if header else rows:
+            if len(row) == width and row not in seen:
+                seen.add(row)
+                yield dict(zip(names, row, strict=True))
+
+
+def _numbered(width: int) -> tuple[str, ...]:
+    return tuple(f"c{number}" for number in range(1, width + 1))
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
+
+
+def _all_are(kind: Callable[[str], bool], values: Sequence[str]) -> bool:
+    return bool(values) and sum(map(kind, values)) >= TYPED_SHARE * len(values)
+
+
+def _common_shape(values: Sequence[str]) -> tuple[str, int] | None:
+    """Of codes with digits in them, as hex digests or ``ord-17``; None: the values have no shape in common."""
+    shape, count = Counter(map(_shape, values)).most_common(1)[0]
+    return shape if count >= TYPED_SHARE * len(values) and ("9" in shape[0] or "#" in shape[0]) else None
+
+
+def _shape(text: str) -> tuple[str, int]:
+    """Letters and digits as their kinds; of long hex and base-64 text the length alone."""
+    if len(text) >= 16 and any(map(str.isdigit, text)):
+        return "#", len(text)
+    return _DIGITS.sub("9", _LETTERS.sub("a", text)), 0

@@ -1,0 +1,87 @@
+"""Records of a directory's logs to look at: bounded, and spread over all files and over the length of each.
+
+Foreign events name primary ones that stand somewhat before them in time. So both sides are cut at the same places of
+their files (the beginning, and each further quarter), and of primary logs most of what is read lies *before* the
+place: a larger ``size`` widens these windows until they cover everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.adapters.contract import LINES
+from photon.adapters.logs.discovery import Patterns, discover
+from photon.adapters.logs.framings import open_anywhere
+from photon.adapters.logs.problems import ProblemReporter
+
+FILES_MAX = 64
+WINDOWS = 4
+"""In a plain file; a compressed one is read from its beginning."""
+WINDOW_MIN = 16 << 10
+RECORDS_MIN = 40
+"""Of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """File name -> its records without line ends, its first ones at the front."""
+
+    records: dict[str, list[bytes]]
+    whole: bool
+    """Nothing was left out."""
+
+
+def sample(directory: Path, patterns: Patterns, *, size: int, records: int, before: float = 0.0) -> Sampled:
+    """About ``size`` bytes and at most ``records`` records. ``before``: so much of each window lies before its place.
+
+    Raises OSError when the directory cannot be listed; a file that cannot be read is left out.
+    """
+    found = discover(directory, patterns, ProblemReporter(lambda problem: None))
+    chosen = found if len(found) <= FILES_MAX else [found[at * len(found) // FILES_MAX] for at in range(FILES_MAX)]
+    whole = len(chosen) == len(found)
+    taken: dict[str, list[bytes]] = {}
+    for place, file in enumerate(chosen):
+        left = len(chosen) - place  # what a small file leaves over goes to the others
+        lines, all_of_it = _lines(directory / file.path, file.size, max(size // left, WINDOW_MIN), before)
+        allowed = max(records // left, RECORDS_MIN)
+        whole = whole and all_of_it and len(lines) <= allowed
+        if lines:
+            taken[file.path] = lines if len(lines) <= allowed else lines[:1] + _runs(lines[1:], allowed)
+            size -= sum(map(len, taken[file.path]))
+            records -= len(taken[file.path])
+    return Sampled(taken, whole)
+
+
+def _lines(path: Path, on_disk: int, size: int, before: float) -> tuple[list[bytes], bool]:
+    """Lines of a file, and whether they are all."""
+    try:
+        source = open_anywhere(path, LINES)
+    except OSError:
+        return [], False
+    try:
+        if source.compressed or on_disk <= size:
+            data = source.read(0, size + 1)
+            return _whole_lines(data, at_start=True, at_end=len(data) <= size), len(data) <= size
+        window, lines = size // WINDOWS, list[bytes]()
+        for part in range(WINDOWS):
+            begin = max(0, on_disk * part // WINDOWS - int(window * before if part else 0))
+            lines += _whole_lines(source.read(begin, window), at_start=begin == 0, at_end=False)
+        return lines, False
+    except OSError:
+        return [], False
+    finally:
+        source.close()
+
+
+def _whole_lines(data: bytes, *, at_start: bool, at_end: bool) -> list[bytes]:
+    lines = data.split(b"\n")
+    lines = lines[0 if at_start else 1 :]
+    return [line for line in (lines if at_end else lines[:-1]) if line.strip()]
+
+
+def _runs(lines: list[bytes], count: int) -> list[bytes]:
+    """So many lines, in as many runs as there are windows: neighbours say how dense values are."""
+    each = max(1, count // WINDOWS)
+    starts = [part * len(lines) // WINDOWS for part in range(WINDOWS)]
+    return [line for start in starts for line in lines[start : start + each]]

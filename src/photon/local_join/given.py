@@ -1,0 +1,194 @@
+"""What ``--primary`` and ``--foreign`` name: a directory, one log, a glob, or standard input.
+
+A side is a directory and patterns in it for all that reads logs. A *log* is a file with what it is rolled to and
+compressed as, so that nothing is lost when that happens between two runs; a glob is what it matches and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from photon.adapters.logs.discovery import compile_patterns, discover
+from photon.adapters.logs.problems import ProblemReporter
+from photon.adapters.logs.reader import open_source
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+
+STDIN = Path("-")
+ALL = ("**/*",)
+_SPECIAL = re.compile(r"[*?[]")
+_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A side's logs. ``patterns`` None: as the configuration says."""
+
+    directory: Path
+    patterns: tuple[str, ...] | None = None
+
+    def may_hold(self, directory: Path) -> bool:
+        """Whether files below this directory would be read as logs."""
+        real = self.directory.resolve()
+        if not directory.is_relative_to(real):
+            return False
+        patterns = compile_patterns(self.patterns or ALL)
+        parts = directory.relative_to(real).parts
+        return all(patterns.reach("/".join(parts[:end])) for end in range(1, len(parts) + 1))
+
+
+def given(side: str, path: Path) -> Given:
+    """What is there for a path or a glob. Raises UsageError, one line."""
+    if path.is_dir():
+        return Given(path)
+    if path.is_file():
+        return Given(path.parent, _log_patterns(path.name))
+    if path.exists():
+        raise UsageError(
+            f"--{side} {path}: is neither a directory nor a file; a pipe is read as standard input, with -"
+        )
+    if not _SPECIAL.search(str(path)):
+        raise UsageError(
+            f"--{side} {path}: no such directory or file; name the directory of the {side} logs, a file or a glob"
+        )
+    parts = path.parts
+    fixed = next(place for place, part in enumerate(parts) if _SPECIAL.search(part))
+    directory = Path(*parts[:fixed]) if fixed else Path()
+    found = Given(directory, ("/".join(parts[fixed:]),))
+    if not directory.is_dir() or not next(_files(found), None):
+        raise UsageError(
+            f"--{side} {path}: no file matches; name the directory of the {side} logs, a file or another glob"
+        )
+    return found
+
+
+def _files(side: Given) -> Iterator[str]:
+    try:
+        silent = ProblemReporter(lambda problem: None)
+        yield from (each.path for each in discover(side.directory, compile_patterns(side.patterns or ALL), silent))
+    except OSError:
+        return
+
+
+def _log_patterns(name: str) -> tuple[str, ...]:
+    """The file, and what it is rolled to: as ``log_name`` knows them. A compressed or rolled one is itself alone."""
+    escaped = _SPECIAL.sub(lambda special: f"[{special[0]}]", name)
+    if re.search(r"\.(?:gz|zst|[0-9]{1,4})$", name):
+        return (escaped,)
+    rolled = [f"{escaped}.[0-9]", f"{escaped}.[0-9][0-9]", f"{escaped}[-.][12][0-9][0-9][0-9][-0-9]*"]
+    return tuple(each + packed for each in (escaped, *rolled) for packed in ("", ".gz", ".zst"))
+
+
+def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
+    """``sides``: those that are not standard input. Raises UsageError."""
+    if not sides:
+        raise UsageError("--primary - and --foreign -: standard input is one of them; name the logs of the other")
+    if len(sides) == 1 and not once:
+        raise UsageError(
+            "-: standard input is kept whole before it is joined, so it goes with --once; to follow a stream, append "
+            "it to a file and name that"
+        )
+
+
+async def standard_input(directory: Path) -> Given:
+    """Standard input, kept (``spooled``); in a thread that nobody waits for: a pipe may be silent for ever.
+
+    Raises UsageError.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Given] = loop.create_future()
+
+    def end(outcome: Given | UsageError) -> None:
+        if done.done():  # it was stopped
+            return
+        if isinstance(outcome, Given):
+            done.set_result(outcome)
+        else:
+            done.set_exception(outcome)
+
+    def read() -> None:
+        try:
+            outcome: Given | UsageError = spooled(directory, sys.stdin.buffer)
+        except OSError as error:
+            outcome = UsageError(
+                f"{directory}: standard input cannot be kept ({error.strerror}); make room or name another output"
+            )
+        except UsageError as error:
+            outcome = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it was stopped
+            loop.call_soon_threadsafe(end, outcome)
+
+    threading.Thread(target=read, daemon=True).start()
+    return await done
+
+
+def spooled(directory: Path, stream: IO[bytes]) -> Given:
+    """Standard input, read to its end and made durable as a log in ``directory``; only then is it there. Compressed
+    input is kept as what it holds.
+
+    A stream that begins with all of an earlier one is that log, grown (the same command run again); one that is the
+    beginning of an earlier one adds nothing; any other is a log of its own. Raises OSError, UsageError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    arriving = directory / "arriving.tmp"
+    with open(arriving, "wb") as file:
+        shutil.copyfileobj(stream, file, COPY_BYTES)
+    arriving = _unpacked(arriving)
+    kept = sorted(directory.glob("stdin-*"))
+    longer = next((log for log in kept if _begins_with(log, arriving)), None)
+    shorter = next((log for log in kept if _begins_with(arriving, log)), None)
+    if longer is not None or not arriving.stat().st_size:
+        arriving.unlink()
+    else:
+        descriptor = os.open(arriving, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.utime(arriving, (0, 0))  # nobody goes on writing it: a last line without its end is whole
+        arriving.replace(shorter or directory / f"stdin-{len(kept) + 1}")
+    RealDisk().sync_dir(directory)
+    return Given(directory, ("stdin-*",))
+
+
+def _unpacked(path: Path) -> Path:
+    """A file with what this one holds; itself where it is not compressed."""
+    with open(path, "rb") as file:
+        head = file.read(4)
+    suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
+    if not suffix:
+        return path
+    packed = path.rename(path.with_name(f"packed.tmp{suffix}"))
+    source = open_source(packed)
+    try:
+        with open(path, "wb") as file:
+            while data := source.read(file.tell(), COPY_BYTES):
+                file.write(data)
+        if wrong := source.damage() or (source.cut_short() and "it ends in the middle"):
+            raise UsageError(f"standard input is compressed and damaged: {wrong}; nothing of it is joined")
+    finally:
+        source.close()
+        packed.unlink()
+    return path
+
+
+def _begins_with(path: Path, other: Path) -> bool:
+    """Whether a file begins with all bytes of another one."""
+    left = other.stat().st_size
+    if path.stat().st_size < left:
+        return False
+    with open(path, "rb") as one, open(other, "rb") as two:
+        while left and one.read(min(left, COPY_BYTES)) == two.read(min(left, COPY_BYTES)):
+            left -= min(left, COPY_BYTES)
+    return left == 0

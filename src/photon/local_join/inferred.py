@@ -1,0 +1,44 @@
+"""The configuration that the logs of a join say themselves: bounded samples in, TOML out."""
+
+from __future__ import annotations
+
+from photon.adapters.inference import Inferred, Unclear, infer
+from photon.adapters.logs.discovery import check_directory, compile_patterns
+from photon.adapters.logs.sampling import Sampled, sample
+from photon.config.errors import UsageError
+from photon.local_join.given import ALL, Given
+
+FOREIGN = (4 << 20, 3_000)
+"""Bytes and records that are looked at."""
+PRIMARY = ((4 << 20, 12_000), (32 << 20, 100_000))
+"""The second where the first is not enough."""
+BEFORE = 0.75
+"""So much of what is read of primary logs stands before the place where foreign ones are read."""
+
+
+def inferred_toml(primary: Given, foreign: Given) -> tuple[str, tuple[str, ...]]:
+    """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
+    guess = inferred(primary, foreign)
+    if isinstance(guess, Inferred):
+        return guess.toml, guess.explanation
+    error = UsageError(f"{guess.problem}; {guess.todo}")
+    error.example = guess.example
+    raise error
+
+
+def inferred(primary: Given, foreign: Given) -> Inferred | Unclear:
+    """Foreign values are looked for among more and more of the primary records, until it is certain or the bound is
+    met. Raises LogDirectoryError.
+    """
+    events = _looked_at(foreign, *FOREIGN)
+    for size, records in PRIMARY:
+        known = _looked_at(primary, size, records, before=BEFORE)
+        guess = infer(known.records, events.records, whole=known.whole)
+        if isinstance(guess, Inferred) or known.whole:
+            break
+    return guess
+
+
+def _looked_at(logs: Given, size: int, records: int, *, before: float = 0.0) -> Sampled:
+    check_directory(logs.directory)
+    return sample(logs.directory, compile_patterns(logs.patterns or ALL), size=size, records=records, before=before)

@@ -1,0 +1,265 @@
+"""Inference over sets of logs of which the answer is known: right or refused, never wrong."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given as generated
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.inference import Inferred, Unclear, infer
+from photon.adapters.inference.rows import has_header
+from photon.local_join import inferred as module
+from photon.local_join.given import Given
+from photon.local_join.inferred import inferred
+from tests.unit.local_join.sets import LogSet, csv, hexes, iso, jsonl, ms, sets
+
+SEEDS = range(3)
+ROOT = Path(__file__).parents[3]
+Right = tuple[tuple[str, str], str | None]
+REAL: dict[str, Right] = {
+    "ads_olist_funnel": (("mql_id", "mql_id"), "won_date"),
+    "net_zeek_apt29": (("uid", "uid"), "ts"),
+    "ob_lobster_aapl": (("c3", "c3"), None),
+}
+EXAMPLES: dict[str, Right] = {
+    "access_errors": (("rid", "request"), "ts"),
+    "ads_billing": (("query_id", "query_id"), "time_us"),
+    "zeek_protocols": (("uid", "uid"), "ts"),
+}
+
+
+def verdict(guess: Inferred | Unclear, key: tuple[str, str] | None, time: str | None) -> str:
+    if isinstance(guess, Unclear):
+        return "refused"
+    assert guess.foreign.time is not None
+    right = (guess.primary.key, guess.foreign.key) == key and guess.foreign.time.field == time
+    return "right" if right else f"wrong: {guess.toml}"
+
+
+def made(base: Path, seed: int) -> list[tuple[LogSet, Inferred | Unclear]]:
+    found = []
+    for number, each in enumerate(sets(seed)):
+        primary, foreign = each.write(base / f"{seed}" / str(number))
+        found.append((each, inferred(Given(primary), Given(foreign))))
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_guess_is_wrong_and_what_can_be_told_is(tmp_path: Path, seed: int) -> None:
+    for each, guess in made(tmp_path, seed):
+        said = verdict(guess, each.key, each.time)
+        problem = guess.problem if isinstance(guess, Unclear) else ""
+        print(f"{each.name:66} {said:8} {problem}")
+        assert said == ("refused" if each.key is None else "right"), (each.name, problem)
+
+
+@pytest.mark.parametrize("name", [*REAL, *EXAMPLES])
+def test_sets_that_others_have_written(name: str) -> None:
+    if name in EXAMPLES:
+        root = ROOT / "adapters" / "examples" / name / "logs"
+    elif "PHOTON_TEST_DATA" in os.environ:
+        root = Path(os.environ["PHOTON_TEST_DATA"]) / name
+    else:
+        pytest.skip("PHOTON_TEST_DATA is not set")
+    key, time = (REAL | EXAMPLES)[name]
+    guess = inferred(Given(root / "primary"), Given(root / "foreign"))
+    said = verdict(guess, key, time)
+    print(f"{name:66} {said:8}")
+    assert said == ("refused" if time is None else "right")  # LOBSTER's times name no day
+
+
+def test_what_is_refused_is_shown_in_fields_of_the_logs_and_can_be_used(tmp_path: Path) -> None:
+    """Each configuration that is shown reads the records of both sides."""
+    for each, guess in made(tmp_path, 0):
+        if isinstance(guess, Inferred):
+            continue
+        ((_, sides),) = tomllib.loads(guess.example)["join"].items()
+        if each.name == "CSV of words alone":  # nothing there is a time
+            continue
+        adapter = ConfiguredAdapter(sides)
+        for side, files in (("primary", each.primary), ("foreign", each.foreign)):
+            header = getattr(adapter, f"{side}_has_header")
+            lines = [line for data in files.values() for line in data.splitlines()]
+            file = LogFile("a", lines[0] if header else b"")
+            read = adapter.primary_key if side == "primary" else adapter.foreign_header
+            bad = 0
+            for line in lines[1:] if header else lines:
+                try:
+                    read(line, file)
+                except BadRecord as error:
+                    bad += 1
+                    print(each.name, side, error)
+            assert bad == 0
+
+
+def test_the_two_best_candidates_are_shown_with_what_speaks_for_them(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    known = hexes(rng, 300)
+    guess = infer(
+        {"a.log": jsonl({"account": a} for a in known).splitlines()},
+        {
+            "b.log": jsonl(
+                {"sender": a, "receiver": rng.choice(known), "ts": ms(i)} for i, a in enumerate(known[:200])
+            ).splitlines()
+        },
+    )
+    assert isinstance(guess, Unclear)
+    shown = [line for line in guess.example.splitlines() if line.startswith(("# 1.", "# 2."))]
+    assert len(shown) == 2
+    for line in shown:
+        assert "100% of" in line
+        assert "unique there; for instance" in line
+        assert any(value in line for value in known)
+
+
+def test_large_logs_are_looked_at_in_windows_until_it_is_certain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds of a hundredth: a click names a query some hundred records before it."""
+    monkeypatch.setattr(module, "FOREIGN", (20_000, 200))
+    monkeypatch.setattr(module, "PRIMARY", ((50_000, 500), (400_000, 4_000)))
+    rng = random.Random(2)
+    queries = hexes(rng, 20_000)
+    for part in range(4):
+        here = range(5_000 * part, 5_000 * (part + 1))
+        for name, rows in (
+            ("primary", ({"q": queries[i], "user": f"u{rng.randrange(900)}", "ts": ms(i)} for i in here)),
+            ("foreign", ({"about": queries[max(0, i - rng.randrange(300))], "ts": ms(i)} for i in here)),
+        ):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"part-{part}.log").write_bytes(jsonl(rows))
+    assert (
+        verdict(inferred(Given(tmp_path / "primary"), Given(tmp_path / "foreign")), ("q", "about"), "ts") == "right"
+    )
+
+
+def test_of_one_large_packed_file_the_beginning_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FOREIGN", (20_000, 200))
+    monkeypatch.setattr(module, "PRIMARY", ((50_000, 500), (400_000, 4_000)))
+    rng = random.Random(3)
+    queries = hexes(rng, 10_000)
+    for name, rows in (
+        ("primary", ({"q": q, "ts": ms(i)} for i, q in enumerate(queries))),
+        ("foreign", ({"about": queries[max(0, i - rng.randrange(30))], "ts": ms(i)} for i in range(10_000))),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "all.log.gz").write_bytes(gzip.compress(jsonl(rows)))
+    assert (
+        verdict(inferred(Given(tmp_path / "primary"), Given(tmp_path / "foreign")), ("q", "about"), "ts") == "right"
+    )
+
+
+NAMES = st.sampled_from(["id", "order_id", "ref", "key", "user", "n", "seq", "order", "uuid", "parent_id", "count"])
+NOISE = st.lists(st.tuples(NAMES, st.sampled_from(["counter", "few", "random", "fraction", "hex"])), max_size=4)
+
+
+def value(kind: str, rng: random.Random, at: int) -> object:
+    match kind:
+        case "counter":
+            return at
+        case "few":
+            return f"v{rng.randrange(7)}"
+        case "random":
+            return rng.randrange(1, 400)
+        case "fraction":
+            return rng.random()
+    return hexes(rng, 1)[0]
+
+
+@settings(max_examples=60, deadline=None)
+@generated(st.integers(0, 10**9), NAMES, NAMES, NOISE, NOISE, st.booleans())
+def test_under_any_names_and_beside_any_noise_no_guess_is_wrong(
+    seed: int,
+    primary: str,
+    foreign: str,
+    beside: list[tuple[str, str]],
+    others: list[tuple[str, str]],
+    related: bool,
+) -> None:
+    """The key is unguessable, or there is none; names are drawn, so that they mislead."""
+    rng = random.Random(seed)
+    known = hexes(rng, 200)
+    foreigners = rng.choices(known, k=150) if related else hexes(rng, 150)
+    noise, foreign_noise = dict(beside), dict(others)
+    first = [
+        {**{n: value(k, rng, i) for n, k in noise.items()}, primary: key, "ts": ms(i)} for i, key in enumerate(known)
+    ]
+    second = [
+        {**{n: value(k, rng, i) for n, k in foreign_noise.items()}, foreign: key, "ts": ms(i)}
+        for i, key in enumerate(foreigners)
+    ]
+    guess = infer({"a.log": jsonl(first).splitlines()}, {"b.log": jsonl(second).splitlines()})
+    if isinstance(guess, Unclear):
+        return
+    found = guess.primary.key, guess.foreign.key
+    if related:
+        assert found == (primary, foreign)
+    else:  # only counters that both sides call by one telling name
+        assert found[0] == found[1]
+        assert noise[found[0]] == "counter"
+        assert foreign_noise[found[1]] == "random"
+
+
+CELLS = st.sampled_from(["number", "time", "hex", "word"])
+
+
+@settings(max_examples=100, deadline=None)
+@generated(st.integers(0, 10**9), st.lists(CELLS, min_size=2, max_size=6), st.booleans(), st.integers(1, 3))
+def test_a_header_is_told_by_values_or_not_at_all(seed: int, kinds: list[str], header: bool, files: int) -> None:
+    rng = random.Random(seed)
+
+    def cell(kind: str, at: int) -> str:
+        if kind == "number":
+            return str(rng.randrange(1000))
+        if kind == "time":
+            return iso(at)
+        return hexes(rng, 1)[0] if kind == "hex" else rng.choice(["red", "green", "blue"])
+
+    names = tuple(f"{kind}_{chr(97 + place)}" for place, kind in enumerate(kinds))
+    tables = [
+        [*([names] if header else []), *(tuple(cell(kind, i) for kind in kinds) for i in range(20))]
+        for _ in range(files)
+    ]
+    told = has_header(tables, len(kinds))
+    assert told in (header, None)
+    if set(kinds) & {"number", "time"}:
+        assert told is header
+
+
+def test_csv_without_header_keeps_its_first_record(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    orders = hexes(rng, 50)
+    guess = infer(
+        {"a.csv": csv((o, iso(i)) for i, o in enumerate(orders)).splitlines()},
+        {"b.csv": csv((iso(i), rng.choice(orders)) for i in range(50)).splitlines()},
+    )
+    assert isinstance(guess, Inferred)
+    assert guess.primary.columns == ("c1", "c2")
+    adapter = ConfiguredAdapter.from_sides(guess.primary, guess.foreign)
+    assert not adapter.primary_has_header
+
+
+def table(base: Path) -> str:
+    """The table of docs/inference.md."""
+    rows = [
+        (each.name, verdict(guess, each.key, each.time), guess.problem if isinstance(guess, Unclear) else "")
+        for each, guess in made(base, 0)
+    ]
+    counts = Counter(said for _, said, _ in rows)
+    lines = [f"| {name} | {said} |" for name, said, _ in rows]
+    total = ", ".join(f"{counts[word]} {word}" for word in ("right", "refused", "wrong"))
+    return "\n".join(["| logs | inference |", "| --- | --- |", *lines, "", f"{total}."])
+
+
+def test_the_documentation_has_these_sets(tmp_path: Path) -> None:
+    assert table(tmp_path) in (ROOT / "docs" / "inference.md").read_text()
