@@ -67,7 +67,7 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     or rolled; before, it waits for the next run. 0: at once."""
     identical_copies: bool = False
     """Whether the copies of the foreign logs in all datacentres are the same files byte by byte. Then a second line
-    with one id is told from the other datacentre's work in every ledger, and ids may be places in a log."""
+    with one id differs from the other datacentre's work in every ledger, and ids may be places in a log."""
 
 
 class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,7 +159,7 @@ class Wan(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[wan]``: ``photon up`` puts a proxy between the regions of a deployment on one machine."""
 
     control: str
-    """host:port at which the proxy is told to delay, drop, reset or refuse."""
+    """host:port of the proxy's control: delay, drop, reset or refuse."""
     round_trip: Duration = Duration(0.0)
     """Between any two regions, at the start."""
 
@@ -186,7 +186,7 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     """Replicas that may be lost; f needs 2 f + 1 replicas. Unset: what the replicas listed allow."""
     replicas: dict[str, Replica] = msgspec.field(default_factory=dict)
     retention: Duration | None = None
-    """How long ids are kept. Not written: for ever."""
+    """How long ids are kept; unset: for ever."""
     memory_limit: Size | None = None
     """What the ids of one replica may take; at it no further ones are taken. Not written: as much as there is."""
     follow_callers: bool = True
@@ -208,7 +208,7 @@ class CacheNode(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: str
     """host:port."""
     size: Size | None = None
-    """What it keeps at most. Not written: limits.cache."""
+    """What it keeps at most; unset: limits.cache."""
 
 
 class DispatcherWorker(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -268,7 +268,7 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where it is; unset: a region of its own, named like it."""
 
     def dispatcher_addresses(self) -> list[str]:
-        """Of all dispatchers that have one."""
+        """Addresses of all dispatchers that have one."""
         addresses = [self.dispatcher, *(worker.address for worker in self.dispatchers.values())]
         return [address for address in addresses if address is not None]
 

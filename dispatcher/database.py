@@ -16,7 +16,7 @@ from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
 from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
 
 STATE_NAME = "dispatcher.db"
-"""In a pipeline's state directory."""
+"""The database's file in a pipeline's state directory."""
 APPLICATION_ID = 0x50484F44  # "PHOD"
 SCHEMA_VERSION = 5
 FIRST_VERSION = 1
@@ -183,7 +183,7 @@ def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
 
 
 def settle_share(fd: int) -> None:
-    """From alone to one of several."""
+    """Turns a lock held alone into a shared one."""
     fcntl.flock(fd, fcntl.LOCK_SH)
 
 

@@ -441,7 +441,7 @@ class DispatcherEngine:
 
     # -- sending ----------------------------------------------------------------------------------------------------
     def _send(self, now: float) -> bool:
-        """As many batches as joiners and the registry take; whether any."""
+        """Sends as many batches as joiners and the registry take; whether any."""
         if self._homes is not None:
             self._core.queues.batch_events = self._flow.batch_events()
         sent = self._ask(now)

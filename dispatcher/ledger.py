@@ -19,7 +19,7 @@ from photon.batch.columns import I64, U8
 
 HOUR_NS = 3_600_000_000_000
 UNKNOWN_HOUR = -(1 << 40)
-"""In place of the hour of a record whose event time cannot be read."""
+"""Stands for the hour of a record whose event time cannot be read."""
 VERDICT_BITS = 4
 _FEW = 20
 """Below so many rows a list is cheaper than numpy's calls."""
@@ -121,13 +121,13 @@ def made(lines: Iterable[LedgerLine]) -> dict[Verdict, int]:
 
 
 def total_of(counts: Mapping[str, int]) -> LedgerLine:
-    """From counts by name, as a dispatcher says them; what it does not name is 0."""
+    """A line from counts by name, as a dispatcher reports them; missing ones are 0."""
     by_verdict: dict[int, int] = {verdict: counts.get(verdict.name.lower(), 0) for verdict in Verdict}
     return _line(by_verdict, counts.get("pending", 0))
 
 
 def ledger_of(counts: Iterable[tuple[int, int, int]], pending: Iterable[tuple[int, int]]) -> Ledger:
-    """From rows (hour, verdict, count) and (hour, pending)."""
+    """A ledger from rows (hour, verdict, count) and (hour, pending)."""
     by_hour: dict[int, dict[int, int]] = {}
     for hour, verdict, count in counts:
         by_hour.setdefault(hour, {})[verdict] = count

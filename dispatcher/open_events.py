@@ -21,7 +21,7 @@ from photon.joiner.api import Outcome
 
 NO_GROUP = 0
 UNTRIED = 255
-"""In place of the outcome of an event's last attempt."""
+"""Stands for the outcome of the last attempt while there was none."""
 _ROWS_FIRST = 1024
 _OBJECTS = np.dtype([(name, object) for name in ("ids", "keys", "records", "files", "stretch")])
 _NOTHING = np.empty(1, _OBJECTS)[0]
@@ -146,7 +146,7 @@ class OpenEvents:
         )
 
     def of_stretch(self, stretch: Stretch) -> RowIndexes:
-        """Those of its events that have no verdict, in order."""
+        """The rows of its events without a verdict, in order."""
         rows = np.unique(np.concatenate([NO_ROWS, *stretch.rows]))
         mine = rows[self.stretch[rows] == stretch]
         ordered: RowIndexes = mine[np.argsort(self.offsets[mine])]

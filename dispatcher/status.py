@@ -32,7 +32,7 @@ from photon.joiner.api import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """For progress views. Counts include what the next commit will make durable."""
+    """What progress views show. Counts include what the next commit will make durable."""
 
     read: int
     verdicts: Mapping[Verdict, int]

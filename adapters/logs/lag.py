@@ -9,7 +9,7 @@ from heapq import nlargest
 from photon.adapters.logs.tracked_logs import TrackedLog
 
 MARKS_MAX = 16
-"""So many moments of growth are remembered of a log that is behind."""
+"""How many moments of growth are remembered of a log that is behind."""
 WORST = 10
 
 
@@ -25,7 +25,7 @@ class LogLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of all logs together; ``worst``: a few of them, the oldest first."""
+    """The lag of all logs together; ``worst``: a few of them, the oldest first."""
 
     logs: int  # known
     behind: int  # of these not read to the end

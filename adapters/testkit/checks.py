@@ -35,7 +35,7 @@ Clock = Callable[[], float]
 """Seconds; the default counts what this thread computes, so that a busy machine makes no difference."""
 Check = Callable[[Adapter, Samples], list[str]]
 FINDINGS_MAX = 20
-"""Of one check; the rest is counted."""
+"""Findings that are kept of one check; the rest is counted."""
 LOCAL_TIME = (
     "is a time read in the zone of the machine, which is another in another datacentre? Say which zone the logs "
     'mean, as in datetime.strptime(…).replace(tzinfo=ZoneInfo("Europe/Berlin"))'

@@ -105,7 +105,7 @@ def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:
 
 
 def report_json(report: Report | None) -> dict[str, Any]:
-    """For ``-o json``; nothing without a report."""
+    """The report for ``-o json``; empty without one."""
     if report is None:
         return {}
     return {
@@ -131,7 +131,7 @@ def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:
 
 
 def as_json(trial: Trial) -> dict[str, Any]:
-    """For ``-o json``."""
+    """The trial for ``-o json``."""
     return {
         "file": trial.path,
         "fault": trial.fault or None,

@@ -35,7 +35,7 @@ class Waiting(Generic[T]):
     caller: int  # of an insert; 0: a clear
     deadline: float  # monotonic seconds: not proposed after it
     config: int = 0
-    """Of the shards, that the ids were looked for by; an entry has one."""
+    """The config of the shards that the ids were looked for by; an entry has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ RESUME_SHARE = 0.95
 
 
 class MemoryLimit:
-    """Of all shards of one replica."""
+    """The memory limit over all shards of one replica."""
 
     def __init__(self, limit: int | None = None) -> None:
         """``limit``: bytes of rows and indexes; None: as much as there is."""
@@ -168,7 +168,7 @@ class MemoryLimit:
 
     @property
     def reason(self) -> str:
-        """For who is refused, and for the alarm; empty below the limit."""
+        """The reason for refusals and the alarm; empty below the limit."""
         if not self.reached:
             return ""
         return (

@@ -30,7 +30,7 @@ JOINABLE = (
 
 
 class ExpectedLine(NamedTuple):
-    """Of one foreign record; hashes as in ``rows.NARROW``."""
+    """What one foreign record should give; hashes as in ``rows.NARROW``."""
 
     kind: str
     foreign: int | None

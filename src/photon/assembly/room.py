@@ -47,7 +47,7 @@ class Nearby:
 
     store: OperatedStore | None = None
     joiners: dict[str, Joiner] = field(default_factory=dict)
-    """By address."""
+    """Joiners by address."""
     replicas: dict[str, object] = field(default_factory=dict)
     """The registry's, by name: what answers their callers."""
 
@@ -96,7 +96,7 @@ class Room:
 
     @property
     def digester(self) -> Digester:
-        """Of the join's ids. Raises UsageError."""
+        """The digester of the join's ids. Raises UsageError."""
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
     def tls(self, role: Role, place: str | None = None) -> Tls | None:

@@ -23,7 +23,7 @@ FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
 LINES_MAX = 10
 VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
-"""What differs from line to line in reasons that are one and the same."""
+"""The parts of a reason that differ from line to line."""
 
 
 @click.command()

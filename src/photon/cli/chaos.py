@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from photon.lab.chaos.command import Where
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
-"""That can be done by hand."""
+"""Faults that can be injected by hand."""
 
 config_option = click.option(
     "--config", type=PATH, metavar="FILE",

@@ -29,7 +29,7 @@ class Checked(NamedTuple):
 
     settings: Settings
     survives: list[str]
-    """Which losses."""
+    """The losses that the registry survives, in words."""
     hints: list[str]
     """What lies outside of this machine and is made once; whether it is there is not known here."""
     missing: list[str]
@@ -71,7 +71,7 @@ def _missing(settings: Settings, base: Path) -> list[str]:
 
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
-    """Which are still to be made. Raises UsageError for one that cannot be used."""
+    """Certificates still to be made. Raises UsageError for one that cannot be used."""
     from photon.fleet.access import tls_of
     from photon.fleet.processes import identities
 

@@ -268,7 +268,7 @@ def _cancel(at: Deployed, pipeline: Pipeline, number: int, *, dry_run: bool) -> 
 
 
 def _wait(pipeline: Pipeline, number: int) -> int:
-    """Until a request is done; says how far it is on standard error."""
+    """Waits until a request is done; progress goes to standard error."""
     from photon.dispatcher.replay import requests
     from photon.dispatcher.replay.requests import Step
 

@@ -84,7 +84,7 @@ def _of_join(output: Path, question: Question, seconds: float, progress: Progres
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """On stderr, where that is a terminal."""
+    """Shows progress on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda what, total: None
         return

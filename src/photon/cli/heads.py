@@ -1,6 +1,6 @@
 """The heads of commands: the options that many of them take, and what a command gets in place of these options.
 
-Every command is told its deployment file by ``--config FILE`` or FILE; else it is what PHOTON_CONFIG names. Where
+Every command gets its deployment file by ``--config FILE`` or FILE, else from PHOTON_CONFIG. Where
 something else may be named in its place (an output, an address), PHOTON_CONFIG counts only if it is not named.
 ``photon join`` and ``photon chaos run`` do not look at it: without ``--config`` they make a deployment of their own.
 """
@@ -103,7 +103,7 @@ class Deployed(Printed):
 
     @property
     def tls(self) -> Tls | None:
-        """What an operator shows; None: plain text. Raises UsageError."""
+        """The operator's certificate; None: plain text. Raises UsageError."""
         from photon.config.tls import OPERATOR
         from photon.fleet.access import tls_of
 

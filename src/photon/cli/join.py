@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from photon.supervision.zygote import Zygote
 
 NAMED = 3
-"""So many of the logs that were not read are named."""
+"""How many of the logs that were not read are named."""
 
 
 @click.command()
@@ -110,7 +110,7 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
 
 def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
-    """Exit code, and what a person should be told beside the ledger."""
+    """Exit code, and what to print besides the ledger."""
     from photon.fleet.ledger import balances
 
     ledger = result.ledger

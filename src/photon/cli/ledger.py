@@ -68,7 +68,7 @@ class _Seen:
 
 
 def _tell(seen: _Seen) -> int:
-    """What is wrong, on stderr; the exit code."""
+    """Prints what is wrong on stderr; the exit code."""
     for each in seen.missing:
         click.echo(f"photon: {each}", err=True)
     if seen.unbalanced:
@@ -79,7 +79,7 @@ def _tell(seen: _Seen) -> int:
 
 
 def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
-    """Reads what is asked for, each time it is called. Raises UsageError."""
+    """A function that reads the ledgers asked for. Raises UsageError."""
     from photon.dispatcher.database import read_ledger
     from photon.fleet.ledger import as_json, hour_name
 

@@ -145,6 +145,7 @@ TASKS: Mapping[str, Mapping[str, str]] = {
         "status": "Show what a deployment, or a part of it, is doing.",
         "top": "Show the busiest processes, slots, logs and shards.",
         "ledger": "Show what became of everything that was read, by hour.",
+        "watermark": "Show up to which time an output is complete, or wait for it.",
         "explain": "Tell the story of one event.",
         "doctor": "Find what is wrong, or soon will be.",
     },

@@ -34,7 +34,7 @@ class Part(NamedTuple):
     function: str
     """module:function in photon.cli; it gets a Deployed, and what it takes, as far as it was given."""
     takes: str
-    """Parameters beside --config and -o."""
+    """Parameters besides --config and -o."""
 
 
 OVERVIEW = "overview"
@@ -204,7 +204,7 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
 
 
 def _fetched(url: str) -> dict[str, Any]:
-    """Of a status page. Raises PhotonError, UsageError."""
+    """The overview from a status page. Raises PhotonError, UsageError."""
     import urllib.error
     import urllib.request
 

@@ -1,4 +1,4 @@
-"""What whoever asks a deployment needs of its settings: a datacentre, a certificate, a client of the registry."""
+"""What is needed from the settings to ask a deployment: a datacentre, a certificate, a client of the registry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
 
 
 def tls_in(directory: Path, identity: str) -> Tls:
-    """As tls_of, from a directory of certificates."""
+    """Like tls_of, from a directory of certificates."""
     from photon.config.certificate_files import load
 
     return load(directory, identity, datetime.now(UTC))

@@ -25,12 +25,12 @@ class Process:
     address: str | None
     """host:port; None: it does not listen."""
     identity: str = ""
-    """In its certificate."""
+    """The name in its certificate."""
     region: str = ""
     label: str = ""
-    """As ``photon up`` and ``photon status processes`` name it."""
+    """Its name in ``photon up`` and ``photon status processes``."""
     arguments: tuple[str, ...] | None = None
-    """How ``photon serve KIND`` is told which it is; None: ``photon up`` does not start it."""
+    """Its arguments for ``photon serve KIND``; None: ``photon up`` does not start it."""
 
     @property
     def title(self) -> str:
@@ -46,14 +46,14 @@ class Kind:
     """What all processes of a kind have in common."""
 
     stage: int
-    """Of the start: those before it are needed by it."""
+    """Order of the start: it needs those before it."""
     health: str
     """Name of its gRPC service, under which it reports its health; empty: it speaks no gRPC."""
     listed: Callable[[Settings], Iterable[Process]]
     serve: str = ""
     """MODULE:COROUTINE, which is given a Room (``photon.assembly.room``); empty: not for ``photon serve``."""
     takes: str = ""
-    """What goes with ``photon serve KIND``: the names of its parameters."""
+    """The names of its parameters in ``photon serve KIND``."""
 
 
 PIPELINE = "pipeline"

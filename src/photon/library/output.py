@@ -100,7 +100,7 @@ class Output:
 
 
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:
-    """Of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
+    """The output of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
     settings = load(config, environment=os.environ)
     name, pipeline = pipeline_named(settings, datacentre)
     kept = [config.parent / each.state / COPIES_NAME / name for each in settings.datacentre.values()]

@@ -47,7 +47,7 @@ MANY = 20
 class JoinResult:
     ledger: dict[str, int]
     rejected: int
-    """In this run."""
+    """Rejected in this run."""
     unread: tuple[str, ...]
     """A line for each foreign log that was not read to its end."""
     unended: tuple[str, ...]
@@ -55,7 +55,7 @@ class JoinResult:
     unowned: int
     """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
     stopped: bool = False
-    """By ``stop``, before all had a verdict."""
+    """Ended by ``stop``, before all had a verdict."""
 
 
 async def run(

@@ -36,7 +36,7 @@ from photon.verifier.verifier import Verifier
 
 SHOW_S = 0.2
 SETTLE_S = 60.0
-"""For what was registered to be durable in the output, at the end."""
+"""How long registered records may take to be durable in the output, at the end."""
 
 
 @dataclass(slots=True)

@@ -53,7 +53,7 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class SlotOutput:
-    """Of one slot, in the order of (kind, number)."""
+    """Files of one slot, in the order of (kind, number)."""
 
     slot: str
     files: tuple[OutputFile, ...]
@@ -147,7 +147,7 @@ class SlotListing:
     def look(self) -> SlotOutput:
         """Raises PublishedDamaged, OSError.
 
-        Where a file is told of, all files of its kind that were written before are told of too.
+        If a file is reported, so are all files of its kind that were written before.
         """
         retired = self._retired()
         if retired is not None:

@@ -11,7 +11,7 @@ from photon.fleet.polling import Heard
 
 ALARMS_MAX = 100
 HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
-"""Of a copy."""
+"""States of a copy, in words."""
 
 
 def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
 
 
 def slots_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
-    """As the verifier sees them; with what each joiner has given."""
+    """The slots as the verifier sees them, with each joiner's count."""
     joined = {}
     for _, sample in now.each("photon_joiner_outcomes_total", outcome="joined"):
         joined[sample.labels["slot"]] = sample.value

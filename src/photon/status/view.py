@@ -13,7 +13,7 @@ from photon.fleet.polling import Heard
 from photon.status.shards import alarms_of, copies_of, registry_of, slots_of
 
 POINTS = 180
-"""Of the newest, and as many coarse ones."""
+"""Number of the newest points, and of coarse ones."""
 EVERY_S = 5.0
 COARSE_S = 480.0
 OLDEST_SHOWN = 20
@@ -52,7 +52,7 @@ class History:
         self._fine: deque[Point] = deque(maxlen=POINTS)
         self._coarse: deque[Point] = deque(maxlen=POINTS)
         self._since: list[Point] = []
-        """Points of which the next coarse one is made."""
+        """Points for the next coarse one."""
 
     def due(self, now_s: float) -> bool:
         return not self._fine or now_s - self._fine[-1].at_s >= EVERY_S or now_s < self._fine[-1].at_s
@@ -90,7 +90,7 @@ def _rounded(point: Point) -> dict[str, float | None]:
 
 
 class View:
-    """Of one pipeline. Keeps what rates need."""
+    """The view of one pipeline. Keeps what rates need."""
 
     def __init__(self, datacentre: str, version: str, others: Sequence[str] = ()) -> None:
         """``others``: the deployment's other datacentres."""

@@ -208,7 +208,7 @@ def one_line(error: Exception) -> str:
 OWN_DIR = "verifier"
 MISSING_DIR = "missing"
 SLOTS_MAX = 1024
-"""Of one pipeline."""
+"""Slots of one pipeline."""
 
 log = get_logger(__name__)
 

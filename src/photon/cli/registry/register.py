@@ -63,7 +63,7 @@ def _table(columns: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _dry_run(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
-    """What would be registered. Raises PhotonError where it would be refused."""
+    """Shows what would be registered. Raises PhotonError if it would be refused."""
     from photon.config.errors import PhotonError
     from photon.idregistry.operate.inspection import group_rows
     from photon.operations.register import counted, output_files

@@ -134,7 +134,7 @@ def _apply(client: OperatorClient, settings: Settings, config: Path, wanted: Exc
 
 
 def _barriers(client: OperatorClient, old: str) -> None:
-    """Until every survivor has applied what was acknowledged before."""
+    """Waits until every survivor has applied what was acknowledged before."""
     from photon.idregistry.operate.inspection import groups_of
     from photon.idregistry.operate.replacing import ReplaceRefused, behind
 

@@ -144,7 +144,7 @@ def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[Registry
 
 
 def _asked(at: Deployed, what: Callable[[RegistryClient], Awaitable[Resharding]]) -> Resharding:
-    """What the registry says; printed."""
+    """Asks the registry and prints the answer."""
     from photon.cli.registry import reshard_view as view
 
     found = _of_registry(at, what)

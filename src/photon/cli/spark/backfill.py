@@ -129,7 +129,7 @@ def _show(found: dict[str, Any], output: Path) -> None:
 
 
 def pairs(settings: tuple[str, ...]) -> dict[str, str]:
-    """Of ``--spark``. Raises UsageError."""
+    """The settings given by ``--spark``. Raises UsageError."""
     from photon.config.errors import UsageError
 
     pairs = {}

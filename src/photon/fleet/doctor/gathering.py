@@ -105,7 +105,7 @@ def _packages() -> Iterator[Package]:
 
 
 def _fits(found: str, versions: str) -> bool:
-    """By the numbers of a version: enough for the plain bounds of ours."""
+    """Compares version numbers, which is enough for our own bounds."""
     have = _numbers(found)
     for bound in filter(None, (part.strip() for part in versions.split(","))):
         sign = bound[: len(bound) - len(bound.lstrip("<>=!~"))]
@@ -242,7 +242,7 @@ def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
 
 
 def operators_tls(settings: Settings, base: Path) -> tuple[Tls | None, str]:
-    """What is shown to the processes, or why they cannot be asked."""
+    """The certificate for asking processes, or why they cannot be asked."""
     try:
         return tls_of(settings, base, OPERATOR), ""
     except PhotonError as error:
@@ -364,7 +364,7 @@ def now_utc() -> datetime:
 
 # -- what the processes say ----------------------------------------------------------------------------------------
 def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
-    """Those that the deployment file names and those that are found beside them, each asked again once it is known:
+    """Those that the deployment file names and those found in addition, each asked again once it is known:
     then nothing is in the way of its clock. ``base``: directory of the file."""
     return asyncio.run(_asked(settings, tls, base))
 

@@ -41,10 +41,10 @@ TRACE_S = 3.0
 CONNECT_MS = 2_000
 """One attempt to connect: an address that nothing answers at costs no more of the time."""
 SHARE = 0.7
-"""Of the time left, for one round of questions: something is left for the next one, whoever is slow."""
+"""Share of the remaining time for one round of questions, so that some is left for the next."""
 LEAST_S = 0.5
 JOINERS_MAX = 256
-"""That the deployment file does not name, of one datacentre."""
+"""Largest number of joiners of one datacentre that the deployment file does not name."""
 _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
 
 
@@ -62,7 +62,7 @@ class Asking:
 
 
 async def explain(asking: Asking, question: Question) -> Story:
-    """The story as far as it can be had; what cannot is named in it. Raises UsageError: settings that do not do."""
+    """The story as far as it can be told; what is missing is named. Raises UsageError for unsuitable settings."""
     registry = registry_client(asking.settings, asking.tls)
     try:
         return await _Inquiry(asking, question, registry).story()
