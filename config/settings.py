@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+Side = Literal["primary", "foreign"]
+SIDES: tuple[Side, ...] = ("primary", "foreign")
 NAME_MAX = 40
 NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 """Names of joins, datacentres, replicas and slots: they become part of ids, paths and metrics."""
@@ -65,6 +67,11 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     identical_copies: bool = False
     """Whether the copies of the foreign logs in all datacentres are the same files byte by byte. Then a second line
     with one id is told from the other datacentre's work in every ledger, and ids may be places in a log."""
+
+    def upstream(self, side: Side) -> str | None:
+        """The join whose output is this side's events (docs/chains.md); None: logs that others write."""
+        table = self.primary if side == "primary" else self.foreign
+        return None if table is None else table.get("join")
 
 
 class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,8 +239,10 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
     join: str
-    primary: str
-    foreign: str
+    primary: str = ""
+    """Directory of the primary logs. Unset, where they are another join's output: ``relayed_directory``."""
+    foreign: str = ""
+    """The same of the foreign logs."""
     output: str
     state: str
     """Directory of everything that must survive a restart: slots, dispatcher state, file map."""
@@ -255,6 +264,9 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Several workers in place of one dispatcher; all on one machine."""
     verifier: str | None = None
     """host:port of the verifier's health; unset: it has none."""
+    relay: str | None = None
+    """host:port of the health of its relay, which it has where its join has another join's output on a side; unset:
+    it has none."""
     copies: str | None = None
     """host:port of its keeper of copies of other datacentres' output; unset: it keeps none."""
     status: str | None = None
@@ -263,6 +275,14 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How changes in its log directories are noticed: notified of where the file system can, or by polling."""
     region: str | None = None
     """Where it is; unset: a region of its own, named like it."""
+
+    def logs(self, side: Side) -> str:
+        """The directory of a side's logs."""
+        return self.primary if side == "primary" else self.foreign
+
+    def relayed_directory(self, side: Side) -> str:
+        """Where the relay puts another join's output, if nothing else is said."""
+        return f"{self.state}/upstream/{side}"
 
     def dispatcher_addresses(self) -> list[str]:
         """Of all dispatchers that have one."""
@@ -286,6 +306,22 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     key_file: str | None = None
     """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
+
+    def relayed(self, datacentre: str) -> dict[Side, str]:
+        """Sides whose logs the relay of a datacentre makes, each with the join whose output they are. A chained side
+        with a directory of its own is filled by others."""
+        pipeline = self.datacentre[datacentre]
+        join = self.join[pipeline.join]
+        return {
+            side: upstream
+            for side in SIDES
+            if (upstream := join.upstream(side)) is not None
+            and pipeline.logs(side) == pipeline.relayed_directory(side)
+        }
+
+    def joining(self, join: str) -> list[str]:
+        """The datacentres that join it, in order."""
+        return sorted(name for name, pipeline in self.datacentre.items() if pipeline.join == join)
 
     def region(self, datacentre: str) -> str:
         """Where a datacentre is: its pipeline's region, else a region of its own."""

@@ -250,6 +250,21 @@ _VERIFIER = [
     *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
 ]
 
+_RELAY = [
+    *_counters(
+        "photon_relay",
+        ("side", "upstream"),
+        bytes="Of another join's output, written by the datacentre upstream and copied here, since the start.",
+        events="Pairs of these.",
+    ),
+    *_gauges(
+        "photon_relay",
+        ("side", "upstream"),
+        lag_bytes="Of that output, published and not copied.",
+        lag_seconds="Since all that was published had been copied; less than a second is none.",
+    ),
+]
+
 _WAN = [
     *_gauges(
         "photon_wan",
@@ -273,6 +288,7 @@ SERVICES: dict[str, list[Metric]] = {
     "registry": _REGISTRY,
     "verifier": _VERIFIER,
     "copies": _COPIES,
+    "relay": _RELAY,
     "wan": _WAN,
     "status": _STATUS,
 }

@@ -48,9 +48,7 @@ def _place(room: Room, join: str | None, given: Sequence[Path | str | None]) -> 
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
     own = room.pipeline
     tls = room.tls(Role.EVENTSTORE)
-    return StorePlace(
-        own.join, room.base / own.primary, room.state / "eventstore", own.eventstore, tls, room.datacentre
-    )
+    return StorePlace(own.join, room.logs("primary"), room.state / "eventstore", own.eventstore, tls, room.datacentre)
 
 
 async def serve_store(

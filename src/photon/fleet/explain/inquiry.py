@@ -17,7 +17,7 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
-from photon.fleet.access import registry_client
+from photon.fleet.access import output_of, registry_client
 from photon.fleet.explain import explain_pb2 as pb
 from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, search_logs
 from photon.fleet.explain.evidence import Evidence, decode
@@ -34,7 +34,7 @@ from photon.idregistry.core.scans import Traced
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace
-from photon.outputs.output_places import COPIES_NAME, EXPORTS_DIRECTORY
+from photon.outputs.output_places import EXPORTS_DIRECTORY
 
 LIST_S = 2.0
 TRACE_S = 3.0
@@ -228,9 +228,7 @@ class _Datacentre:
 
     async def _look_at_slots(self, covered: set[str], budget: Budget) -> None:
         """Slots that nobody answers for: on this machine, sealed copies among them."""
-        states = [self._asking.base / each.state for each in self._asking.settings.datacentre.values()]
-        kept = tuple(path for state in states if (path := state / COPIES_NAME / self.name).is_dir())
-        place = OutputPlace(self._output, self._state, kept)
+        place = output_of(self._asking.settings, self._asking.base, self.name)
         here = await asyncio.to_thread(_names_here, place)
         exports = set(RealDisk().names(self._state / EXPORTS_DIRECTORY))
         if here - covered - exports:
