@@ -1,0 +1,39 @@
+"""Joins upon joins: each pair, triple and receipt exactly once over all datacentres, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+from tests.integration.chain_site import READY_S, ChainSite
+from tests.integration.rig import drawn_seed
+from tests.integration.supervised import supervised
+
+
+async def _run(site: ChainSite, draw: random.Random, *, events: int = 1000, seconds: float = 8.0) -> None:
+    """Feeds, kills every process at some moment, waits, and compares."""
+    async with supervised(site.deployment) as supervisor:
+        services = site.deployment.services()
+        await supervisor.start(services)
+        await supervisor.ready(READY_S)
+        feeding = asyncio.create_task(site.feed(draw, events, seconds))
+        victims = [each.name for each in services if each.name not in ("registry r2", "registry r3")]
+        draw.shuffle(victims)
+        for victim in victims:
+            await asyncio.sleep(draw.uniform(0.0, 2 * seconds / len(victims)))
+            print(f"kill -9 {victim} {supervisor.kill(victim)}")
+        await feeding
+        await site.settled(supervisor)
+    site.verify()
+
+
+async def test_one_datacentre_with_kill_9_of_every_process(tmp_path: Path) -> None:
+    await _run(ChainSite(tmp_path), random.Random(drawn_seed()))
+
+
+async def test_two_datacentres_with_kill_9_of_every_process(tmp_path: Path) -> None:
+    site = ChainSite(tmp_path, ("east", "west"), together=True)
+    await _run(site, random.Random(drawn_seed()))
+    both = [{record["token"].partition(":")[0] for record in site.records(stage)} for stage in site.stages]
+    print(both)
