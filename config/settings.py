@@ -319,9 +319,24 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
             and pipeline.logs(side) == pipeline.relayed_directory(side)
         }
 
+    def needs(self, join: str) -> set[str]:
+        """The joins whose output it reads, however far above it, and itself."""
+        above = (up for side in SIDES if (up := self.join[join].upstream(side)) is not None)
+        return {join}.union(*(self.needs(up) for up in above))
+
+    def chain(self, join: str | None = None) -> list[str]:
+        """The joins of all datacentres, or those that one needs: each before those whose output it reads."""
+        needed = {name: len(self.needs(name)) for name in (self.needs(join) if join else self.join)}
+        found = sorted(needed, key=lambda name: (-needed[name], name))
+        return [name for name in found if self.joining(name)]
+
     def joining(self, join: str) -> list[str]:
         """The datacentres that join it, in order."""
         return sorted(name for name, pipeline in self.datacentre.items() if pipeline.join == join)
+
+    def beside(self, datacentre: str) -> list[str]:
+        """The other datacentres that join the same events."""
+        return [name for name in self.joining(self.datacentre[datacentre].join) if name != datacentre]
 
     def region(self, datacentre: str) -> str:
         """Where a datacentre is: its pipeline's region, else a region of its own."""

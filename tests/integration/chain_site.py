@@ -18,6 +18,9 @@ from typing import Any
 import orjson
 
 from photon.config.loader import load
+from photon.dispatcher.ledger import Verdict
+from photon.fleet.ledger import accounts, by_join, together
+from photon.lab.onlooker import alarms_in
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Supervisor
@@ -117,9 +120,12 @@ class ChainSite:
         for at, stream, record in sorted(lines, key=lambda line: line[0]):
             if (ahead := at - (time.monotonic() - begun)) > 0:
                 await asyncio.sleep(ahead)
-            for dc in self.datacentres:
-                with open(self.base / dc / stream / f"{stream}.log", "ab") as log:
-                    log.write(orjson.dumps(record) + b"\n")
+            self._write(stream, orjson.dumps(record) + b"\n")
+
+    def _write(self, stream: str, line: bytes) -> None:
+        for dc in self.datacentres:
+            with open(self.base / dc / stream / f"{stream}.log", "ab") as log:
+                log.write(line)
 
     # -- what comes out ----------------------------------------------------------------------------------------------
     def records(self, stage: str, kind: str = "joined") -> list[dict[str, Any]]:
@@ -167,6 +173,12 @@ class ChainSite:
             twice = [each for each, count in Counter(ids).items() if count > 1]
             assert not twice, (stage, twice[:5])
             assert set(ids) == self.expected()[stage], stage
+        assert not (found := alarms_in(self.deployment.settings, self.base)), found
+        for account in accounts(self.deployment.settings, self.base):
+            assert account.whole is not None
+            assert not account.unbalanced, account
+        for join, each in by_join(accounts(self.deployment.settings, self.base)).items():
+            assert together(each).total[Verdict.JOINED] == len(self.expected()[join]), join
 
 
 def _ids(stage: str, record: dict[str, Any]) -> tuple[str, ...]:
@@ -178,5 +190,6 @@ def _ids(stage: str, record: dict[str, Any]) -> tuple[str, ...]:
         assert record["event_id"] == foreign["purchase_id"]
         assert foreign["click_id"] == primary["event_id"]
         return (foreign["purchase_id"], primary["foreign"]["click_id"], primary["primary"]["query_id"])
-    assert record["event_id"] == foreign["event_id"] and record["event_time_ns"] == foreign["event_time_ns"]
+    assert record["event_id"] == foreign["event_id"]
+    assert record["event_time_ns"] == foreign["event_time_ns"]
     return (primary["shop"], *_ids("purchases", foreign))

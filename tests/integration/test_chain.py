@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from pathlib import Path
 
 from tests.integration.chain_site import READY_S, ChainSite
+from tests.integration.commands import photon
 from tests.integration.rig import drawn_seed
 from tests.integration.supervised import supervised
 
@@ -25,7 +27,30 @@ async def _run(site: ChainSite, draw: random.Random, *, events: int = 1000, seco
             print(f"kill -9 {victim} {supervisor.kill(victim)}")
         await feeding
         await site.settled(supervisor)
+        await supervisor.ready(READY_S)
+        await asyncio.to_thread(_seen_stage_by_stage, site)
     site.verify()
+
+
+def _seen_stage_by_stage(site: ChainSite) -> None:
+    """What an operator is told, while all of it runs."""
+    record = site.records("receipts")[0]
+    purchase, click = record["event_id"], record["foreign"]["primary"]["event_id"]
+    told = photon("explain", purchase, "--config", site.file, "-o", "json")
+    story = json.loads(told.out)
+    assert (story["join"], story["verdict"], story["contradictions"]) == ("receipts", "joined", []), told
+    above = [(each["join"], each["event_id"], each["verdict"]) for each in story["upstream"]]
+    assert above == [("purchases", purchase, "joined"), ("clicks", click, "joined")], told
+    assert "made of an event of the join clicks" in photon("explain", purchase, "--config", site.file).out
+
+    seen = json.loads(photon("status", "--config", site.file, "-o", "json").out)
+    upstream = {each["datacentre"]: {row["upstream"] for row in each["upstream"]} for each in seen["datacentres"]}
+    for dc in site.datacentres:
+        assert upstream[site.pipeline(dc, "purchases")] == set(site.datacentres)
+        assert upstream[site.pipeline(dc, "receipts")] == {
+            site.pipeline(each, "purchases") for each in site.datacentres
+        }
+        assert upstream[dc] == set()
 
 
 async def test_one_datacentre_with_kill_9_of_every_process(tmp_path: Path) -> None:
@@ -35,5 +60,3 @@ async def test_one_datacentre_with_kill_9_of_every_process(tmp_path: Path) -> No
 async def test_two_datacentres_with_kill_9_of_every_process(tmp_path: Path) -> None:
     site = ChainSite(tmp_path, ("east", "west"), together=True)
     await _run(site, random.Random(drawn_seed()))
-    both = [{record["token"].partition(":")[0] for record in site.records(stage)} for stage in site.stages]
-    print(both)

@@ -111,7 +111,7 @@ async def serve_dispatcher(
         output=room.output,
         state=room.state,
         look_ups=LookUpPolicy.BACKLOG,
-        shared_with=[other for other in settings.joining(join) if other != name],
+        shared_with=settings.beside(name),
         worker=place.name,
         watch=Watch(pipeline.watch),
     )

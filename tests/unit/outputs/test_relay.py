@@ -47,7 +47,9 @@ def test_only_what_is_published_is_copied(tmp_path: Path, logs: Path) -> None:
     assert [path.name for path in logs.iterdir() if not path.name.startswith(".")] == ["s0-000001.jsonl"]
 
 
-def test_files_become_logs_of_the_same_names_however_they_are_compressed_meanwhile(tmp_path: Path, logs: Path) -> None:
+def test_files_become_logs_of_the_same_names_however_they_are_compressed_meanwhile(
+    tmp_path: Path, logs: Path
+) -> None:
     slot = WrittenSlot(tmp_path)
     slot.append(1, lines(0, 5))
     relay = relay_of(slot, logs)
@@ -62,7 +64,7 @@ def test_files_become_logs_of_the_same_names_however_they_are_compressed_meanwhi
 
     assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 10)
     assert (logs / "s0-000002.jsonl").read_bytes() == lines(10, 5)
-    assert relay.behind() == 0 and relay.events == 15
+    assert (relay.behind(), relay.events) == (0, 15)
     relay.close()
 
 
@@ -99,7 +101,9 @@ def test_killed_anywhere_it_goes_on_with_the_same_bytes(tmp_path: Path, logs: Pa
                     whole = slot.path(number).read_bytes() if slot.path(number).exists() else b""
                     size = torn.stat().st_size
                     with torn.open("ab") as file:
-                        file.write(whole[size : size + draw.randrange(15)] if torn.name == slot.path(number).name else b"")
+                        file.write(
+                            whole[size : size + draw.randrange(15)] if torn.name == slot.path(number).name else b""
+                        )
                 relay = relay_of(slot, logs)
     sum(relay.step())
     relay.save()
