@@ -32,6 +32,7 @@ unmatched_after = "2s"
 primary = { format = "jsonl", key = "query_id" }
 foreign = { format = "jsonl", key = "query_id", id = "click_id", time = { field = "t", unit = "us" } }
 [join.purchases]
+{purchases}
 primary = { join = "clicks", key = "foreign.click_id" }
 foreign = { format = "jsonl", key = "click_id", id = "purchase_id", time = { field = "t", unit = "us" } }
 [join.receipts]
@@ -57,11 +58,12 @@ class ChainSite:
         stages: Sequence[str] = STAGES,
         *,
         together: bool = False,
-        settings: str = "",
+        purchases: str = "",
     ) -> None:
+        """``purchases``: more of that join's table."""
         self.base, self.datacentres, self.stages = base, tuple(datacentres), tuple(stages)
         self.file = base / "photon.toml"
-        self.file.write_text(JOINS + settings + "".join(self._tables(together)))
+        self.file.write_text(JOINS.replace("{purchases}", purchases) + "".join(self._tables(together)))
         (base / "key").write_bytes(b"k" * 32)
         for name in self.datacentres:
             for stream in STREAMS:
@@ -121,6 +123,9 @@ class ChainSite:
             if (ahead := at - (time.monotonic() - begun)) > 0:
                 await asyncio.sleep(ahead)
             self._write(stream, orjson.dumps(record) + b"\n")
+
+    def add(self, stream: str, **record: object) -> None:
+        self._write(stream, orjson.dumps({"t": time.time_ns() // 1000, **record}) + b"\n")
 
     def _write(self, stream: str, line: bytes) -> None:
         for dc in self.datacentres:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.chain_site import READY_S, ChainSite
+from tests.integration.chain_site import READY_S, SETTLE_S, ChainSite
 from tests.integration.commands import photon
 from tests.integration.rig import drawn_seed
 from tests.integration.supervised import supervised
@@ -60,3 +61,34 @@ async def test_one_datacentre_with_kill_9_of_every_process(tmp_path: Path) -> No
 async def test_two_datacentres_with_kill_9_of_every_process(tmp_path: Path) -> None:
     site = ChainSite(tmp_path, ("east", "west"), together=True)
     await _run(site, random.Random(drawn_seed()))
+
+
+async def test_nothing_is_called_unmatched_for_what_was_joined_and_not_relayed(tmp_path: Path) -> None:
+    site = ChainSite(tmp_path, stages=("clicks", "purchases"), together=True, purchases='unmatched_after = "2s"')
+    async with supervised(site.deployment) as supervisor:
+        await supervisor.start(site.deployment.services())
+        await supervisor.ready(READY_S)
+        site.add("purchases", purchase_id="p0", click_id="none", shop="s")
+        await _until(lambda: _ids(site, "purchases", "unmatched") == ["p0"])
+
+        supervisor.kill("relay east-purchases", hold=True)
+        site.add("queries", query_id="q1")
+        site.add("clicks", click_id="c1", query_id="q1")
+        site.add("purchases", purchase_id="p1", click_id="c1", shop="s")
+        await _until(lambda: _ids(site, "clicks", "joined") == ["c1"])
+        await asyncio.sleep(6.0)
+        assert _ids(site, "purchases", "unmatched") == ["p0"]
+
+        supervisor.release("relay east-purchases")
+        await _until(lambda: _ids(site, "purchases", "joined") == ["p1"])
+        assert _ids(site, "purchases", "unmatched") == ["p0"]
+
+
+def _ids(site: ChainSite, stage: str, kind: str) -> list[str]:
+    return [record["event_id"] for record in site.records(stage, kind)]
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SETTLE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.2)

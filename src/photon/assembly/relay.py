@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,12 @@ from photon.config.structured import get_logger
 from photon.fleet.access import output_of
 from photon.fleet.processes import KINDS
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
-from photon.outputs.relay import Relay
+from photon.outputs.relay import Relay, say_whole
 
 POLL_S = 0.05
 SAVE_S = 1.0
+FIRST_S = 60.0
+"""So long after its start an output that is not there may still come."""
 LAG_S = 1.0
 """Less is none: it is what looking takes."""
 
@@ -40,8 +42,10 @@ class Upstream:
     side: Side
     datacentre: str
     relay: Relay
-    all_at_s: float
-    """When all that was published had been copied."""
+    whole_ns: int = 0
+    """All that was published by then was copied: by the wall clock, and"""
+    whole_s: float = 0.0
+    """by the monotonic one."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -69,29 +73,43 @@ async def serve_relay(room: Room) -> None:
     sides = settings.relayed(name)
     if not sides:
         raise UsageError(f"datacentre.{name}: its join reads no other join's output, so there is nothing to relay")
-    places = [
-        (side, each, place_of(settings, room.base, name, side, each))
-        for side, join in sides.items()
-        for each in settings.joining(join)
-    ]
+    places = await _places(room, sides)
     async with contextlib.AsyncExitStack() as closing:
         upstreams = []
         for side, each, place in places:
             relay = Relay(room.disk, place, room.logs(side), each)
             closing.callback(relay.close)
-            upstreams.append(Upstream(side, each, relay, room.clock.monotonic()))
+            upstreams.append(Upstream(side, each, relay, whole_s=room.clock.monotonic()))
         await _listen(room, upstreams, closing)
         log.info("relay serves", datacentre=name, upstream=", ".join(each for _, each, _ in places))
         room.up()
-        await _run(upstreams, room.clock, room.stop)
+        await _run(upstreams, room, list(sides))
 
 
-async def _run(upstreams: Sequence[Upstream], clock: Clock, stop: asyncio.Event) -> None:
+async def _places(room: Room, sides: Mapping[Side, str]) -> list[tuple[Side, str, OutputPlace]]:
+    """Those who write may be starting, too. Raises UsageError when one is not there after FIRST_S."""
+    settings, until_s = room.settings, room.clock.monotonic() + FIRST_S
+    upstreams = [(side, each) for side, join in sides.items() for each in settings.joining(join)]
+    while True:
+        try:
+            return [(*each, place_of(settings, room.base, room.datacentre, *each)) for each in upstreams]
+        except UsageError:
+            if room.clock.monotonic() > until_s:
+                raise
+        if await until(room.stop, POLL_S):
+            return []
+
+
+async def _run(upstreams: Sequence[Upstream], room: Room, sides: Sequence[Side]) -> None:
+    clock, stop = room.clock, room.stop
     saved = clock.monotonic()
     while not stop.is_set():
         copied = await asyncio.to_thread(_copy, upstreams, clock, stop.is_set)
         if clock.monotonic() - saved >= SAVE_S:
             await asyncio.to_thread(_save, upstreams)
+            for side in sides:
+                if (whole_ns := min(each.whole_ns for each in upstreams if each.side == side)) > 0:
+                    await asyncio.to_thread(say_whole, room.disk, room.logs(side), whole_ns)
             saved = clock.monotonic()
         if not copied:
             await until(stop, POLL_S)
@@ -102,13 +120,13 @@ def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool])
     """About a second's work, or all there is; how many bytes."""
     until, copied = clock.monotonic() + SAVE_S, 0
     for each in upstreams:
-        begun = clock.monotonic()
+        begun_ns, begun_s = clock.now_ns(), clock.monotonic()
         for size in each.relay.step():
             copied += size
             if clock.monotonic() > until or ends():
                 break
         else:
-            each.all_at_s = begun
+            each.whole_ns, each.whole_s = begun_ns, begun_s
     return copied
 
 
@@ -125,7 +143,7 @@ async def _listen(room: Room, upstreams: Sequence[Upstream], closing: contextlib
     async def read(into: Readings) -> None:
         behind = await asyncio.to_thread(lambda: [each.relay.behind() for each in upstreams])
         for each, lag_bytes in zip(upstreams, behind, strict=True):
-            late_s = room.clock.monotonic() - each.all_at_s
+            late_s = room.clock.monotonic() - each.whole_s
             values = {
                 "bytes_total": each.relay.bytes,
                 "events_total": each.relay.events,

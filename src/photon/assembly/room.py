@@ -91,7 +91,7 @@ class Room:
         return self.base / self.pipeline.output
 
     def logs(self, side: Side) -> Path:
-        """The directory of a side's logs. Its relay begins after those who read there, so that they make it."""
+        """The directory of a side's logs; where a relay fills it, it is made."""
         directory = self.base / self.pipeline.logs(side)
         if side in self.settings.relayed(self.datacentre):
             directory.mkdir(parents=True, exist_ok=True)

@@ -111,7 +111,6 @@ def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable
 
 
 def _relay(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
-    """It begins after all joiners: by then there is output to read, or somebody has to say where it is."""
     return [(datacentre, pipeline.relay, ())] if settings.relayed(datacentre) else []
 
 

@@ -21,6 +21,8 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader
 
 KIND = "joined"
+WHOLE_NAME = ".whole"
+"""In the directory: up to when all that was published stands there, Unix time in nanoseconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +46,19 @@ class _Log:
 
     path: Path
     file: AppendFile
+
+
+def whole_ns(directory: Path) -> int:
+    """Up to when all that was published by then stands in the directory. Before anything was copied: 0."""
+    try:
+        return int((directory / WHOLE_NAME).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def say_whole(disk: Disk, directory: Path, time_ns: int) -> None:
+    """Raises OSError."""
+    disk.replace(directory / WHOLE_NAME, b"%d\n" % time_ns)
 
 
 class Relay:
