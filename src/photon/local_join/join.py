@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +26,15 @@ from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.config.settings import Settings
+from photon.config.settings import Settings, Side
 from photon.config.stopping import Stopped
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.children import JoinOptions, children_of, refused, store_log
 from photon.local_join.site import Site
+from photon.outputs import OutputPlace
+from photon.outputs.output_places import EMBEDDED_STATE
+from photon.outputs.relay import Relay
 from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
@@ -80,9 +83,11 @@ async def run(
     except OutOfStep as other:
         raise refused(site, other) from None
     lock = site.take()
+    relays: list[Relay] = []
     try:
         config = options.config or _inferred(options, site, disk, say)
         settings, name, adapter = _configured(options, config)
+        options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, options.primary, options.foreign)
         before = read_ledger(site.state)["rejected"]
@@ -92,7 +97,7 @@ async def run(
             from photon.local_join.parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
-                stopped = await work(parts, stop, show)
+                stopped = await work(parts, stop, show, () if options.once else relays)
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
                 if primary.unended:
                     say(f"primary log {primary.unended}; events without a primary event wait as well")
@@ -111,7 +116,27 @@ async def run(
     except Stopped:  # while the parts were starting
         return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
     finally:
+        for each in relays:
+            each.close()
         lock.release()
+
+
+def _relayed(
+    options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Relay]
+) -> JoinOptions:
+    """With the directory to which another join's output is brought, where a side is that and its directory the output
+    of a ``photon join``. What is published now is brought at once; what brings more is added to ``relays``.
+
+    Raises UsageError, CursorLost, OutputMissing, PublishedDamaged, RelayedLogLost, OSError.
+    """
+    sides: tuple[tuple[Side, Path], ...] = (("primary", options.primary), ("foreign", options.foreign))
+    for side, given in sides:
+        if settings.join[join].upstream(side) is None or not (given / EMBEDDED_STATE).is_dir():
+            continue
+        relays.append(Relay(disk, OutputPlace.of_join(given), site.upstream(side), "joined"))
+        options = replace(options, **{str(side): site.upstream(side)})
+        relays[-1].pass_on()
+    return options
 
 
 def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:

@@ -91,6 +91,12 @@ class Relay:
             self.events += block.data.count(b"\n")
             yield len(block.data)
 
+    def pass_on(self) -> None:
+        """Copies all that is published now, durably. Raises as ``step``."""
+        for _ in self.step():
+            pass
+        self.save()
+
     def behind(self) -> int:
         """Bytes that are published and not copied. Raises PublishedDamaged, OSError."""
         total = 0
