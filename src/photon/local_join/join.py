@@ -134,7 +134,8 @@ def _relayed(
         if settings.join[join].upstream(side) is None or not (given / EMBEDDED_STATE).is_dir():
             continue
         relays.append(Relay(disk, OutputPlace.of_join(given), site.upstream(side), "joined"))
-        options = replace(options, **{str(side): site.upstream(side)})
+        brought = site.upstream(side)
+        options = replace(options, primary=brought) if side == "primary" else replace(options, foreign=brought)
         relays[-1].pass_on()
     return options
 
