@@ -24,7 +24,7 @@ from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.tail import Tail
 from photon.adapters.logs.unended_lines import RestRule
 from photon.adapters.logs.watching import Watch, Watcher, open_watcher
-from photon.config.clock import NEVER_NS, NS_PER_S, Clock
+from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.stopping import until
 from photon.config.tls import Towards
@@ -197,7 +197,7 @@ class EventStoreEngine:
             report=tell,
             finder=self._finder,
             arrived=self._arrived,
-            written_ns=(lambda: whole_ns(config.directory)) if config.relayed else (lambda: NEVER_NS),
+            written_ns=(lambda: whole_ns(config.directory)) if config.relayed else None,
         )
         self._sources = PublishedSources(
             self._follower, self._unavailable, self._clock.monotonic, lambda: self._reader.scanned_ns

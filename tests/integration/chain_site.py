@@ -23,7 +23,7 @@ from photon.fleet.ledger import accounts, by_join, together
 from photon.lab.onlooker import alarms_in
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
-from photon.supervision.supervisor import Supervisor
+from photon.supervision.supervisor import Service, Supervisor
 
 JOINS = """
 key_file = "key"
@@ -41,6 +41,7 @@ foreign = { join = "purchases", key = "foreign.shop" }
 [output]
 roll_size = "64KiB"
 roll_age = "3s"
+{copies}
 [registry]
 shards = 2
 """
@@ -59,24 +60,43 @@ class ChainSite:
         *,
         together: bool = False,
         purchases: str = "",
+        apart: bool = False,
     ) -> None:
-        """``purchases``: more of that join's table."""
+        """``purchases``: more of that join's table; ``apart``: each datacentre is a machine with directories of its
+        own, where copies of the other's output are kept."""
         self.base, self.datacentres, self.stages = base, tuple(datacentres), tuple(stages)
-        self.file = base / "photon.toml"
-        self.file.write_text(JOINS.replace("{purchases}", purchases) + "".join(self._tables(together)))
-        (base / "key").write_bytes(b"k" * 32)
-        for name in self.datacentres:
+        self.homes = {name: base / f"machine-{name}" if apart else base for name in datacentres}
+        copies = "copies = 2" if apart else ""
+        text = JOINS.replace("{purchases}", purchases).replace("{copies}", copies)
+        text += "".join(self._tables(together, apart))
+        for name, home in self.homes.items():
             for stream in STREAMS:
-                (base / name / stream).mkdir(parents=True)
-        self.deployment = Deployment(self.file, load(self.file, environment={}), base / "run")
-        (base / "run" / "logs").mkdir(parents=True)
+                (home / name / stream).mkdir(parents=True)
+            (home / "photon.toml").write_text(text)
+            (home / "key").write_bytes(b"k" * 32)
+            (home / "run" / "logs").mkdir(parents=True, exist_ok=True)
+        self.file = self.homes[datacentres[0]] / "photon.toml"
+        self.deployment = self._deployment(self.file.parent)
         self.pairs: dict[str, str] = {}
         """Click -> its query, where there is one."""
         self.bought: dict[str, str] = {}
         """Purchase -> its click."""
 
-    def _tables(self, together: bool) -> Iterator[str]:
-        ports = iter(free_ports(3 + 6 * len(self.stages) * len(self.datacentres)))
+    @staticmethod
+    def _deployment(home: Path) -> Deployment:
+        file = home / "photon.toml"
+        return Deployment(file, load(file, environment={}), home / "run")
+
+    def services_apart(self) -> list[Service]:
+        """Each on the machine of its datacentre; the registry's replicas on the first one."""
+        first, found = self.datacentres[0], []
+        for dc, home in self.homes.items():
+            own = {self.pipeline(dc, stage) for stage in self.stages} | ({""} if dc == first else set())
+            found += [each for each in self._deployment(home).services() if each.datacentre in own]
+        return found
+
+    def _tables(self, together: bool, apart: bool) -> Iterator[str]:
+        ports = iter(free_ports(3 + 7 * len(self.stages) * len(self.datacentres)))
 
         def address() -> str:
             return f"127.0.0.1:{next(ports)}"
@@ -91,7 +111,7 @@ class ChainSite:
                 for side, stream in zip(("primary", "foreign"), logs[stage], strict=True):
                     yield f'{side} = "{dc}/{stream}"\n' if stream else ""
                 yield f'output = "{dc}/{stage}.output"\nstate = "{dc}/{stage}.state"\n'
-                for process in ("eventstore", "dispatcher", "verifier", "relay"):
+                for process in ("eventstore", "dispatcher", "verifier", "relay", *(["copies"] if apart else [])):
                     yield f'{process} = "{address()}"\n'
                 yield f"together = {str(together).lower()}\n"
                 yield f'[datacentre.{name}.joiners.{name}-1]\naddress = "{address()}"\n'
@@ -101,10 +121,10 @@ class ChainSite:
         return datacentre if stage == "clicks" else f"{datacentre}-{stage}"
 
     # -- the streams -------------------------------------------------------------------------------------------------
-    async def feed(self, draw: random.Random, events: int, seconds: float) -> None:
-        """All streams to all datacentres. A tenth of the clicks have no query; a purchase may come before its click,
-        and a click before its query."""
-        now_us = time.time_ns() // 1000
+    async def feed(self, draw: random.Random, events: int, seconds: float, *, ago_s: float = 0.0) -> None:
+        """All streams to all datacentres, with event times so long ago. A tenth of the clicks have no query; a
+        purchase may come before its click, and a click before its query."""
+        now_us = time.time_ns() // 1000 - int(ago_s * 1e6)
         lines: list[tuple[float, str, dict[str, Any]]] = []
         for n in range(events):
             at = n / events * seconds
@@ -129,7 +149,7 @@ class ChainSite:
 
     def _write(self, stream: str, line: bytes) -> None:
         for dc in self.datacentres:
-            with open(self.base / dc / stream / f"{stream}.log", "ab") as log:
+            with open(self.homes[dc] / dc / stream / f"{stream}.log", "ab") as log:
                 log.write(line)
 
     # -- what comes out ----------------------------------------------------------------------------------------------
@@ -137,7 +157,7 @@ class ChainSite:
         """Of all datacentres, by whole lines."""
         found = []
         for dc in self.datacentres:
-            directory = self.base / dc / f"{stage}.output" / kind
+            directory = self.homes[dc] / dc / f"{stage}.output" / kind
             names = {path.name.removesuffix(".gz") for path in directory.glob("*.jsonl*")}
             for name in sorted(names):
                 data = self._content(directory / name)
@@ -178,6 +198,9 @@ class ChainSite:
             twice = [each for each, count in Counter(ids).items() if count > 1]
             assert not twice, (stage, twice[:5])
             assert set(ids) == self.expected()[stage], stage
+
+    def verify_views(self) -> None:
+        """Neither the verifiers nor the ledgers object, stage by stage."""
         assert not (found := alarms_in(self.deployment.settings, self.base)), found
         for account in accounts(self.deployment.settings, self.base):
             assert account.whole is not None

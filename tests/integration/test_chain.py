@@ -13,6 +13,8 @@ from tests.integration.commands import photon
 from tests.integration.rig import drawn_seed
 from tests.integration.supervised import supervised
 
+DAY_S = 86_400.0
+
 
 async def _run(site: ChainSite, draw: random.Random, *, events: int = 1000, seconds: float = 8.0) -> None:
     """Feeds, kills every process at some moment, waits, and compares."""
@@ -31,6 +33,7 @@ async def _run(site: ChainSite, draw: random.Random, *, events: int = 1000, seco
         await supervisor.ready(READY_S)
         await asyncio.to_thread(_seen_stage_by_stage, site)
     site.verify()
+    site.verify_views()
 
 
 def _seen_stage_by_stage(site: ChainSite) -> None:
@@ -63,6 +66,27 @@ async def test_two_datacentres_with_kill_9_of_every_process(tmp_path: Path) -> N
     await _run(site, random.Random(drawn_seed()))
 
 
+async def test_two_machines_read_each_others_output_in_copies(tmp_path: Path) -> None:
+    site = ChainSite(tmp_path, ("east", "west"), ("clicks", "purchases"), together=True, apart=True)
+    draw = random.Random(drawn_seed())
+    async with supervised(site.deployment) as supervisor:
+        services = site.services_apart()
+        await supervisor.start(services)
+        await supervisor.ready(READY_S)
+        feeding = asyncio.create_task(site.feed(draw, 600, 6.0))
+        for victim in ("relay east-purchases", "copies east", "pipeline west", "relay west-purchases"):
+            await asyncio.sleep(draw.uniform(0.0, 2.0))
+            supervisor.kill(victim)
+        await feeding
+        await site.settled(supervisor)
+        await supervisor.stop([[each.name for each in services]])
+    site.verify()
+    for dc, other in (("east", "west"), ("west", "east")):
+        relayed = site.homes[dc] / dc / "purchases.state" / "upstream" / "primary"
+        assert not (site.homes[dc] / other).exists()
+        assert any(path.name.startswith(f"{other}-1-") for path in relayed.iterdir())
+
+
 async def test_nothing_is_called_unmatched_for_what_was_joined_and_not_relayed(tmp_path: Path) -> None:
     site = ChainSite(tmp_path, stages=("clicks", "purchases"), together=True, purchases='unmatched_after = "2s"')
     async with supervised(site.deployment) as supervisor:
@@ -82,6 +106,23 @@ async def test_nothing_is_called_unmatched_for_what_was_joined_and_not_relayed(t
         supervisor.release("relay east-purchases")
         await _until(lambda: _ids(site, "purchases", "joined") == ["p1"])
         assert _ids(site, "purchases", "unmatched") == ["p0"]
+
+
+async def test_the_nightly_verification_finds_each_stage_right(tmp_path: Path) -> None:
+    site = ChainSite(tmp_path, together=True, purchases='unmatched_after = "15s"')
+    async with supervised(site.deployment) as supervisor:
+        await supervisor.start(site.deployment.services())
+        await supervisor.ready(READY_S)
+        await site.feed(random.Random(drawn_seed()), 100, 1.0, ago_s=2 * DAY_S)
+        await site.settled(supervisor)
+        hopeless = len(site.bought) - len(site.expected()["purchases"])
+        await _until(lambda: len(_ids(site, "purchases", "unmatched")) == hopeless)
+        for stage in ("purchases", "receipts"):
+            report = tmp_path / f"report.{stage}"
+            command = ["spark", "verify", "--config", site.file, "--join", stage, "--from", "3d", "--report", report]
+            done = await asyncio.to_thread(photon, *command, "-o", "json", timeout=400.0)
+            assert done.code == 0, (done.out, done.err)
+            assert json.loads((report / "verdict.json").read_text())["verdict"] == "right", done.out
 
 
 def _ids(site: ChainSite, stage: str, kind: str) -> list[str]:

@@ -181,5 +181,5 @@ def test_records_of_another_join_are_read_without_more_words() -> None:
     written_out = {"format": "jsonl", "key": "primary.q", "id": "event_id"}
     written_out["time"] = {"field": "event_time_ns", "unit": "ns"}  # type: ignore[assignment]
     assert adapter({"format": "jsonl", "key": "foreign.c"}, written_out).rule() == it.rule()
-    with pytest.raises(AdapterError, match=r"format = 'csv' is not possible: remove it"):
+    with pytest.raises(AdapterError, match=r"format = 'csv' is not possible; remove it"):
         side_from_table({"join": "clicks", "key": "k", "format": "csv"}, "join.x.primary", foreign=False)
