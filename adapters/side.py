@@ -38,6 +38,9 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 ZEEK_TIME = TimeConfig(field="ts", format="zeek")
+JOINED_ID = "event_id"
+JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")
+"""Of the records that a join writes."""
 
 
 class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -68,6 +71,8 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """primary: what becomes of events whose key several records share that differ. Absent: first."""
     descriptor: str | None = None
     """protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
+    join: str | None = None
+    """Another join of the file: its joined records are the events of this side. Format, id and time are theirs."""
     message: str | None = None
     """protobuf: the full name of the message that the log holds, each behind its length as a varint."""
 
@@ -101,6 +106,8 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
     for given, struct, place in ((table, SideConfig, where), (table.get("time"), TimeConfig, f"{where}.time")):
         if isinstance(given, Mapping):
             _check_names(given, struct, place)
+    if "join" in table:
+        table = {"format": "jsonl", **table}
     try:
         side = msgspec.convert(dict(table), SideConfig)
     except msgspec.ValidationError as error:
@@ -113,7 +120,9 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
 
 
 def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
-    """Zeek's event time has one name and its own ways to be written."""
+    """Zeek's event time has one name and its own ways to be written; another join's records have an id and a time."""
+    if foreign and side.join is not None:
+        return msgspec.structs.replace(side, id=side.id or JOINED_ID, time=side.time or JOINED_TIME)
     if foreign and side.time is None and side.format in ("zeek", "zeek-json"):
         return msgspec.structs.replace(side, time=ZEEK_TIME)
     return side
@@ -123,6 +132,8 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     """Refuses a side that cannot be read as told. Raises AdapterError naming key, value and what would be right."""
     if side.format not in FORMATS:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
+    if side.join is not None and side.format != "jsonl":
+        raise _wrong(where, "format", side.format, "remove it: the records of another join are JSON Lines")
     _check_delimited(side, where)
     _check_protobuf(side, where)
     if side.absent is not None and (not side.absent or side.format not in ABSENT_FORMATS):

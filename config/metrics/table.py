@@ -257,6 +257,21 @@ _WATERMARK = [
 ]
 """Of the verifier's process."""
 
+_RELAY = [
+    *_counters(
+        "photon_relay",
+        ("side", "upstream"),
+        bytes="Of another join's output, written by the datacentre upstream and copied here, since the start.",
+        events="Pairs of these.",
+    ),
+    *_gauges(
+        "photon_relay",
+        ("side", "upstream"),
+        lag_bytes="Of that output, published and not copied.",
+        lag_seconds="Since all that was published had been copied; less than a second is none.",
+    ),
+]
+
 _WAN = [
     *_gauges(
         "photon_wan",
@@ -281,6 +296,7 @@ SERVICES: dict[str, list[Metric]] = {
     "verifier": _VERIFIER,
     "watermark": _WATERMARK,
     "copies": _COPIES,
+    "relay": _RELAY,
     "wan": _WAN,
     "status": _STATUS,
 }

@@ -19,9 +19,8 @@ import orjson
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.fleet.access import pipeline_named
+from photon.fleet.access import output_of, pipeline_named
 from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
-from photon.outputs.output_places import COPIES_NAME
 
 POLL_S = 0.2
 """Published lengths are looked at so often while there is nothing to read."""
@@ -102,10 +101,8 @@ class Output:
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:
     """The output of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
     settings = load(config, environment=os.environ)
-    name, pipeline = pipeline_named(settings, datacentre)
-    kept = [config.parent / each.state / COPIES_NAME / name for each in settings.datacentre.values()]
-    copies = tuple(directory for directory in kept if directory.is_dir())
-    place = OutputPlace(config.parent / pipeline.output, config.parent / pipeline.state, copies)
+    name = pipeline_named(settings, datacentre)[0]
+    place = output_of(settings, config.parent, name)
     if not place.state.is_dir() and not place.states(RealDisk()):
         raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
     return place
