@@ -137,10 +137,10 @@ def _relayed(
     Raises UsageError, CursorLost, OutputMissing, PublishedDamaged, RelayedLogLost, OSError.
     """
     sides: tuple[tuple[Side, Path], ...] = (("primary", options.primary), ("foreign", options.foreign))
-    for side, given in sides:
-        if settings.join[join].upstream(side) is None or not (given / EMBEDDED_STATE).is_dir():
+    for side, output in sides:
+        if settings.join[join].upstream(side) is None or not (output / EMBEDDED_STATE).is_dir():
             continue
-        relays.append(Relay(disk, OutputPlace.of_join(given), site.upstream(side), "joined"))
+        relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
         brought = site.upstream(side)
         options = replace(options, primary=brought) if side == "primary" else replace(options, foreign=brought)
         relays[-1].pass_on()
