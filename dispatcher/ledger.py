@@ -6,7 +6,8 @@ second time and were counted already, with a verdict or as rows. So does ``waste
 datacentre registered first; these events are elsewhere (or duplicates) as well. And ``retimed``: of these two, those
 whose id came first with an event time more than ``clock.uncertainty`` away from theirs. And ``ambiguous``: events
 that were joined or rejected though several primary records that differ have their key. And ``unpaired``: events that
-are unmatched though a primary record has their key, because the two are out of the join's bounds.
+are unmatched though a primary record has their key, because the two are out of the join's bounds. Of a line that is
+read again after a crash the registry knows the verdict, not why: it is not counted in the last two.
 """
 
 from __future__ import annotations
