@@ -22,7 +22,7 @@ from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import tag_of
 from tests.simulation.datacentres.process import DispatcherProcess, JoinerProcess
 from tests.simulation.datacentres.retiring import listed_ids
-from tests.simulation.datacentres.truth import Event, time_in
+from tests.simulation.datacentres.truth import Event, Fate, time_in
 from tests.simulation.world.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
@@ -236,11 +236,14 @@ def _wrong_contents(world: World, event: Event, record: Record) -> str:
         return "the foreign record"
     if (fields["key"].encode(), fields["event_time_ns"]) != (event.key, time_in(line)):
         return "key or time"
-    if record.kind is Kind.UNMATCHED:
-        return "a primary event" if "primary_source" in fields else ""
+    unpaired = event.fate is Fate.UNPAIRED and not _cut_short(world, event, record)
+    if record.kind is Kind.UNMATCHED and not unpaired:
+        return "a primary event" if "primary_source" in fields and event.fate is not Fate.UNPAIRED else ""
+    if unpaired and "within.before" not in fields.get("reason", ""):
+        return "the reason"
     assert event.primary is not None
     name, offset, primary = event.primary
-    if fields["primary_source"] != {"file": name, "offset": offset}:
+    if fields.get("primary_source") != {"file": name, "offset": offset}:
         return "the primary event's place"
     return "the primary event" if record.kind is Kind.JOINED and fields["primary"].encode() != primary else ""
 
