@@ -154,7 +154,7 @@ def test_it_is_made_again_elsewhere(tmp_path: Path) -> None:
         ({"before": "0s", "after": 0}, {}, "join.x.within: has no width"),
         ({"before": "-1h"}, {}, "before = '-1h': a duration is a number of seconds or text"),
         ({"after": -1}, {}, "after = -1: a duration is at least 0"),
-        ({"before": "1h", "behind": "2h"}, {}, "behind: unknown key; did you mean 'before'?"),
+        ({"before": "1h", "beforee": "2h"}, {}, "beforee: unknown key; did you mean 'before'?"),
         ({"before": "8d"}, {"registry": {"retention": "7d"}}, "is longer than registry.retention = 604800 s"),
         ({"after": "1h"}, {"patience": "10m"}, "is longer than join.x.unmatched_after = 600 s"),
     ],
