@@ -1,19 +1,24 @@
-"""``python -m bench.components.kinds [--events N] [--rounds N]``: kinds of join beside the plain one.
+"""``python -m bench.components.kinds [--events N] [--rounds N] [--whole]``: kinds of join beside the plain one.
 
 Generated JSON Lines, in one process, no disk: headers of foreign records and keys of primary records are read in
 blocks as dispatcher and primary reader do, and pairs are joined as the joiner does: what an adapter costs, which is a
-part of a join. Kinds take turns; the least CPU time of the rounds counts. A further kind is an entry of KINDS.
+part of a join. ``--whole``: all of ``photon join --once`` over the same records, start-up included. Kinds take turns;
+the least CPU time of the rounds counts. A further kind is an entry of KINDS.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 import time
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.components import join
+from bench.generated_logs import Written
 from photon.adapters.contract import Adapter, LogFile, Pairs
 from photon.adapters.join_adapters import adapter_of_join
 from photon.config.loader import convert
@@ -30,12 +35,16 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 """Kind -> what its join has of its own; ``key`` stands on both sides."""
 
 
-def adapter_for(kind: Mapping[str, Any]) -> Adapter:
-    """Of a join of this kind over the generated records."""
+def join_of(kind: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a join of this kind over the generated records."""
     side = {"format": "jsonl", "key": kind.get("key", "order"), "time": TIME}
-    join = {"primary": side, "foreign": {**side, "id": "id"}}
     more = {name: value for name, value in kind.items() if name != "key"}
-    return adapter_of_join(convert({"join": {"x": {**join, **more}}}, "bench").join["x"], "x", Path())
+    return {"primary": side, "foreign": {**side, "id": "id"}, **more}
+
+
+def adapter_for(kind: Mapping[str, Any]) -> Adapter:
+    """Of such a join."""
+    return adapter_of_join(convert({"join": {"x": join_of(kind)}}, "bench").join["x"], "x", Path())
 
 
 def records(count: int) -> tuple[list[bytes], list[bytes]]:
@@ -81,12 +90,53 @@ def measure(events: int, rounds: int) -> dict[str, tuple[float, float, float]]:
     return {name: (a / events * 1e6, b / events * 1e6, c / events * 1e6) for name, (a, b, c) in best.items()}
 
 
+def toml(value: object) -> str:
+    """A value as TOML writes it in one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {toml(each)}" for name, each in value.items()) + "}"
+    return "[" + ", ".join(map(toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def measure_whole(events: int, rounds: int, base: Path) -> dict[str, tuple[float, float]]:
+    """Kind -> (wall seconds, CPU seconds) of its best run: every event is joined, or there is no figure."""
+    foreign, primary = records(events)
+    written = Written(base / "primary", base / "foreign", 0, 0, events, events)
+    for directory, lines in ((written.primary, primary), (written.foreign, foreign)):
+        directory.mkdir()
+        (directory / "a.log").write_bytes(b"".join(line + b"\n" for line in lines))
+    best: dict[str, tuple[float, float]] = {}
+    cpu_before = 0.0
+    for number in range(rounds):
+        for at, (name, kind) in enumerate(KINDS.items()):
+            config = base / f"{at}.toml"
+            config.write_text("[join]\nx = " + toml(join_of(kind)) + "\n")
+            run = join.measure(written, config, base / f"out-{at}-{number}", replicas=1)
+            assert run.ledger["joined"] == events, run.ledger
+            cpu, cpu_before = run.cpu_s - cpu_before, run.cpu_s
+            known = best.get(name, (run.wall_s, cpu))
+            best[name] = (min(known[0], run.wall_s), min(known[1], cpu))
+    return best
+
+
+def _print_whole(events: int, found: Mapping[str, tuple[float, float]]) -> None:
+    plain = found["plain"][1]
+    print("| kind | joined/s | CPU, µs an event | beside the plain join |")
+    print("| --- | --- | --- | --- |")
+    for name, (wall_s, cpu_s) in found.items():
+        print(f"| {name} | {events / wall_s:,.0f} | {cpu_s / events * 1e6:.1f} | {cpu_s / plain - 1:+.0%} |")
+
+
 def main() -> None:
     """Prints a row for each kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
+    if options.whole:
+        with tempfile.TemporaryDirectory(prefix="photon-bench-") as base:
+            _print_whole(options.events, measure_whole(options.events, options.rounds, Path(base)))
+        return
     found = measure(options.events, options.rounds)
     plain = sum(found["plain"])
     print("| kind | foreign headers, µs | primary keys, µs | pairs, µs | records/s | beside the plain join |")
