@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import AdapterError, BadRecord, LogFile
+from photon.adapters.contract import AdapterError, BadRecord, ForeignHeader, LogFile
 from photon.adapters.formats.key_parts import KeyPart, number
+from tests.unit.adapters.messages import descriptor_set, event_class
 
 FILE = LogFile("a.log")
 TIME = {"field": "t", "unit": "ms"}
@@ -212,3 +215,21 @@ def test_what_is_wrong_with_a_key_is_one_line(primary: Any, foreign: Any, said: 
 def test_a_part_that_is_no_column_is_refused() -> None:
     with pytest.raises(AdapterError, match="no column has this name, known are shop, c, t"):
         adapter(TWO, format="csv", columns=["shop", "c", "t"])
+
+
+def test_protobuf_reads_all_parts_and_its_rule_knows_where_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "event.pb").write_bytes(descriptor_set())
+    side: dict[str, Any] = {"format": "protobuf", "descriptor": "event.pb", "message": "test.Event"}
+    foreign = {**side, "id": "text", "time": {"field": "number", "unit": "s"}}
+
+    def made(*key: str) -> ConfiguredAdapter:
+        tables = {"primary": {**side, "key": list(key)}, "foreign": {**foreign, "key": list(key)}}
+        return ConfiguredAdapter({**tables, "where": "join.x", "base": str(tmp_path)})
+
+    message = event_class(descriptor_set())(key={"name": "a|b"}, text="t1", number=7)
+    record = base64.b64encode(message.SerializeToString())
+    it = made("key.name", "number")
+    assert it.primary_key(record, FILE) == b"a~1b|7"
+    assert it.foreign_header(record, FILE) == ForeignHeader(b"a~1b|7", 7 * 10**9, b"t1")
+    assert it.primary_keys(record + b"\n", FILE) == [b"a~1b|7"]
+    assert len({made("key.name", "number").rule(), made("number", "key.name").rule(), made("number").rule()}) == 3
