@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -161,6 +161,7 @@ def problems(settings: Settings) -> list[str]:
             )
     found += _chain_problems(settings)
     found += _id_problems(settings)
+    found += _bound_problems(settings)
     found += _copy_problems(settings)
     for dc, pipeline in settings.datacentre.items():
         found += _worker_problems(dc, pipeline)
@@ -224,6 +225,29 @@ def _id_problems(settings: Settings) -> list[str]:
                 f"join.{name}.foreign.id: is not set, and {' and '.join(shared)} share this join; name the field "
                 f"that holds the event's id, or set join.{name}.identical_copies = true if their foreign logs are "
                 "the same files byte by byte"
+            )
+    return found
+
+
+def _bound_problems(settings: Settings) -> list[str]:
+    """Bounds that no pair, or not every pair, could keep to."""
+    found = []
+    retention = settings.registry.retention
+    for name, join in settings.join.items():
+        if (within := join.within) is None:
+            continue
+        where, patience = f"join.{name}.within", join.unmatched_after
+        if within.before + within.after <= 0:
+            found.append(f'{where}: has no width; write for instance within = {{ before = "1h", after = "5m" }}')
+        if retention is not None and within.before > retention:
+            found.append(
+                f"{where}.before = {within.before:g} s: is longer than registry.retention = {retention:g} s, after "
+                "which events are forgotten; make one of them fit"
+            )
+        if patience is not None and patience < within.after:
+            found.append(
+                f"{where}.after = {within.after:g} s: is longer than join.{name}.unmatched_after = {patience:g} s, "
+                "so events would be given up before their primary event can come; make one of them fit"
             )
     return found
 
@@ -375,4 +399,5 @@ def _explain(message: str, raw: Any, place: str, kind: type) -> str:
 def _fields_of(kind: type, inner: str) -> list[str]:
     for part in inner.split(".") if inner else []:
         kind = next((f.type for f in msgspec.structs.fields(kind) if f.name == part), kind)
+        kind = next((each for each in get_args(kind) if each is not type(None)), kind)  # of one that may be unset
     return [field.name for field in msgspec.structs.fields(kind)]

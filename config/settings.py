@@ -29,6 +29,13 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of the file."""
 
 
+class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``within`` of a join: how far a primary event's time may lie from its foreign event's."""
+
+    before: Duration = Duration(0.0)
+    after: Duration = Duration(0.0)
+
+
 class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[join.NAME]``: a pair of logs and how they are read.
 
@@ -44,6 +51,8 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     foreign: dict[str, Any] | None = None
     shape: dict[str, Any] | None = None
     """Filters, derived and redacted fields, what the joined record holds (see photon.adapters.shape)."""
+    within: Within | None = None
+    """Bounds on the event times of a pair; beyond them the foreign event is unmatched. Unset: none."""
     primary_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     """Glob patterns below the primary log directory."""
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])

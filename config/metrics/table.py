@@ -56,6 +56,7 @@ _DISPATCHER = [
         _EVENT_PARTS,
         read="Events read from foreign logs. All workers of a pipeline report their common count.",
         reread="Lines read a second time that were counted already.",
+        unpaired="Events that are unmatched though their primary event is there: out of the join's bounds.",
         ambiguous="Events joined or rejected though several different primary events have their key.",
         wasted_joins="Joins thrown away because another datacentre had registered first.",
         retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",

@@ -16,7 +16,7 @@ from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine, Verdict, 
 
 VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 """In the ledger's order; ``read`` is their sum and ``pending``."""
-EMPTY = dict.fromkeys(("read", *VERDICTS, "pending", "reread", "wasted", "retimed", "ambiguous"), 0)
+EMPTY = dict.fromkeys(("read", *VERDICTS, "pending", "reread", "wasted", "retimed", "ambiguous", "unpaired"), 0)
 ASK_S = 2.0
 
 

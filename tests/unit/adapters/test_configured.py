@@ -111,7 +111,7 @@ CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
         ),
         ({**FOREIGN, "kye": "a"}, "join.x.foreign: kye = 'a' is not a setting; did you mean 'key'?"),
         ({**FOREIGN, "zzzz": 1}, "join.x.foreign: zzzz = 1 is not a setting; known are format, key"),
-        ({**FOREIGN, "key": 5}, "join.x.foreign.key: expected `str`, got `int`"),
+        ({**FOREIGN, "key": 5}, "join.x.foreign.key: expected `str | object | array`, got `int`"),
         ({**FOREIGN, "key": ""}, "join.x.foreign: key = '' is not possible; name the field"),
         ({**FOREIGN, "id": ""}, "join.x.foreign: id = ''"),
         ({"format": "jsonl", "key": "q"}, "join.x.foreign: time is missing; add for instance time ="),
