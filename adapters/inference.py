@@ -140,6 +140,38 @@ def infer(primary: Sample, foreign: Sample) -> Inferred | Unclear:
     return Inferred(primary_config, foreign_config, lines, toml_of(primary_config, foreign_config))
 
 
+def describe(sample: Sample, told: Mapping[str, Any], *, foreign: bool) -> dict[str, Any] | str:
+    """One side's table: what is told of it, its key at least, and what its records say of the rest. ``told["time"]``
+    may be a field's name alone. A text: why it is unclear."""
+    table = dict(told)
+    delimiter = None
+    if foreign and table.get("format") in ("zeek", "zeek-json") and "time" not in table:
+        return table
+    side = _read_side(sample)
+    if "format" not in table:
+        if isinstance(side, str):
+            return side
+        table["format"], delimiter = side.format, side.delimiter
+        if delimiter is not None:
+            table.setdefault("delimiter", delimiter)
+    time = table.get("time")
+    if not foreign or isinstance(time, Mapping):
+        return table
+    if isinstance(side, str):
+        return f"{side}; give time a unit or a format"
+    found = _time_of(time, side.values(time)) if isinstance(time, str) else _find_time(side)
+    if found is None:
+        there = "have no such field" if time not in side.names() else "have values of no known unit or format there"
+        return f"{there}: time = {time!r}; give it a unit or a format, or name another"
+    if isinstance(found, str):
+        return found.removeprefix("the foreign logs ")
+    table["time"] = {"field": found.field, "unit" if found.unit else "format": found.unit or found.format}
+    if "id" not in table:
+        event_id, _ = _find_id(side, sample, str(table["key"]), found.field)
+        table |= {} if event_id is None else {"id": event_id}
+    return table
+
+
 def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join") -> str:
     out = []
     for role, side in (("primary", primary), ("foreign", foreign)):

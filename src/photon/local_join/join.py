@@ -134,7 +134,7 @@ def _inferred(options: JoinOptions, site: Site, disk: Disk, say: Callable[[str],
 
 def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
     """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
-    guess = infer(_named(primary), _named(foreign))
+    guess = infer(sampled_lines(primary), sampled_lines(foreign))
     if isinstance(guess, Unclear):
         error = UsageError(f"{guess.problem}; {guess.todo}")
         error.example = guess.example
@@ -142,7 +142,10 @@ def inferred_toml(primary: Path, foreign: Path) -> tuple[str, tuple[str, ...]]:
     return guess.toml, guess.explanation
 
 
-def _named(directory: Path) -> dict[str, list[bytes]]:
+def sampled_lines(directory: Path) -> dict[str, list[bytes]]:
+    """File name -> its first records, of some files. Raises UsageError where there is no such directory."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: {'is not a directory' if directory.exists() else 'no such directory'}")
     return {file.path: records for file, records in _sample(directory).items()}
 
 
