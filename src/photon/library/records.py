@@ -295,4 +295,6 @@ def needed(package: str, extra: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        raise ExtraMissing(f"{package} is not installed; pip install 'photon-join[{extra}]'") from None
+        raise ExtraMissing(
+            f"{package.partition('.')[0]} is not installed; pip install 'photon-join[{extra}]'"
+        ) from None

@@ -133,6 +133,13 @@ def extended(kind: ColumnType, seen: ColumnType) -> ColumnType:
     return kind
 
 
+def shown(kind: ColumnType) -> str:
+    """For people."""
+    if isinstance(kind, dict):
+        return "an object"
+    return f"a list of {shown(kind[0])}" if isinstance(kind, list) else kind
+
+
 def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ColumnType]]:
     """(path, type) of each column of a struct that is no struct itself."""
     if isinstance(kind, dict):

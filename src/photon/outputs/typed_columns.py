@@ -79,6 +79,10 @@ class LineTypes:
         """Found of what did not fit since the last ``grow``."""
         self.rest = 0
         """Records so far with something in ``_rest``."""
+        self.known = given or payloads is not None
+        """False: before ``learn``."""
+        self.kept = self.known
+        """For whoever keeps the types: whether they are kept as they are."""
         self._set(payloads or {})
 
     @classmethod
@@ -117,6 +121,7 @@ class LineTypes:
             found = widened(found, type_of({name: value for name, value in parsed.items() if name not in _FIXED}))
         new = settled(found)
         self._set(new if isinstance(new, dict) else {})
+        self.known = True
 
     def grow(self) -> list[tuple[str, ColumnType]]:
         """Adds columns for what was seen and has none: (dotted path, type) of each. What has one keeps its type."""
