@@ -159,10 +159,11 @@ def describe(sample: Sample, told: Mapping[str, Any], *, foreign: bool) -> dict[
         return table
     if isinstance(side, str):
         return f"{side}; give time a unit or a format"
+    if isinstance(time, str) and time not in side.names():
+        return f"have no field {time!r} for the event time; they have {', '.join(side.names()[:12])}"
     found = _time_of(time, side.values(time)) if isinstance(time, str) else _find_time(side)
     if found is None:
-        there = "have no such field" if time not in side.names() else "have values of no known unit or format there"
-        return f"{there}: time = {time!r}; give it a unit or a format, or name another"
+        return f"have values of no known unit or format in {time!r}; give time a unit or a format"
     if isinstance(found, str):
         return found.removeprefix("the foreign logs ")
     table["time"] = {"field": found.field, "unit" if found.unit else "format": found.unit or found.format}
