@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -63,7 +64,7 @@ def test_unmatched_tables_and_what_it_says(shop: Path) -> None:
         assert {pair.primary is None for pair in pairs if pair.kind == "unmatched"} == {True}
         assert pairs.to_polars().height == pairs.to_pandas().shape[0] == 60
         assert (pairs.ledger["joined"], pairs.ledger["unmatched"]) == (50, 10)
-        assert 'unit" = "s"' in pairs.config
+        assert 'time = { field = "at", unit = "s" }' in pairs.config
         assert pairs.wait().attention == ""
     with pytest.raises(UsageError, match="is closed"):
         list(pairs)
@@ -191,3 +192,28 @@ def test_rejected_records_are_a_warning(shop: Path) -> None:
         clicks.write("no json\n")
     with pytest.warns(RuntimeWarning, match="1 record rejected"):
         assert len(list(joining(shop))) == 50
+
+
+def test_the_examples_of_the_document(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text()
+    examples = [each for each in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "photon.library" not in each]
+    assert len(examples) == 4
+    for name in ("orders", "payments"):
+        (tmp_path / name).mkdir()
+    with (tmp_path / "orders" / "a.log").open("w") as orders:
+        orders.writelines(json.dumps({"order_id": f"o{n}", "customer": f"c{n % 3}"}) + "\n" for n in range(30))
+    with (tmp_path / "payments" / "a.log").open("w") as payments:
+        for n in range(30):
+            paid = {"payment_id": f"p{n}", "order_id": f"o{n}", "paid_at": 1_760_000_000 + n, "amount": n / 2}
+            payments.write(json.dumps(paid) + "\n")
+    words: dict[str, Any] = {"key": "order_id", "time": "paid_at", "output": tmp_path / "out"}
+    photon.join(tmp_path / "orders", tmp_path / "payments", **words).wait()
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(examples)], cwd=tmp_path, capture_output=True, text=True, timeout=LONG_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("2025-10-09") == 30
+    assert done.stdout.count("joined") == 30
+    assert (
+        "{'foreign': {'payment_id': 'text', 'order_id': 'text', 'paid_at': 'int', 'amount': 'float'}" in done.stdout
+    )

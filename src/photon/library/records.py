@@ -20,15 +20,13 @@ import msgspec
 from photon.config.errors import UsageError
 from photon.library.output import POLL_S, Output
 from photon.outputs import OutputBlock
-from photon.outputs.typed_columns import UNREADABLE, ExtraMissing, LineTypes
+from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, ExtraMissing, LineTypes
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
 
-SAMPLE_BYTES = 4 << 20
-"""Of lines: types are found of so many."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 from photon.config.errors import UsageError
 
 NAME = "join"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 SIDES = ("primary", "foreign")
 
 
@@ -96,12 +98,20 @@ def _with_paths(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _toml(table: Mapping[str, Any]) -> str:
-    return f"[join.{NAME}]\n" + "".join(f"{_text(name)} = {_value(value)}\n" for name, value in table.items())
+    tables = {name: each for name, each in table.items() if isinstance(each, Mapping)}
+    lines = [f"[join.{NAME}]", *_lines({name: each for name, each in table.items() if name not in tables})]
+    for name, each in tables.items():
+        lines += ["", f"[join.{NAME}.{_name(name)}]", *_lines(each)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_name(str(name))} = {_value(value)}" for name, value in table.items()]
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_text(str(name))} = {_value(each)}" for name, each in value.items()) + " }"
+        return f"{{ {', '.join(_lines(value))} }}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, Path):
@@ -109,6 +119,10 @@ def _value(value: Any) -> str:
     if not isinstance(value, str | bool | int | float):
         raise UsageError(f"{value!r}: cannot be written in a configuration")
     return _text(value) if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
 
 
 def _text(text: str) -> str:

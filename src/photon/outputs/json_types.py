@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
@@ -40,6 +40,8 @@ NULL = "null"
 """Nothing but null was seen: no column yet."""
 FIELDS_MAX = 512
 """Of one struct. An object with more has data for keys: it is one column of JSON text."""
+USUAL = 0.95
+"""A column has the type that so many of a sample's values have: one ``"n/a"`` makes no text of a thousand numbers."""
 DEPTH_MAX = 12
 """Deeper values are JSON text."""
 DECIMAL_DIGITS_MAX = 38
@@ -101,6 +103,41 @@ def widened(one: ColumnType, other: ColumnType) -> ColumnType:
     if isinstance(one, list) and isinstance(other, list):
         return [widened(one[0], other[0])]
     return "float" if {str(one), str(other)} == {"int", "float"} else "json"
+
+
+def type_of_sample(values: Sequence[Any], depth: int = 0) -> ColumnType:
+    """The type of many values: what ``USUAL`` of them are, at each place; the others will not fit. Else json."""
+    by_kind: dict[str, list[Any]] = {}
+    for each in values:
+        if each is not None:
+            by_kind.setdefault(_kind_of(each), []).append(each)
+    if not by_kind:
+        return NULL
+    kind, usual = max(by_kind.items(), key=lambda item: len(item[1]))
+    if len(usual) < USUAL * sum(map(len, by_kind.values())):
+        return "json"
+    if kind == "number":
+        return "float" if float in map(type, usual) else "int"
+    if kind not in ("object", "list"):
+        return kind
+    if depth >= DEPTH_MAX:
+        return "json"
+    if kind == "list":
+        return [type_of_sample([element for each in usual for element in each], depth + 1)]
+    fields: dict[str, list[Any]] = {}
+    for each in usual:
+        for name, value in each.items():
+            fields.setdefault(name, []).append(value)
+    if len(fields) > FIELDS_MAX:
+        return "json"
+    return {name: type_of_sample(inner, depth + 1) for name, inner in fields.items()}
+
+
+def _kind_of(value: Any) -> str:
+    kind = type(value)
+    if kind is int:
+        return "number" if value in _INT64 else "json"
+    return {float: "number", bool: "bool", str: "text", dict: "object"}.get(kind, "list")
 
 
 def settled(kind: ColumnType) -> ColumnType | None:

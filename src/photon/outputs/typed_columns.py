@@ -38,12 +38,15 @@ from photon.outputs.json_types import (
     leaves,
     settled,
     type_of,
+    type_of_sample,
     widened,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SAMPLE_BYTES = 4 << 20
+"""Of lines: types are found of so many."""
 REST = "_rest"
 SEPARATOR = "_"
 _PLACE: ColumnType = {"file": "text", "offset": "int"}
@@ -115,11 +118,8 @@ class LineTypes:
     # -- types -------------------------------------------------------------------------------------------------
     def learn(self, lines: Iterable[bytes]) -> None:
         """Finds types of a sample. Raises LineUnreadable."""
-        found: ColumnType = {}
-        for line in lines:
-            parsed, _ = _parsed(line)
-            found = widened(found, type_of({name: value for name, value in parsed.items() if name not in _FIXED}))
-        new = settled(found)
+        members = [_parsed(line)[0] for line in lines]
+        new = settled(type_of_sample([{name: each[name] for name in each if name not in _FIXED} for each in members]))
         self._set(new if isinstance(new, dict) else {})
         self.known = True
 

@@ -27,7 +27,7 @@ from photon.library.records import needed
 from photon.outputs.arrow_columns import LineUnreadable, table_of
 from photon.outputs.json_types import given_fields, shown
 from photon.outputs.records import OutputRecords, decode
-from photon.outputs.typed_columns import UNREADABLE, LineTypes
+from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, LineTypes
 from photon.sinks import manifest
 from photon.sinks.manifest import Header, Roll, SinkFile
 
@@ -234,6 +234,15 @@ class _File:
         self._append.close()
 
 
+def _first(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """So many bytes of the lines, or a little more."""
+    for line in lines:
+        if size <= 0:
+            return
+        size -= len(line)
+        yield line
+
+
 def _portions(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Python's objects of some lines at a time are many times as large as their columns."""
     for at in range(0, len(lines), BATCH_LINES):
@@ -371,7 +380,8 @@ class ParquetSink:
         kind, _ = at
         types = self._types.get(kind)
         if types is not None and not types.known:
-            types.learn(line for (other, _), file in self._files.items() if other == kind for line in file.held())
+            held = (line for (other, _), file in self._files.items() if other == kind for line in file.held())
+            types.learn(_first(held, SAMPLE_BYTES))
         self._files[at].write_group()
 
     def tick(self) -> None:

@@ -171,7 +171,7 @@ def test_types_are_shown_corrected_and_given(slot: WrittenSlot) -> None:
     slot.append(2, line(1000, {"amount": "n/a", "new": True}))
     slot.append(2, line(1001, {"amount": 1 << 70}))
     records = photon.read(slot.place.output)
-    assert records.schema() == {"foreign": {"amount": "json", "new": "bool"}, "primary": {"words": "text"}}
+    assert records.schema() == {"foreign": {"amount": "int", "new": "bool"}, "primary": {"words": "text"}}
     given = photon.read(slot.place.output, schema={"foreign.amount": "int"})
     rows = given.to_arrow().to_pylist()
     assert [row["_rest"] for row in rows[1000:]] == [

@@ -23,6 +23,7 @@ from photon.outputs.json_types import (
     leaves,
     settled,
     type_of,
+    type_of_sample,
     widened,
 )
 from photon.outputs.typed_columns import REST, LineTypes
@@ -259,3 +260,21 @@ def test_what_changed_its_type_is_named() -> None:
         ("foreign.c.d", "text", "int"),
     ]
     assert types.grow() == [("foreign.e", [{"f": "int", "g": "int"}])]
+
+
+def test_what_is_unusual_makes_no_other_type() -> None:
+    types = LineTypes()
+    types.learn([line({"a": n, "b": {"x": n}, "c": n if n % 2 else "x", "d": n / 2}) for n in range(99)] + [
+        line({"a": "n/a", "b": "", "d": 1 << 70})])  # fmt: skip
+    assert types.payloads == {"foreign": {"a": "int", "b": {"x": "int"}, "c": "json", "d": "float"}}
+
+
+@given(st.lists(values, min_size=1, max_size=19), st.randoms())
+def test_a_sample_has_one_type_in_whatever_order(sample: list[Any], order: Any) -> None:
+    shuffled = order.sample(sample, len(sample))
+    one, other = type_of_sample(sample), type_of_sample(shuffled)
+    assert sorted(map(str, _places(one))) == sorted(map(str, _places(other)))
+
+
+def _places(kind: Any) -> list[Any]:
+    return sorted((path, str(_places(each[0])) if isinstance(each, list) else each) for path, each in leaves(kind))
