@@ -67,6 +67,25 @@ class Output:
         """The cursor after all that is published now. Raises PublishedDamaged, OSError."""
         return end_of(self._place.published(self._disk)).encode()
 
+    def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
+        """Raises ValueError."""
+        wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        if unknown := set(wanted) - set(KINDS):
+            raise ValueError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
+        return wanted
+
+    def cursor_of(self, cursor: bytes | str | None) -> Cursor:
+        """``None``: the beginning; "end": behind all that is published now. Raises CursorUnreadable."""
+        if cursor == "end":
+            cursor = self.end()
+        if cursor is None:
+            return Cursor()
+        return Cursor.decode(cursor.encode() if isinstance(cursor, str) else cursor, "cursor")
+
+    def reader(self, kinds: Sequence[str], at: Cursor, *, cleared_only: bool = False) -> Reader:
+        """Begins at ``at``."""
+        return Reader(self._disk, self._place, kinds, cursor=at, cleared_only=cleared_only)
+
     def batches(
         self,
         *,
@@ -83,10 +102,8 @@ class Output:
         ``cleared_only``: only what holds even if a slot is retired; a little later. Raises ValueError,
         CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError.
         """
-        if unknown := set(kinds) - set(KINDS):
-            raise ValueError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
-        at = Cursor() if cursor is None else Cursor.decode(cursor, "cursor")
-        reader = Reader(self._disk, self._place, kinds, cursor=at, cleared_only=cleared_only)
+        at = self.cursor_of(cursor)
+        reader = self.reader(self.checked_kinds(kinds), at, cleared_only=cleared_only)
         while True:
             for block in reader.read():
                 at = at.moved(block.place, block.end())
