@@ -65,6 +65,13 @@ class ConfiguredAdapter(Adapter):
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
         return self._primary.key(record, file)
 
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        return self._primary.header(record, file).event_time_ns
+
+    @property
+    def tells_primary_time(self) -> bool:
+        return self.primary_config.time is not None
+
     def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return self._foreign.payload(record, file)
 

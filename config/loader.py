@@ -129,6 +129,7 @@ def problems(settings: Settings) -> list[str]:
             found.append(f'join.{name}: needs adapter = "path.py:Class", or the tables primary and foreign')
         if join.adapter is not None and (join.primary is not None or join.foreign is not None):
             found.append(f"join.{name}: has both an adapter and primary/foreign tables; keep one of them")
+        found += _match_problems(settings, name, join)
     for name, value in _positive(settings):
         if value <= 0:
             found.append(f"{name} = {value}: must be more than 0")
@@ -154,6 +155,38 @@ def problems(settings: Settings) -> list[str]:
     found += [f"slot {slot}: named twice; slot names are unique over all datacentres" for slot in _twice(slots)]
     nodes = [node for pipeline in settings.datacentre.values() for node in pipeline.caches]
     found += [f"cache node {node}: named twice; names are unique over all datacentres" for node in _twice(nodes)]
+    return found
+
+
+def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
+    """What contradicts ``match`` and ``within``."""
+    at = f"join.{name}"
+    if join.match == "first":
+        return [f'{at}.within: goes with match = "all" or match = "latest"; write one of them'] if join.within else []
+    said, found = f'{at}: match = "{join.match}"', []
+    pipelines = [(dc, pipeline) for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
+    if join.primary is not None and join.primary.get("duplicates") is not None:
+        found.append(f"{said} and primary.duplicates: each primary event of a key counts; leave duplicates out")
+    if join.file_map == "sparse":
+        found.append(f'{said} and file_map = "sparse": it finds one record of a key; use a dense one')
+    found += [
+        f"{said} and datacentre.{dc}.hbase: a file map in HBase names the first records of a key only; leave it out"
+        for dc, pipeline in pipelines
+        if pipeline.hbase is not None
+    ]
+    needs_time = join.match == "latest" or join.within is not None
+    if needs_time and join.primary is not None and join.primary.get("time") is None:
+        found.append(f"{said}{' and within' * (join.match == 'all')}: needs the primary's event time; add primary.time")
+    if join.match == "latest" and join.within is not None and join.within.after:
+        found.append(f"{said} and within.after: it takes no primary event after the foreign one; leave after out")
+    if join.within is not None and join.unmatched_after is not None and join.within.after > join.unmatched_after:
+        found.append(
+            f"{said}: within.after is longer than unmatched_after, when the set is final; make unmatched_after longer"
+        )
+    if pipelines and join.unmatched_after is None:
+        found.append(f"{said}: without unmatched_after no event's set is ever final; add it")
+    if pipelines and join.match == "all" and settings.output.copies > 1:
+        found.append(f"{said} and output.copies = 2: copies of such output are not supported yet; leave copies out")
     return found
 
 

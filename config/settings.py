@@ -27,6 +27,22 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of the file."""
 
 
+class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``within = { before = "1h", after = "5m" }``: by how much a primary event's time may differ from the foreign
+    event's."""
+
+    before: Duration = Duration(0.0)
+    after: Duration = Duration(0.0)
+
+    @property
+    def before_ns(self) -> int:
+        return round(self.before * 1e9)
+
+    @property
+    def after_ns(self) -> int:
+        return round(self.after * 1e9)
+
+
 class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[join.NAME]``: a pair of logs and how they are read.
 
@@ -47,6 +63,10 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     unmatched_after: Duration | None = None
     """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
+    match: Literal["first", "all", "latest"] = "first"
+    """What an event is joined with: the first primary event of its key, all of them, or the latest one not after it."""
+    within: Within | None = None
+    """Bounds on the primary event's time, counted from the foreign event's."""
     file_map: Literal["dense", "sparse"] = "dense"
     """How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order."""
     file_map_window: Duration = Duration(10.0)
