@@ -176,7 +176,9 @@ def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
     ]
     needs_time = join.match == "latest" or join.within is not None
     if needs_time and join.primary is not None and join.primary.get("time") is None:
-        found.append(f"{said}{' and within' * (join.match == 'all')}: needs the primary's event time; add primary.time")
+        found.append(
+            f"{said}{' and within' * (join.match == 'all')}: needs the primary's event time; add primary.time"
+        )
     if join.match == "latest" and join.within is not None and join.within.after:
         found.append(f"{said} and within.after: it takes no primary event after the foreign one; leave after out")
     if join.within is not None and join.unmatched_after is not None and join.within.after > join.unmatched_after:

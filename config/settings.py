@@ -64,7 +64,7 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unmatched_after: Duration | None = None
     """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
     match: Literal["first", "all", "latest"] = "first"
-    """What an event is joined with: the first primary event of its key, all of them, or the latest one not after it."""
+    """Whether an event is joined with the first primary event of its key, all of them, or the latest not after it."""
     within: Within | None = None
     """Bounds on the primary event's time, counted from the foreign event's."""
     file_map: Literal["dense", "sparse"] = "dense"

@@ -55,8 +55,8 @@ from photon.eventstore.primary_reader import PrimaryLogsIncomplete, PrimaryReade
 from photon.eventstore.segments import CACHE_BYTES_MAX, CacheCounts, CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
-from photon.eventstore.whole_sets import SET_MAX, WholeSets
 from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
+from photon.eventstore.whole_sets import SET_MAX, WholeSets
 
 IDLE_SECONDS = 0.02
 """How far the logs have been read is published so often while nothing changes."""

@@ -76,5 +76,3 @@ class WholeSets(TieredEventStore):
         chosen = np.array([at for each in order for at in each], np.intp)
         counts = np.array(list(map(len, order)), np.uint32)
         return EventLookUps(codes.tobytes(), found.records.take(chosen), {}, counts)
-
-

@@ -147,8 +147,8 @@ class Judge:
         if rows and chosen is not None and matching.match == "all":
             pairs = [(row, each) for row in rows for each in chosen.sets[row]]
             primaries = taken(chosen.records, [each for _, each in pairs])
-            kept = self._join(decided, guard, events, [row for row, _ in pairs], primaries)
-            decided.pairs = list(Counter(kept).values())
+            of_rows = self._join(decided, guard, events, [row for row, _ in pairs], primaries)
+            decided.pairs = list(Counter(of_rows).values())
         elif rows:
             self._join(decided, guard, events, rows, taken(records, at_record))
         return decided

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from photon.adapters.envelope_reader import lacking_pairs
 from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness
 from photon.joiner.slot.finals import Finals
@@ -130,7 +131,8 @@ def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes], *
     compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
     damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. A torn
     line is completed where exactly one logged line begins like it, but only from a log that could be read to its last
-    byte: else it may be of a frame that is lost. Then it is cut, and redone.
+    byte: else it may be of a frame that is lost. Then it is cut, and redone. So are the last pairs of an event, whole
+    lines as they are, where one of them is missing: an event stands there with all its pairs or not at all.
     """
     found = Found()
     for at, kind in enumerate(KINDS):
@@ -168,6 +170,10 @@ def _repair_file(
     end = begin + _whole(data, durable - begin, logged)
     tail = data[end - begin :]
     missing = _completion(tail, logged) if completes else b""
+    lacking = lacking_pairs(data + missing if missing else data[: end - begin])
+    if lacking is not None:
+        end, missing = max(begin + lacking, durable), b""
+        tail = data[end - begin :]
     if missing:
         file = files.disk.append(path)
         file.write(missing)
