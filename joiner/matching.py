@@ -75,7 +75,7 @@ def _chosen(matching: Matching, time_ns: int, named: list[int], times: Sequence[
 def _times(matching: Matching, guard: Guard, records: Records) -> Sequence[int | Fault]:
     """The event time of each, where it matters."""
     if not matching.needs_time:
-        return ()
+        return [0] * len(records)
 
     def ask(each: PrimaryRecord) -> int | Fault:
         try:

@@ -30,6 +30,7 @@ from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
 from photon.joiner.slot.recovery import (
     Found,
+    Logged,
     check_age,
     check_never_opened,
     check_registry,
@@ -100,7 +101,7 @@ class _Log(NamedTuple):
 
     frames: list[RedoFrame]
     rows: list[Rows]  # of each frame
-    lines: set[bytes]  # all of them, without their newline
+    lines: Logged  # all of them
     lost: list[Lost]
     whole: bool  # it could be read to its last byte, and nobody says that it is damaged
 
@@ -213,7 +214,7 @@ class SlotStore:
         assert self._log_read is not None, "check_age comes first"
         found = []
         for rows in self._log_read.rows if self._beyond else ():
-            index = [row for row, line in enumerate(rows.lines) if self._beyond.issuperset(_records_of(line))]
+            index = [row for row, line in enumerate(rows.lines) if not self._beyond.isdisjoint(_records_of(line))]
             found += [rows.take(np.array(index, dtype=np.intp))] if index else []
         return _together(found)
 
@@ -294,7 +295,7 @@ class SlotStore:
     def _read_log(self, accept_damaged: bool) -> _Log:
         frames, lost = self._frames(accept_damaged)
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
-        lines = {record for each in rows for line in each.lines for record in _records_of(line)}
+        lines = {record: line[:-1] for each in rows for line in each.lines for record in _records_of(line)}
         return _Log(frames, rows, lines, lost, self._redo.whole and not accept_damaged)
 
     def _frames(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:

@@ -66,6 +66,8 @@ class Variant:
     locks: bool = True
     rots: float = 0.3
     """In so many of the schedules redo logs rot."""
+    sets: bool = False
+    """Events are joined with several primaries each, and have a record for each of these."""
     late_inserts: float = 0.0
     """So many inserts come once more even when the faults are over."""
 

@@ -10,6 +10,7 @@ from tests.simulation.joiner.world import Violation, World, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
+SETS = Variant(sets=True)
 SEEDS_OF_AN_ABLATION = 6000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few."""
 
@@ -17,6 +18,15 @@ SEEDS_OF_AN_ABLATION = 6000
 @pytest.mark.seeded
 def test_fresh_seeds_keep_the_promises() -> None:
     run_each(run_seed, lambda seed: run_seed(seed, story=True).story or [], 100)
+
+
+@pytest.mark.seeded
+def test_fresh_seeds_write_all_pairs_of_an_event_or_none() -> None:
+    run_each(_run_sets, lambda seed: run_seed(seed, SETS, story=True).story or [], 100)
+
+
+def _run_sets(seed: int) -> World:
+    return run_seed(seed, SETS)
 
 
 def test_a_seed_replays_exactly() -> None:
