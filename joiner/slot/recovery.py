@@ -135,8 +135,8 @@ def repair_output(files: OutputFiles, place: Place | None, logged: Logged, *, lo
     compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
     damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. A torn
     line is completed where exactly one logged line begins like it, but only from a log that could be read to its last
-    byte: else it may be of a frame that is lost. Then it is cut, and redone. An event's pairs are written together and
-    count as one line here: where the last of them are missing they are completed, or the others cut as well.
+    byte: else it may be of a frame that is lost. Then it is cut, and redone. An event's pairs are written together
+    and count as one line here: where the last of them are missing they are completed, or the others cut as well.
     """
     found = Found()
     for at, kind in enumerate(KINDS):

@@ -192,7 +192,7 @@ class PairsNotTogether(SlotStore):
 
 
 class FirstPairIsEnough(SlotStore):
-    """Rule 5: an event whose first pair stands in the output is not redone; its others are neither cut nor completed."""
+    """Rule 5: an event whose first pair stands in the output is not redone, and its others are not completed."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
         whole, lacking = slot._records_of, recovery.lacking_pairs
