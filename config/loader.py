@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -352,4 +352,5 @@ def _explain(message: str, raw: Any, place: str, kind: type) -> str:
 def _fields_of(kind: type, inner: str) -> list[str]:
     for part in inner.split(".") if inner else []:
         kind = next((f.type for f in msgspec.structs.fields(kind) if f.name == part), kind)
+        kind = next((each for each in get_args(kind) if hasattr(each, "__struct_fields__")), kind)
     return [field.name for field in msgspec.structs.fields(kind)]
