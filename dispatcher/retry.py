@@ -105,20 +105,20 @@ class Patience:
         return min(first_read_ns + self.unmatched_after_ns + self.slack_ns, COMPLETE_NS)
 
     def final_as_of_ns(self, first_read_ns: int, event_time_ns: int) -> int:
-        """``as_of_ns``; of an event whose window ends later than its patience, as a clock that is ahead makes it, not
-        before that."""
+        """``as_of_ns``; of an event whose window ends later, as a clock that is a little ahead makes it, not before
+        that. What is further ahead the registry takes when its time has come, and it is decided then."""
         as_of = self.as_of_ns(first_read_ns)
         if not self.whole_sets or as_of in (WAIT_NS, NEVER_NS):
             return as_of
-        return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, COMPLETE_NS))
+        return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
-    def trigger_ns(self, first_read_ns: int, read_past_ns: int) -> int:
+    def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
         """Past which point of the primary logs the next attempt pays, after one begun at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:
             return first_read_ns
-        as_of = self.as_of_ns(first_read_ns)
+        as_of = self.final_as_of_ns(first_read_ns, event_time_ns)
         return as_of if read_past_ns < as_of < NEVER_NS else COMPLETE_NS
 
 
@@ -185,9 +185,11 @@ class NextTries:
     ) -> Iterator[Likeness]:
         if attempt.outcome == Outcome.NOT_YET:
             first_reads = table.first_read_ns[rows].tolist()
-            triggers = {ns: self.patience.trigger_ns(ns, attempt.read_past_ns) for ns in set(first_reads)}
+            times = table.times[rows].tolist() if self.patience.whole_sets else [0] * len(rows)
+            ages = list(zip(first_reads, times, strict=True))
+            triggers = {age: self.patience.trigger_ns(age[0], attempt.read_past_ns, age[1]) for age in set(ages)}
             attempts = repeat(0) if early else table.attempts[rows].tolist()
-            return map(Likeness, attempts, repeat(0), repeat(0), [triggers[ns] for ns in first_reads])
+            return map(Likeness, attempts, repeat(0), repeat(0), [triggers[age] for age in ages])
         times = table.times[rows].tolist()
         steps = [_too_new_steps(ns, now_ns) for ns in times] if attempt.outcome == Outcome.TOO_NEW else repeat(0)
         return map(Likeness, table.attempts[rows].tolist(), table.failed[rows].tolist(), steps)

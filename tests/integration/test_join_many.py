@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +13,9 @@ from random import Random
 import pytest
 
 from photon.lab.demo.check import records
-from tests.integration.commands import photon
+from tests.integration.commands import photon, until
 from tests.integration.join_logs import Logs
+from tests.integration.verified_site import SLOT, site_in
 
 EPOCH = 1_760_000_000
 SIDES = """
@@ -111,8 +114,10 @@ def test_an_order_has_all_its_payments_once_whenever_it_is_killed(tmp_path: Path
     assert ended.json["unmatched"] == site.orders - joined
     again = site.once(*flags)
     assert again.json == ended.json
-    told = photon("explain", "--config", site.config, "--output", site.output, "o0")
-    assert told.code in (0, 2)
+    several = next(key for key, amounts in site.pairs.items() if len(amounts) == 6)
+    told = photon("explain", several, site.output, "-o", "json")
+    written = next(step for step in json.loads(told.out)["steps"] if step["what"].startswith("written"))
+    assert "with all 6 primary events of its key" in written["what"]
 
 
 def test_a_set_waits_for_payments_that_come_within_its_window(tmp_path: Path) -> None:
@@ -187,3 +192,34 @@ def test_what_never_ends_is_refused(tmp_path: Path) -> None:
         assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
         assert "ever final" in refused.err or "ever be final" in refused.err
     assert not site.output.exists()
+
+
+def test_a_deployment_writes_whole_sets_and_its_verifier_finds_what_is_not_whole(tmp_path: Path) -> None:
+    def several(base: Path) -> None:
+        file = base / "photon.toml"
+        file.write_text(file.read_text().replace("[join.clicks]", '[join.clicks]\nmatch = "all"'))
+
+    with site_in(tmp_path, prepare=several) as site:
+        site.write(60, missing=10)
+        with site.queries.open("ab") as queries:
+            queries.writelines(b'{"q":"q%06d","words":"a second query"}\n' % n for n in range(40))
+
+        def whole() -> bool:
+            pairs = Counter(site.ids())
+            return all(pairs[f"c{n:06}"] == 1 + (n < 40) for n in range(60))
+
+        until(whole, 120, "all pairs are written")
+        site.hold(f"joiner {SLOT}")
+        site.release(f"joiner {SLOT}")
+        until(site.settled, 120, "they are checked and cleared")
+        assert site.alarms() == []
+        ledger = json.loads(photon("ledger", "--config", site.file, "-o", "json").out)["total"]
+        assert (ledger["joined"], ledger["unmatched"]) == (50, 10)
+        joined = site.output_of("joined")
+        first, second = joined.read_bytes().split(b"\n")[:2]
+        assert json.loads(first)["pairs"] == 2
+        site.kill_joiner()
+        with joined.open("ab") as file:
+            file.write(first + b"\n" + second.replace(b'"pair":2', b'"pair":1') + b"\n")
+        site.publish(joined)
+        until(lambda: "torn" in {kind for kind, _ in site.alarms()}, 120, "pairs that do not stand together are told")
