@@ -183,25 +183,25 @@ class PairsNotTogether(SlotStore):
     """Rule 5: of an event's pairs those that stand in the output stay there, whether all do or not."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
-        whole = recovery.lacking_pairs
-        recovery.lacking_pairs = lambda data: None
+        whole = vars(recovery)["lacking_pairs"]
+        vars(recovery)["lacking_pairs"] = lambda data: None
         try:
             return super().recover(accept_damaged_log=accept_damaged_log)
         finally:
-            recovery.lacking_pairs = whole
+            vars(recovery)["lacking_pairs"] = whole
 
 
 class FirstPairIsEnough(SlotStore):
     """Rule 5: an event whose first pair stands in the output is not redone, and its others are not completed."""
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
-        whole, lacking = slot._records_of, recovery.lacking_pairs
-        recovery.lacking_pairs = lambda data: None
+        whole, lacking = slot._records_of, vars(recovery)["lacking_pairs"]
+        vars(recovery)["lacking_pairs"] = lambda data: None
         slot._records_of = lambda line: whole(line)[:1]
         try:
             return super().recover(accept_damaged_log=accept_damaged_log)
         finally:
-            slot._records_of, recovery.lacking_pairs = whole, lacking
+            slot._records_of, vars(recovery)["lacking_pairs"] = whole, lacking
 
 
 class CutToRememberedLength(SlotStore):

@@ -194,7 +194,7 @@ def test_cache_nodes_have_names_of_their_own_and_a_size() -> None:
         )
 
 
-PAYMENTS = {
+PAYMENTS: dict[str, dict[str, object]] = {
     "primary": {"format": "jsonl", "key": "k", "time": {"field": "t", "unit": "s"}},
     "foreign": {"format": "jsonl"},
 }
