@@ -45,6 +45,30 @@ class Framing:
 LINES = Framing()
 
 
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Which of the primary events of its key a foreign event is joined with."""
+
+    match: str = "first"
+    """``first``, ``all``, or ``latest``: that with the latest event time not after the foreign event's."""
+    before_ns: int | None = None
+    """How much earlier than the foreign event a primary event may be; None: there are no bounds."""
+    after_ns: int | None = None
+
+    @property
+    def whole_sets(self) -> bool:
+        """The answer depends on all primary events of the key, so it waits until no further one can come."""
+        return self.match != "first"
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether primary events need an event time."""
+        return self.match == "latest" or self.before_ns is not None
+
+
+FIRST = Matching()
+
+
 class ForeignHeader(NamedTuple):
     """What the dispatcher needs to know of a foreign record."""
 
@@ -176,6 +200,8 @@ class Adapter(ABC):
     primary_duplicates: str = "first"
     """What becomes of events whose key several primary records share that differ: joined to the ``first`` or the
     ``last`` in file order, or ``reject``. No part of ``rule``: it may be changed."""
+    matching: Matching = FIRST
+    """Set from the join's ``match`` and ``within``. No part of ``rule``."""
     primary_framing: Framing = LINES
     foreign_framing: Framing = LINES
 
@@ -205,7 +231,7 @@ class Adapter(ABC):
         """As foreign_payload, for the primary side."""
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
-        """Event time of a primary record, ns UTC; only joins with bounds (``within``) ask. Raises BadRecord."""
+        """Event time of a primary record, int64 ns UTC; asked for ``within`` and the latest. Raises BadRecord."""
         raise BadRecord("the adapter reads no time of primary events")
 
     @property

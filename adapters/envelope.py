@@ -1,6 +1,7 @@
 """Output records: one JSON object a line, built in batches by joining bytes.
 
-joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, joined_at, token
+joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, pair and pairs (where an event is
+           joined with all primary events of its key: this is pair 1, 2, … of so many), joined_at, token
 others     unmatched, filtered, rejected and late: event_id, key, event_time_ns (as far as they are known), reason,
            record (the original text; what is redacted is hidden in it, or it is null), source, primary_source
            (filtered), decided_at, token
@@ -52,8 +53,10 @@ class Envelope:
         *,
         token: int,
         at_ns: int,
+        pairs: Sequence[int] | None = None,
     ) -> list[bytes]:
-        """One line, with its newline, for each event. All columns have the same length.
+        """One line, with its newline, for each event. All columns have the same length; but ``pairs``: of each event
+        in turn how many of the rows are its pairs, which then say so.
 
         Raises ValueError when a payload holds a newline: the line would be torn. Ask ``faults.payload_fault``
         first where the adapter is not one of ours.
@@ -75,7 +78,11 @@ class Envelope:
             strict=True,
         )
         tail = self._tail(b"joined_at", token, at_ns)
-        lines = [template % row + tail for row in columns]
+        if pairs is None:
+            lines = [template % row + tail for row in columns]
+        else:
+            places = [b',"pair":%d,"pairs":%d' % (at + 1, count) for count in pairs for at in range(count)]
+            lines = [b"%b%b%b" % (template % row, at, tail) for row, at in zip(columns, places, strict=True)]
         if b"".join(lines).count(b"\n") != len(lines):
             at = next(at for at, line in enumerate(lines) if line.find(b"\n") != len(line) - 1)
             place = f"{events.files[events.file_index[at]].path}:{events.offsets[at]}"

@@ -11,6 +11,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -22,6 +23,10 @@ _LINE = re.compile(
     rb'(-?[0-9]{1,19}),.*[}"]\}\n'
 )
 _TAIL = re.compile(rb',"token":"([0-9a-f]{16})"\}\n')
+_PAIR_NAME = b',"pair":'
+_PAIR = re.compile(
+    _PAIR_NAME + rb'([0-9]{1,9}),"pairs":([0-9]{1,9})(?:,"joined_at":"[^"\\]*+")?(?:,"token":"[0-9a-f]{16}")?\}\n?'
+)
 _TAIL_BYTES = len(b',"token":"0123456789abcdef"}\n')
 _PLAIN_LINE = re.compile(
     rb'^\{"event_id":"([^"\\\n]*+)","key(?:_raw_base64)?":"[^"\\\n]*+","event_time_ns":(-?[0-9]{1,19}),'
@@ -39,9 +44,17 @@ class OutputRef:
     event_time_ns: int
 
 
+class PairOf(NamedTuple):
+    """Of an event with several records, one for each primary event: which one this is."""
+
+    number: int  # from 1 on
+    of: int
+
+
 @dataclass(slots=True)
 class OutputRefs:
-    """Columns for the event lines of a block, in order. Tokens are 0 where a line carries none."""
+    """Columns for the event lines of a block, in order. Tokens are 0 where a line carries none. An event that has a
+    record for each of its pairs is there once, with the last of them."""
 
     event_ids: list[bytes]
     tokens: list[int]
@@ -73,6 +86,34 @@ def read_line(line: bytes) -> OutputRef | None:
     return OutputRef(_decoded(event_id, raw is not None, line), int(token[1], 16) if token else None, int(time))
 
 
+def pair_of(line: bytes) -> PairOf | None:
+    """Of a whole line, with its newline or without it; None: its event has no other record."""
+    match = _PAIR.fullmatch(line, max(line.rfind(_PAIR_NAME), 0))
+    return None if match is None else PairOf(int(match[1]), int(match[2]))
+
+
+def closes(line: bytes) -> bool:
+    """Whether no further record of its event comes behind this line."""
+    pair = pair_of(line)
+    return pair is None or pair.number == pair.of
+
+
+def lacking_pairs(data: bytes) -> int | None:
+    """Of whole lines: where the last event's records begin, if the last of them is not there; None: it is.
+
+    Less than 0: before these lines. The records of an event stand together, in order.
+    """
+    begin = data.rfind(b"\n", 0, -1) + 1
+    pair = pair_of(data[begin:])
+    if pair is None or pair.number == pair.of:
+        return None
+    for _ in range(pair.number - 1):
+        if not begin:
+            return -1
+        begin = data.rfind(b"\n", 0, begin - 1) + 1
+    return begin
+
+
 def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
     """The events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
 
@@ -84,14 +125,15 @@ def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
         for line in lines_of(block):
             if not is_json(line):
                 raise EnvelopeError(line)
-    found = _PLAIN_LINE.findall(block)
+    several = _PAIR_NAME in block  # or so it seems
+    found = [] if several else _PLAIN_LINE.findall(block)
     if len(found) == count and block.endswith(b"\n"):
         ids, times, tokens = zip(*found, strict=True) if found else ((), (), ())
         return OutputRefs(list(ids), [int(token, 16) for token in tokens], [int(time) for time in times])
     refs = OutputRefs([], [], [])
     for line in lines_of(block):
         ref = read_line(line + b"\n")
-        if ref is not None:
+        if ref is not None and (not several or closes(line)):
             refs.event_ids.append(ref.event_id)
             refs.tokens.append(ref.token or 0)
             refs.event_times_ns.append(ref.event_time_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from photon.adapters.bounds import Bounds, bounded_adapter
-from photon.adapters.contract import Adapter
+from photon.adapters.contract import Adapter, AdapterError, Matching
 from photon.adapters.loader import CONFIGURED, load_adapter
 from photon.adapters.shaping import shaped_adapter
 from photon.config.errors import UsageError
@@ -38,7 +38,29 @@ def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     else:
         options = {"primary": join.primary, "foreign": join.foreign, "where": f"join.{name}"}
         adapter = load_adapter(CONFIGURED, options, base)
-    if join.within is not None:
-        bounds = Bounds(round(join.within.before * 1e9), round(join.within.after * 1e9))
+    if join.within is not None and join.match == "first":
+        bounds = Bounds(join.within.before_ns, join.within.after_ns)
         adapter = bounded_adapter(adapter, bounds, f"join.{name}")
-    return adapter if join.shape is None else shaped_adapter(adapter, join.shape, f"join.{name}.shape", base)
+    if join.shape is not None:
+        adapter = shaped_adapter(adapter, join.shape, f"join.{name}.shape", base)
+    adapter.matching = _matching(join, adapter, f"join.{name}")
+    return adapter
+
+
+def _matching(join: Join, adapter: Adapter, where: str) -> Matching:
+    within = join.within if join.match != "first" else None  # a single pair's are the adapter's own
+    before_ns, after_ns = (None, None) if within is None else (within.before_ns, within.after_ns)
+    matching = Matching(join.match, before_ns, after_ns)
+    if matching.whole_sets and adapter.primary_duplicates != "first":
+        raise AdapterError(
+            f'match = "{join.match}" and primary_duplicates = {adapter.primary_duplicates!r}',
+            where,
+            "each primary event of a key counts; leave primary_duplicates alone",
+        )
+    if matching.needs_time and not adapter.has_primary_time:
+        raise AdapterError(
+            f'match = "{join.match}" needs the event time of primary records',
+            where,
+            "write the adapter's primary_time, or primary.time",
+        )
+    return matching

@@ -144,6 +144,7 @@ def problems(settings: Settings) -> list[str]:
             (table or {}).keys() - {"join"} for table in (join.primary, join.foreign)
         ):
             found.append(f"join.{name}: has both an adapter and primary/foreign tables; keep one of them")
+        found += _match_problems(settings, name, join)
     for name, value in _positive(settings):
         if value <= 0:
             found.append(f"{name} = {value}: must be more than 0")
@@ -211,6 +212,36 @@ def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> li
             seen.add(way[-1])
             ways += [[*way, up] for up in upstream.get(way[-1], {}).values() if isinstance(up, str)]
     return None
+
+
+def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
+    """What contradicts ``match`` and ``within``."""
+    at = f"join.{name}"
+    if join.match == "first":
+        return []
+    said, found = f'{at}: match = "{join.match}"', []
+    pipelines = [(dc, pipeline) for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
+    if join.primary is not None and join.primary.get("duplicates") is not None:
+        found.append(f"{said} and primary.duplicates: each primary event of a key counts; leave duplicates out")
+    if join.file_map == "sparse":
+        found.append(f'{said} and file_map = "sparse": it finds one record of a key; use a dense one')
+    found += [
+        f"{said} and datacentre.{dc}.hbase: a file map in HBase names the first records of a key only; leave it out"
+        for dc, pipeline in pipelines
+        if pipeline.hbase is not None
+    ]
+    needs_time = join.match == "latest" or join.within is not None
+    if needs_time and join.primary is not None and join.primary.get("time") is None:
+        found.append(
+            f"{said}{' and within' * (join.match == 'all')}: needs the primary's event time; add primary.time"
+        )
+    if join.match == "latest" and join.within is not None and join.within.after:
+        found.append(f"{said} and within.after: it takes no primary event after the foreign one; leave after out")
+    if pipelines and join.unmatched_after is None:
+        found.append(f"{said}: without unmatched_after no event's set is ever final; add it")
+    if pipelines and join.match == "all" and settings.output.copies > 1:
+        found.append(f"{said} and output.copies = 2: copies of such output are not supported yet; leave copies out")
+    return found
 
 
 def _id_problems(settings: Settings) -> list[str]:
@@ -399,5 +430,5 @@ def _explain(message: str, raw: Any, place: str, kind: type) -> str:
 def _fields_of(kind: type, inner: str) -> list[str]:
     for part in inner.split(".") if inner else []:
         kind = next((f.type for f in msgspec.structs.fields(kind) if f.name == part), kind)
-        kind = next((each for each in get_args(kind) if each is not type(None)), kind)  # of one that may be unset
+        kind = next((each for each in get_args(kind) if hasattr(each, "__struct_fields__")), kind)
     return [field.name for field in msgspec.structs.fields(kind)]

@@ -30,10 +30,19 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``within`` of a join: how far a primary event's time may lie from its foreign event's."""
+    """``within = { before = "1h", after = "5m" }``: by how much a primary event's time may differ from the foreign
+    event's."""
 
     before: Duration = Duration(0.0)
     after: Duration = Duration(0.0)
+
+    @property
+    def before_ns(self) -> int:
+        return round(self.before * 1e9)
+
+    @property
+    def after_ns(self) -> int:
+        return round(self.after * 1e9)
 
 
 class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,6 +70,8 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     written_within: Duration | None = None
     """How long after its event time a line is in its foreign log at the latest: what the exact watermark relies on.
     Unset: nothing is promised, and there is none."""
+    match: Literal["first", "all", "latest"] = "first"
+    """Whether an event is joined with the first primary event of its key, all of them, or the latest not after it."""
     file_map: Literal["dense", "sparse"] = "dense"
     """How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order."""
     file_map_window: Duration = Duration(10.0)

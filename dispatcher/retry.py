@@ -32,13 +32,15 @@ class Backoff:
 
     def delay(self, attempts: int, random: Callable[[], float]) -> float:
         """``attempts``: failed ones so far, at least 1. ``random``: uniform in [0, 1)."""
-        bound = min(self.most, self.first * 2.0 ** min(attempts - 1, 60))
+        bound = min(self.most, self.first * 2.0 ** min(attempts - 1, LAST_STEP))
         return max(self.floor, random() * bound)
 
 
 NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
 """The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
 Events may wait for hours, many of them: where the store has very many rows, the bound grows with them."""
+LAST_STEP = 60
+"""After so many attempts a back-off has its longest bound."""
 EARLY_S = 1.5
 """An event whose primary has not come though the logs were read past the moment when the event was read, but by no
 more than this, is tried again soon: most such primaries are on their way."""
@@ -76,13 +78,16 @@ class Patience:
     """How long a missing primary event is waited for, counted from the foreign event's first read.
 
     ``once``: until the primary logs, complete by then, have been read. ``slack_ns``: clock uncertainty and the
-    primary's greatest delay. ``unmatched_after_ns`` None: for ever.
+    primary's greatest delay. ``unmatched_after_ns`` None: for ever. ``whole_sets``: found ones are waited for as well
+    (``Matching.whole_sets``); ``after_ns``: they may be so much later than the foreign event.
     """
 
     unmatched_after_ns: int | None = None
     slack_ns: int = 0
     once: bool = False
     keep_pending: bool = False
+    whole_sets: bool = False
+    after_ns: int = 0
 
     @property
     def at_first_ns(self) -> int:
@@ -99,13 +104,21 @@ class Patience:
             return WAIT_NS
         return min(first_read_ns + self.unmatched_after_ns + self.slack_ns, COMPLETE_NS)
 
-    def trigger_ns(self, first_read_ns: int, read_past_ns: int) -> int:
+    def final_as_of_ns(self, first_read_ns: int, event_time_ns: int) -> int:
+        """``as_of_ns``; of an event whose window ends later, as a clock that is a little ahead makes it, not before
+        that. What is further ahead the registry takes when its time has come, and it is decided then."""
+        as_of = self.as_of_ns(first_read_ns)
+        if not self.whole_sets or as_of in (WAIT_NS, NEVER_NS):
+            return as_of
+        return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
+
+    def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
         """Past which point of the primary logs the next attempt pays, after one begun at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
-        if read_past_ns < first_read_ns:
+        if read_past_ns < first_read_ns and not self.whole_sets:
             return first_read_ns
-        as_of = self.as_of_ns(first_read_ns)
+        as_of = self.final_as_of_ns(first_read_ns, event_time_ns)
         return as_of if read_past_ns < as_of < NEVER_NS else COMPLETE_NS
 
 
@@ -172,9 +185,11 @@ class NextTries:
     ) -> Iterator[Likeness]:
         if attempt.outcome == Outcome.NOT_YET:
             first_reads = table.first_read_ns[rows].tolist()
-            triggers = {ns: self.patience.trigger_ns(ns, attempt.read_past_ns) for ns in set(first_reads)}
+            times = table.times[rows].tolist() if self.patience.whole_sets else [0] * len(rows)
+            ages = list(zip(first_reads, times, strict=True))
+            triggers = {age: self.patience.trigger_ns(age[0], attempt.read_past_ns, age[1]) for age in set(ages)}
             attempts = repeat(0) if early else table.attempts[rows].tolist()
-            return map(Likeness, attempts, repeat(0), repeat(0), [triggers[ns] for ns in first_reads])
+            return map(Likeness, attempts, repeat(0), repeat(0), [triggers[age] for age in ages])
         times = table.times[rows].tolist()
         steps = [_too_new_steps(ns, now_ns) for ns in times] if attempt.outcome == Outcome.TOO_NEW else repeat(0)
         return map(Likeness, table.attempts[rows].tolist(), table.failed[rows].tolist(), steps)
@@ -182,7 +197,8 @@ class NextTries:
     def _early(self, attempt: Attempt, table: OpenEvents, rows: RowIndexes, now_ns: int) -> Mask:
         """Where several datacentres share the work only the events' home: else they would all join them at once.
         And only where nobody tells when a primary event comes: it costs each event some twenty tries."""
-        if attempt.outcome != Outcome.NOT_YET or self.patience.once or attempt.followed:
+        patience = self.patience
+        if attempt.outcome != Outcome.NOT_YET or patience.once or attempt.followed or patience.whole_sets:
             return np.zeros(len(rows), np.bool_)
         # By what was read, not by the time: where a store lags, the primary event may stand in what it has not read.
         since = max(attempt.read_past_ns - int(EARLY_S * NS_PER_S), now_ns - int(EARLY_MOST_S * NS_PER_S))
@@ -203,6 +219,8 @@ class NextTries:
         if attempt.outcome == Outcome.NOT_YET:
             trigger = likeness.trigger_ns
             most = min(max(NOT_YET_BACKOFF.most, attempt.rows / RETRIES_A_SECOND), NOT_YET_MOST_S)
+            if patience.whole_sets:
+                attempts = LAST_STEP  # nothing but the trigger changes the answer
             delay = replace(NOT_YET_BACKOFF, most=most).delay(attempts, self.random)
             # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.
             hopeless = patience.keep_pending or (patience.once and attempt.read_past_ns < NEVER_NS)

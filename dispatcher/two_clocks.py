@@ -89,6 +89,11 @@ def ask_for_final(table: OpenEvents, rows: RowIndexes, patience: Patience, read_
     if not len(tried):
         return
     first_reads = table.first_read_ns[tried].tolist()
+    if patience.whole_sets:
+        times = table.times[tried].tolist()
+        finals = [patience.final_as_of_ns(*each) for each in zip(first_reads, times, strict=True)]
+        table.as_of[tried] = [as_of if as_of <= read_past_ns else patience.at_first_ns for as_of in finals]
+        return
     ends = {ns: patience.as_of_ns(ns) for ns in set(first_reads)}
     wanted = {ns: as_of if as_of <= read_past_ns else patience.at_first_ns for ns, as_of in ends.items()}
     table.as_of[tried] = [wanted[ns] for ns in first_reads]

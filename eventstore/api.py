@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from photon.batch.columns import RowIndexes
+from photon.batch.columns import U32, RowIndexes
 from photon.batch.files import LogFile
 from photon.batch.records import PrimaryRecord as PrimaryRecord
 from photon.batch.records import Records
@@ -26,6 +26,7 @@ class LookUpCode(enum.IntEnum):
     FOUND = 1
     NOT_YET = 2  # not seen, but the reader has not passed the point that was asked about
     ABSENT = 3  # not there, and everything written up to the time that was asked about has been read
+    TOO_MANY = 4  # more records have the key than one event may be joined with (``whole_sets``)
 
 
 class PrimaryPlace(NamedTuple):
@@ -41,6 +42,9 @@ class EventLookUps:
     found: Records  # of the rows that are FOUND, in their order
     ambiguous: Mapping[int, PrimaryPlace] = field(default_factory=dict)
     """Row -> where another primary record of its key stands, with other bytes."""
+    counts: U32 | None = None
+    """Of each row that is FOUND, how many of the records are its; None: one. Where ``Matching.whole_sets``, all that
+    its key has, in file order."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -69,7 +73,14 @@ class EventLookUps:
             ambiguous.update((base + row, other) for row, other in part.ambiguous.items())
             base += len(part)
         found = Records.concat([part.found for part in parts])
-        return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous)
+        counts = None
+        if any(part.counts is not None for part in parts):
+            counts = np.concatenate([part.per_row() for part in parts])
+        return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous, counts)
+
+    def per_row(self) -> U32:
+        """``counts``, written out."""
+        return np.ones(len(self.found), np.uint32) if self.counts is None else self.counts
 
     def rows(self) -> RowIndexes:
         return np.flatnonzero(np.frombuffer(self.codes, np.uint8) == LookUpCode.FOUND)

@@ -73,12 +73,13 @@ _FOUND = bytes(LookUpCode)
 def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
     """The answers, or those of a prefix of the keys (one at least) when records exceed ``bytes_max``."""
     present = found.found
-    count, fit = len(found), len(present)
+    count, fit, counts = len(found), len(present), found.counts
     if sum(map(len, present.records)) > bytes_max:
-        sizes = np.cumsum(list(map(len, present.records)))
-        fit = max(int(np.searchsorted(sizes, bytes_max, side="right")), 1)
-        if fit < len(present):
-            count = int(found.rows()[fit])
+        sizes, ends = np.cumsum(list(map(len, present.records))), np.cumsum(found.per_row())
+        rows = max(int(np.searchsorted(sizes[ends - 1], bytes_max, side="right")), 1)
+        if rows < len(ends):
+            count, fit = int(found.rows()[rows]), int(ends[rows - 1])
+            counts = None if counts is None else counts[:rows]
     return pb.EventLookUpReply(
         answers=found.codes[:count],
         records=present.records[:fit],
@@ -88,6 +89,7 @@ def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLook
         ambiguous_rows=(shared := [row for row in sorted(found.ambiguous) if row < count]),
         ambiguous_files=[_name(found.ambiguous[row].file) for row in shared],
         ambiguous_offsets=[found.ambiguous[row].offset for row in shared],
+        counts=b"" if counts is None else counts.astype("<u4", copy=False).tobytes(),
     )
 
 
@@ -102,8 +104,13 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     answers = message.answers
     if answers.translate(None, _FOUND):
         raise WireError(f"an answer is none of {[each.value for each in LookUpCode]}")
+    counts = np.frombuffer(message.counts, dtype="<u4") if message.counts and not len(message.counts) % 4 else None
+    of_rows = n if counts is None else len(counts)
     fits = (
-        len(message.file_indexes) == 4 * n and len(message.offsets) == 8 * n and answers.count(LookUpCode.FOUND) == n
+        len(message.file_indexes) == 4 * n
+        and len(message.offsets) == 8 * n
+        and answers.count(LookUpCode.FOUND) == of_rows
+        and (counts is None or (bool(counts.all()) and int(counts.sum()) == n))
     )
     if not fits or count > keys or (keys and not count):
         raise WireError(f"{count} answers with {n} records for {keys} keys: the columns do not fit together")
@@ -117,7 +124,7 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
     rows = message.ambiguous_rows
     if len(others) != len(rows) or any(row >= count or answers[row] != LookUpCode.FOUND for row in rows):
         raise WireError("ambiguous keys and their places do not fit together")
-    return EventLookUps(answers, records, dict(zip(rows, others, strict=True)))
+    return EventLookUps(answers, records, dict(zip(rows, others, strict=True)), counts)
 
 
 def _fields(value: object, kind: type) -> dict[str, Any]:

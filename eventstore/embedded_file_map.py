@@ -254,7 +254,8 @@ class EmbeddedFileMap:
             new = np.concatenate(([True], (rows[1:] != rows[:-1]) | (locations[1:] != locations[:-1])))
             rows, locations = rows[new], locations[new]
         logs, offsets = unpack(locations)
-        exact = first_places(rows, logs, offsets, self._logs.all, self._log_name, last=self._settings.last)
+        last, most = self._settings.last, self._settings.places_max
+        exact = first_places(rows, logs, offsets, self._logs.all, self._log_name, last=last, most=most)
         sparse = self._sparse_places(keys) if self._settings.kind is MapKind.SPARSE else []
         return MappedPlaces.of(exact, np.array(sparse, dtype=np.int64).reshape(-1, 4), self._settings.window_bytes)
 

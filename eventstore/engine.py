@@ -34,6 +34,7 @@ from photon.eventstore.block_keys import AdapterBroken, InlineKeyFinder, KeyFind
 from photon.eventstore.cache_nodes.nodes import CacheNodes, FedCache, HedgedLookUps
 from photon.eventstore.cache_nodes.wire import source_of
 from photon.eventstore.file_map import (
+    PLACES_PER_KEY_MAX,
     SPARSE_BYTES,
     SPARSE_MICROS,
     FileMap,
@@ -55,6 +56,7 @@ from photon.eventstore.segments import CACHE_BYTES_MAX, CacheCounts, CacheEventS
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
+from photon.eventstore.whole_sets import SET_MAX, WholeSets
 from photon.outputs.relay import whole_ns
 
 IDLE_SECONDS = 0.02
@@ -100,7 +102,8 @@ class EventStoreConfig:
     def map_settings(self, adapter: Adapter) -> MapSettings:
         source = f"{self.join}\n{self.directory.absolute()}\n{self.patterns}\n{self.max_record}\n".encode()
         last = adapter.primary_duplicates == "last"
-        return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes, last)
+        most = SET_MAX + 1 if adapter.matching.whole_sets else PLACES_PER_KEY_MAX
+        return MapSettings(source + adapter.rule(), self.kind, self.window_micros, self.window_bytes, last, most)
 
 
 class EventStoreEngine:
@@ -135,7 +138,9 @@ class EventStoreEngine:
         """Cache nodes; while there are none the cache in this process is fed."""
         self._hedged = HedgedLookUps(self.nodes, self._answer)
         epoch = int.from_bytes(os.urandom(8)) | 1
-        self._awaited = None if config.once else AwaitedKeys(epoch, clock.monotonic, config.sought_keys)
+        whole_sets = adapter.matching.whole_sets  # which wait for no single record
+        once = config.once or whole_sets
+        self._awaited = None if once else AwaitedKeys(epoch, clock.monotonic, config.sought_keys)
         self._waiters: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}  # for what arrives
         self._hung_up = False
         try:
@@ -155,7 +160,7 @@ class EventStoreEngine:
         )
         self._reads = LogReads(self._logs)
         self._shared = SharedKeys(adapter.primary_duplicates, tell)
-        self._tiers = TieredEventStore(
+        self._tiers = (WholeSets if whole_sets else TieredEventStore)(
             self._cache,
             self._map,
             self._logs,

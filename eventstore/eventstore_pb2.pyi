@@ -25,7 +25,7 @@ class LogFileName(_message.Message):
     def __init__(self, path: _Optional[str] = ..., header: _Optional[bytes] = ...) -> None: ...
 
 class EventLookUpReply(_message.Message):
-    __slots__ = ("answers", "records", "files", "file_indexes", "offsets", "ambiguous_rows", "ambiguous_files", "ambiguous_offsets")
+    __slots__ = ("answers", "records", "files", "file_indexes", "offsets", "ambiguous_rows", "ambiguous_files", "ambiguous_offsets", "counts")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class EventLookUpReply(_message.Message):
     AMBIGUOUS_ROWS_FIELD_NUMBER: _ClassVar[int]
     AMBIGUOUS_FILES_FIELD_NUMBER: _ClassVar[int]
     AMBIGUOUS_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     answers: bytes
     records: _containers.RepeatedScalarFieldContainer[bytes]
     files: _containers.RepeatedCompositeFieldContainer[LogFileName]
@@ -42,7 +43,8 @@ class EventLookUpReply(_message.Message):
     ambiguous_rows: _containers.RepeatedScalarFieldContainer[int]
     ambiguous_files: _containers.RepeatedCompositeFieldContainer[LogFileName]
     ambiguous_offsets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, answers: _Optional[bytes] = ..., records: _Optional[_Iterable[bytes]] = ..., files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., file_indexes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., ambiguous_rows: _Optional[_Iterable[int]] = ..., ambiguous_files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., ambiguous_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+    counts: bytes
+    def __init__(self, answers: _Optional[bytes] = ..., records: _Optional[_Iterable[bytes]] = ..., files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., file_indexes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., ambiguous_rows: _Optional[_Iterable[int]] = ..., ambiguous_files: _Optional[_Iterable[_Union[LogFileName, _Mapping]]] = ..., ambiguous_offsets: _Optional[_Iterable[int]] = ..., counts: _Optional[bytes] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
     __slots__ = ("join", "details")

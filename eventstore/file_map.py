@@ -59,6 +59,8 @@ class MapSettings:
     window_bytes: int = SPARSE_BYTES
     last: bool = False
     """Of a key with more places than are named the last ones are, in file order. Entries do not depend on it."""
+    places_max: int = PLACES_PER_KEY_MAX
+    """So many places of one key are named; a map in HBase names PLACES_PER_KEY_MAX."""
 
     def stored(self) -> dict[str, bytes]:
         return {
@@ -209,7 +211,7 @@ class FileMap(Protocol):
         ...
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
-        """All places where the keys may stand, at most PLACES_PER_KEY_MAX for each, unordered."""
+        """All places where the keys may stand, at most ``MapSettings.places_max`` for each, unordered."""
         ...
 
     def logs(self) -> Sequence[MappedLog]:
@@ -261,13 +263,14 @@ def first_places(
     log_name: Callable[[str], str],
     *,
     last: bool = False,
+    most: int = PLACES_PER_KEY_MAX,
 ) -> tuple[I64, I64, I64]:
-    """PLACES_PER_KEY_MAX of each row, the first in file order, or the ``last``. ``rows`` ascend;
+    """The ``most`` of each row that are named, the first in file order, or the ``last``. ``rows`` ascend;
     ``known``: all logs by number."""
-    if len(rows) <= PLACES_PER_KEY_MAX:
+    if len(rows) <= most:
         return rows, logs, offsets
     starts = np.searchsorted(rows, rows, side="left")
-    if int((np.arange(len(rows)) - starts).max()) < PLACES_PER_KEY_MAX:
+    if int((np.arange(len(rows)) - starts).max()) < most:
         return rows, logs, offsets
     ranked = sorted(known[:], key=lambda log: log.order(log_name))
     ranks = np.empty(len(ranked), dtype=np.int64)
@@ -275,7 +278,7 @@ def first_places(
     order = np.lexsort((offsets, ranks[logs], rows))
     at = np.arange(len(rows))
     rank = np.searchsorted(rows, rows, side="right") - 1 - at if last else at - starts
-    order = order[rank < PLACES_PER_KEY_MAX]
+    order = order[rank < most]
     return rows[order], logs[order], offsets[order]
 
 

@@ -101,7 +101,7 @@ class TieredEventStore:
         if not places.complete:  # no miss is ABSENT
             read_past_ns = NOTHING_READ_NS
         named = PlacesToRead.named(keys, places, self.file_map.logs())
-        confirmed, at_hand = _confirmed(found, named)
+        confirmed, at_hand = confirmed_by_map(found, named)
         hits = found if confirmed.all() else found.take(np.flatnonzero(confirmed))
         best = self._first(hits, len(keys))
         with_hits = int(np.count_nonzero(best >= 0))
@@ -254,7 +254,7 @@ class TieredEventStore:
         return (_LastFirst(order),) if self.shared.rule == "last" else order
 
 
-def _confirmed(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
+def confirmed_by_map(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
     """Which of ``found`` stand at places that the map has ``named``, and at which places such a record is.
 
     Caches are fed before the map, so that what the map has need not be read from a log; and a cache node outlives

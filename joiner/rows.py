@@ -17,7 +17,8 @@ _BYTES_PER_ROW = DIGEST_BYTES + 8 + 1 + 4 + 4 + 4
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """n would-be records. Each line is one whole record of an output log, its ``\\n`` included."""
+    """n would-be verdicts. Each line is one whole record of an output log, its ``\\n`` included; or the records of
+    all pairs of one event, one after another."""
 
     digests: bytes  # n x 16
     times: I64  # event times, ns UTC

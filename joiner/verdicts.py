@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -24,6 +26,7 @@ from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.core import Reply
+from photon.joiner.matching import TOO_MANY_REASON, choose
 from photon.joiner.rows import Rows
 
 _Batch = TypeVar("_Batch", Events, Records)
@@ -47,6 +50,8 @@ class Decided:
     primaries: Records = NO_RECORDS  # of the joined rows, as the payloads
     foreign: Sequence[bytes | None] = ()
     primary: Sequence[bytes | None] = ()
+    pairs: Sequence[int] | None = None
+    """Of each joined row, with how many primaries; None: one, and the record does not say so."""
     undone: dict[int, PrimaryRecord | None] = field(default_factory=dict)
     """Row that is not joined -> its primary event."""
     mismatched: list[int] = field(default_factory=list)
@@ -90,13 +95,17 @@ class Judge:
         """``outstanding``: digests whose registration is under way; they are not registered again. ``early``: those
         of them that wait for the registry's clock."""
         decided = Decided.of(len(events))
+        guard = Guard(self._adapter)
+        matching = self._adapter.matching
+        chosen = choose(matching, guard, events, found) if matching.whole_sets else None
+        if chosen is not None:
+            found = chosen.found
         digests = split_digests(events.digests)
         held = {row for row, digest in enumerate(digests) if digest in outstanding} if outstanding else frozenset()
         records = found.found
         if held:
             kept = [at for at, row in enumerate(found.rows().tolist()) if row not in held]
             records = records.take(np.array(kept, np.intp))
-        guard = Guard(self._adapter)
         # Whether a record is what the key names: the store's index is not to be trusted with money.
         keys, named = primary_keys_of(guard, records), events.keys
         waits = (events.as_of == WAIT_NS).tolist()
@@ -121,7 +130,12 @@ class Judge:
             elif several and (first := seen.setdefault(digests[row], row)) != row:
                 decided.repeats[row] = first
             elif answer == LookUpCode.ABSENT:
-                decided.add_undone(row, Kind.UNMATCHED, ABSENT_REASON)
+                why = ABSENT_REASON if chosen is None else chosen.reasons.get(row, ABSENT_REASON)
+                decided.add_undone(row, Kind.UNMATCHED, why)
+            elif answer == LookUpCode.TOO_MANY:
+                decided.add_undone(row, Kind.REJECTED, TOO_MANY_REASON)
+            elif chosen is not None and (fault := chosen.faults.get(row)) is not None:
+                self._settle(decided, row, digests[row], records.row(at), fault)
             elif (key := keys[at]) == named[row]:
                 rows.append(row)
                 at_record.append(at)
@@ -132,7 +146,12 @@ class Judge:
                 seen.pop(digests[row], None)
         if found.ambiguous:
             rows, at_record = self._ambiguous(decided, events, found.ambiguous, rows, at_record, records)
-        if rows:
+        if rows and chosen is not None and matching.match == "all":
+            pairs = [(row, each) for row in rows for each in chosen.sets[row]]
+            primaries = taken(chosen.records, [each for _, each in pairs])
+            of_rows = self._join(decided, guard, events, [row for row, _ in pairs], primaries)
+            decided.pairs = list(Counter(of_rows).values())
+        elif rows:
             self._join(decided, guard, events, rows, taken(records, at_record))
         return decided
 
@@ -159,8 +178,14 @@ class Judge:
                 decided.add_undone(row, Kind.REJECTED, reason, primary)
         return [row for row, _ in left], [at for _, at in left]
 
-    def _join(self, decided: Decided, guard: Guard, events: Events, rows: list[int], primaries: Records) -> None:
-        """What the adapter makes of each pair; ``primaries`` are those of ``rows``."""
+    def _join(
+        self, decided: Decided, guard: Guard, events: Events, rows: list[int], primaries: Records
+    ) -> Sequence[int]:
+        """What the adapter makes of each pair; ``primaries`` are those of ``rows``. The rows of the pairs it joins.
+
+        A row stands there once for each of its pairs: what is filtered of them is left out while others are joined,
+        and one that cannot be joined rejects them all.
+        """
         events = taken(events, rows)
         made = self._payloads(guard, Pairs(events.records, events.of_file(), primaries.records, primaries.of_file()))
         others: dict[int, object] = dict(made.others)
@@ -172,15 +197,22 @@ class Judge:
             decided.kinds[row] = Kind.JOINED
         decided.primaries, decided.foreign, decided.primary = primaries, made.foreign, made.primary
         if not others:
-            return
+            return rows
         digests = split_digests(events.digests)
+        bad = {rows[at] for at, other in others.items() if not isinstance(other, Filtered)}
+        kept = [at for at, row in enumerate(rows) if at not in others and row not in bad]
+        joined, settled = {rows[at] for at in kept}, set[int]()
         for at, other in sorted(others.items()):
-            decided.kinds[rows[at]] = 0
-            self._settle(decided, rows[at], digests[at], primaries.row(at), other)
-        kept = [at for at in range(len(rows)) if at not in others]
+            row = rows[at]
+            if row in joined or row in settled or (row in bad and isinstance(other, Filtered)):
+                continue
+            settled.add(row)
+            decided.kinds[row] = 0
+            self._settle(decided, row, digests[at], primaries.row(at), other)
         decided.primaries = taken(primaries, kept)
         decided.foreign = [made.foreign[at] for at in kept]
         decided.primary = [made.primary[at] for at in kept]
+        return [rows[at] for at in kept]
 
     def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
         """All at once where the adapter can, one by one where that goes wrong."""
@@ -273,7 +305,14 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
         lines: list[bytes] = []
         if len(joined):
             payloads = decided.foreign, decided.primary
-            lines = envelope.joined(taken(events, joined), decided.primaries, *payloads, token=token, at_ns=at_ns)
+            pairs = decided.pairs
+            which = joined if pairs is None else np.repeat(joined, pairs)
+            lines = envelope.joined(
+                taken(events, which), decided.primaries, *payloads, token=token, at_ns=at_ns, pairs=pairs
+            )
+            if pairs is not None:  # a row has all the lines of its event
+                each = iter(lines)
+                lines = [b"".join(islice(each, count)) for count in pairs]
         if not decided.undone:
             return lines
         undone = envelope.undone(

@@ -3,10 +3,11 @@ output's tails (rules 5 to 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from photon.adapters.envelope_reader import lacking_pairs
 from photon.idregistry.api import Kind
 from photon.idregistry.witness import Witness
 from photon.joiner.slot.finals import Finals
@@ -21,6 +22,10 @@ KEEP_OUTPUT = (
 )
 
 
+Logged = Mapping[bytes, bytes]
+"""The records in the redo log, without their newlines -> what their row writes: itself, or all pairs of its event."""
+
+
 @dataclass(slots=True)
 class Found:
     """What was found and what was done, for the start's log line."""
@@ -32,7 +37,7 @@ class Found:
 
 
 def check_age(
-    files: OutputFiles, final: Callable[[str], int], logged: set[bytes] | None, known: Witness = ()
+    files: OutputFiles, final: Callable[[str], int], logged: Logged | None, known: Witness = ()
 ) -> set[bytes]:
     """Before anything is changed: raises OutOfStep where the output is not of the state's age (rule 6).
 
@@ -64,7 +69,7 @@ def check_age(
     return beyond
 
 
-def _check_behind(files: OutputFiles, name: str, durable: int, logged: set[bytes]) -> set[bytes]:
+def _check_behind(files: OutputFiles, name: str, durable: int, logged: Logged) -> set[bytes]:
     """Holes and a torn end may be of a power cut."""
     found: set[bytes] = set()
     rest, at = b"", durable
@@ -73,7 +78,7 @@ def _check_behind(files: OutputFiles, name: str, durable: int, logged: set[bytes
         *lines, rest = (rest + part).split(b"\n")
         if any(line not in logged and b"\0" not in line for line in lines):
             _newer(files, name)
-        found |= logged.intersection(lines)
+        found |= logged.keys() & lines
     return found | {rest + missing[:-1] for missing in [_completion(rest, logged)] if missing}
 
 
@@ -123,14 +128,15 @@ def check_registry(files: OutputFiles, finals: Finals, witness: Witness) -> None
             )
 
 
-def repair_output(files: OutputFiles, place: Place | None, logged: set[bytes], *, log_is_whole: bool = True) -> Found:
+def repair_output(files: OutputFiles, place: Place | None, logged: Logged, *, log_is_whole: bool = True) -> Found:
     """Looks for the logged lines (without their newline) in the output from ``place`` on (None: the log is empty).
 
     Afterwards all of the output is durable and published. A line names its token and its id, so whole lines are
     compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
     damaged one (a hole after a power cut) is cut off with all after it, for what is cut counts as not found. A torn
     line is completed where exactly one logged line begins like it, but only from a log that could be read to its last
-    byte: else it may be of a frame that is lost. Then it is cut, and redone.
+    byte: else it may be of a frame that is lost. Then it is cut, and redone. An event's pairs are written together
+    and count as one line here: where the last of them are missing they are completed, or the others cut as well.
     """
     found = Found()
     for at, kind in enumerate(KINDS):
@@ -153,7 +159,7 @@ def _looked_from(start: tuple[int, int], number: int) -> int | None:
 
 
 def _repair_file(
-    files: OutputFiles, name: str, looked_from: int | None, logged: set[bytes], found: Found, *, completes: bool
+    files: OutputFiles, name: str, looked_from: int | None, logged: Logged, found: Found, *, completes: bool
 ) -> None:
     """One file: cut or complete its tail, make it durable, collect the logged lines."""
     path = files.root / name
@@ -166,8 +172,11 @@ def _repair_file(
     begin = durable if looked_from is None else min(durable, looked_from)
     data = files.disk.read(path, begin)
     end = begin + _whole(data, durable - begin, logged)
+    lacking = lacking_pairs(data[: end - begin])
+    if lacking is not None:
+        end = max(begin + lacking, durable)
     tail = data[end - begin :]
-    missing = _completion(tail, logged) if completes else b""
+    missing = _completion(tail, logged.values()) if completes else b""
     if missing:
         file = files.disk.append(path)
         file.write(missing)
@@ -178,11 +187,11 @@ def _repair_file(
         found.cut.append(name)
     files.disk.rewrite(path, durable)
     present = data[: end - begin] if not missing else data + missing
-    found.lines |= logged.intersection(present.split(b"\n"))
+    found.lines |= logged.keys() & present.split(b"\n")
     files.lengths[name] = files.disk.size(path)
 
 
-def _whole(data: bytes, trusted: int, logged: set[bytes]) -> int:
+def _whole(data: bytes, trusted: int, logged: Logged) -> int:
     """How many bytes of ``data`` are undamaged whole lines; the first ``trusted`` are not doubted."""
     at = trusted
     while (hole := data.find(b"\0", at)) >= 0:
@@ -194,12 +203,12 @@ def _whole(data: bytes, trusted: int, logged: set[bytes]) -> int:
     return max(trusted, data.rfind(b"\n", trusted) + 1)
 
 
-def _completion(tail: bytes, logged: set[bytes]) -> bytes:
-    """What is missing of a torn last line, where it is the beginning of exactly one logged line."""
-    if not tail or b"\0" in tail or b"\n" in tail:
+def _completion(tail: bytes, logged: Iterable[bytes]) -> bytes:
+    """What is missing of a torn end, where it is the beginning of exactly one of what was logged."""
+    if not tail or b"\0" in tail:
         return b""
-    candidates = [line for line in logged if line.startswith(tail)]
-    return candidates[0][len(tail) :] + b"\n" if len(candidates) == 1 else b""
+    candidates = {line for line in logged if line.startswith(tail)}
+    return candidates.pop()[len(tail) :] + b"\n" if len(candidates) == 1 else b""
 
 
 def _check_missing(files: OutputFiles) -> None:

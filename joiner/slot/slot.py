@@ -30,6 +30,7 @@ from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
 from photon.joiner.slot.recovery import (
     Found,
+    Logged,
     check_age,
     check_never_opened,
     check_registry,
@@ -100,7 +101,7 @@ class _Log(NamedTuple):
 
     frames: list[RedoFrame]
     rows: list[Rows]  # of each frame
-    lines: set[bytes]  # all of them, without their newline
+    lines: Logged  # all of them
     lost: list[Lost]
     whole: bool  # it could be read to its last byte, and nobody says that it is damaged
 
@@ -213,7 +214,7 @@ class SlotStore:
         assert self._log_read is not None, "check_age comes first"
         found = []
         for rows in self._log_read.rows if self._beyond else ():
-            index = [row for row, line in enumerate(rows.lines) if line[:-1] in self._beyond]
+            index = [row for row, line in enumerate(rows.lines) if not self._beyond.isdisjoint(_records_of(line))]
             found += [rows.take(np.array(index, dtype=np.intp))] if index else []
         return _together(found)
 
@@ -294,7 +295,7 @@ class SlotStore:
     def _read_log(self, accept_damaged: bool) -> _Log:
         frames, lost = self._frames(accept_damaged)
         rows = [Rows.decode(frame.tokens, b"".join(frame.body)) for frame in frames]
-        lines = {line[:-1] for each in rows for line in each.lines}
+        lines = {record: line[:-1] for each in rows for line in each.lines for record in _records_of(line)}
         return _Log(frames, rows, lines, lost, self._redo.whole and not accept_damaged)
 
     def _frames(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
@@ -387,14 +388,20 @@ def incarnations_in(frames: Sequence[Rows]) -> tuple[int, ...]:
     return tuple(sorted({incarnation_of(int(token)) for rows in frames for token in np.unique(rows.tokens)}))
 
 
+def _records_of(line: bytes) -> list[bytes]:
+    """What a row writes, without line ends: one record, or one for each pair of its event."""
+    return line[:-1].split(b"\n")
+
+
 def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
-    """The rows whose line is not in the output; one that was carried over stands in two frames and counts once."""
+    """The rows that are not in the output with all their records; one that was carried over stands in two frames and
+    counts once."""
     seen: set[tuple[int, bytes]] = set()
     kept = []
     for rows in frames:
         index = []
         for row, mark in enumerate(zip(rows.tokens.tolist(), rows.lines, strict=True)):
-            if mark[1][:-1] not in present and mark not in seen:
+            if mark not in seen and not present.issuperset(_records_of(mark[1])):
                 seen.add(mark)
                 index.append(row)
         if index:

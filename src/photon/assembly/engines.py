@@ -137,6 +137,8 @@ def open_dispatcher(
             slack_ns=int((settings.clock.uncertainty + configured.primary_max_delay) * 1e9),
             once=plan.once,
             keep_pending=plan.keep_pending,
+            whole_sets=adapter.matching.whole_sets,
+            after_ns=adapter.matching.after_ns or 0,
         ),
         DispatcherLimits(
             batch_events=limits.batch_events,
@@ -182,7 +184,7 @@ def open_dispatcher(
             homes=homes,
             measure=measure if head_start is None else None,
             discovery=discovery,
-            waking=waking,
+            waking=None if adapter.matching.whole_sets else waking,  # no single record makes a set final
         ),
         disk,
         worker=None if plan.worker is None else _worker(settings, plan.worker),

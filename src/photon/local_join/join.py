@@ -151,6 +151,13 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
     """Settings, the join's name, its adapter. Raises ConfigError, UsageError, AdapterError."""
     settings = load(config, environment=os.environ, flags=options.overrides)
     name = join_named(settings, options.join)
+    join = settings.join[name]
+    if join.match != "first" and options.keep_pending:
+        raise UsageError(f'--keep-pending and match = "{join.match}": no event would ever be final; leave one out')
+    if join.match != "first" and not options.once and join.unmatched_after is None:
+        raise UsageError(
+            f'join.{name}: match = "{join.match}" without --once: no event is ever final; add unmatched_after'
+        )
     return settings, name, adapter_of(settings, name, config.parent)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from photon.config.errors import PhotonError
 from photon.outputs.records import OutputRecords
 
-NUMBERS = ("event_time_ns", "source_offset", "primary_offset")
+NUMBERS = ("event_time_ns", "source_offset", "primary_offset", "pair", "pairs")
 TEXTS = ("reason", "source_file", "primary_file", "written_at", "token")
 LEFT_OUT = ("offset", "line", "torn")
 

@@ -28,6 +28,10 @@ class OutputRecords:
     source_offset: list[int | None] = field(default_factory=list)
     primary_file: list[str | None] = field(default_factory=list)
     primary_offset: list[int | None] = field(default_factory=list)
+    pair: list[int | None] = field(default_factory=list)
+    """Of an event with a record for each primary event of its key: which one this is, from 1 on."""
+    pairs: list[int | None] = field(default_factory=list)
+    """How many it has. So the rows where both are the same, or neither is there, are one an event."""
     written_at: list[str | None] = field(default_factory=list)
     """joined_at or decided_at."""
     token: list[str | None] = field(default_factory=list)
@@ -60,6 +64,8 @@ class _Line(msgspec.Struct, frozen=True):
     record: str | None = None
     record_raw_base64: str | None = None
     primary_source: _Source | None = None
+    pair: int | None = None
+    pairs: int | None = None
     joined_at: str | None = None
     decided_at: str | None = None
     token: str | None = None
@@ -108,6 +114,8 @@ def _add(records: OutputRecords, line: _Line) -> None:
     records.source_offset.append(line.source.offset)
     records.primary_file.append(None if found is None else found.file)
     records.primary_offset.append(None if found is None else found.offset)
+    records.pair.append(line.pair)
+    records.pairs.append(line.pairs)
     records.written_at.append(line.joined_at or line.decided_at)
     records.token.append(line.token)
     records.line.append(None)
@@ -118,7 +126,7 @@ def _add_torn(records: OutputRecords, line: bytes, why: str) -> None:
     said = (
         records.event_id, records.key, records.record, records.event_time_ns, records.foreign, records.primary,
         records.reason, records.source_file, records.source_offset, records.primary_file, records.primary_offset,
-        records.written_at, records.token,
+        records.pair, records.pairs, records.written_at, records.token,
     )  # fmt: skip
     for column in said:
         column.append(None)

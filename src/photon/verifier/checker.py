@@ -155,6 +155,7 @@ class Checker:
             except NotPublished as bad:
                 done.found.append(LineFinding(AlarmKind.TORN, at, str(bad)))
             at += len(line)
+        done.found += _broken_sets(lines, offsets)
         records = self._sources.find(lines, now_ns)
         there: list[tuple[int, PublishedLine, SourceRecord, SourceRecord | None]] = []
         for offset, published, (foreign, primary) in zip(offsets, lines, records, strict=True):
@@ -223,6 +224,23 @@ class Checker:
             source = open_source(plain.with_name(plain.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX))
         self._open = (file.name, source)
         return source
+
+
+def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list[LineFinding]:
+    """Where the records of an event's pairs do not stand together, each once and in order."""
+    found = []
+    for before, line, offset in zip(lines, lines[1:], offsets[1:], strict=False):
+        expected = None
+        if before.pair is not None and before.pair[0] < before.pair[1]:
+            expected = (before.event_id, (before.pair[0] + 1, before.pair[1]))
+        starts = line.pair is None or line.pair[0] == 1
+        if (starts and expected is not None) or (not starts and expected != (line.event_id, line.pair)):
+            whose = before if expected is not None else line
+            number, of = whose.pair or (0, 0)
+            place = "before another record" if expected is not None else "without those before it"
+            what = f"event {shown(whose.event_id)}: pair {number} of {of} stands {place}"
+            found.append(LineFinding(AlarmKind.TORN, offset, what, whose.event_id))
+    return found
 
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:

@@ -106,6 +106,7 @@ def differences(
         if kind == JOINED:
             found = [each for each in primaries if each is not None]
             made = _joined(events, found, [each for each in results if isinstance(each, Joined)], envelope)
+            made = [_as_pair(line, lines[row].pair) for row, line in zip(rows, made, strict=True)]
     if kind != JOINED:
         reasons = [lines[row].reason or "" for row in rows]
         made += envelope.undone(Events.of(events), reasons, token=None, at_ns=0, primaries=primaries)
@@ -136,6 +137,13 @@ def _joined(
             return [f"the adapter's answer now cannot be written ({type(error).__name__})"]
     alone = zip(events, primaries, results, strict=True)  # one that cannot be written takes no other with it
     return [line for event, found, result in alone for line in _joined([event], [found], [result], envelope)]
+
+
+def _as_pair(line: bytes | str, pair: tuple[int, int] | None) -> bytes | str:
+    """A line that was made, as the record of one of several pairs; of how many no single record tells."""
+    if pair is None or isinstance(line, str):
+        return line
+    return b'%b,"pair":%d,"pairs":%d}\n' % (line[:-2], *pair)
 
 
 def _wrong(result: object, wanted: type[Joined] | type[Filtered] | type[Unpaired]) -> str:

@@ -22,6 +22,7 @@ _SOURCE = b',"source":{"file":'
 _TAIL = re.compile(
     rb',"source":\{"file":' + _STRING + rb',"offset":([0-9]{1,19})\}'
     rb'(?:,"primary_source":\{"file":' + _STRING + rb',"offset":([0-9]{1,19})\})?'
+    rb'(?:,"pair":([0-9]{1,9}),"pairs":([0-9]{1,9}))?'
     rb'((?:,"(?:joined_at|decided_at)":"([^"\\]*+)")?(?:,"token":"[0-9a-f]{16}")?\}\n)'
 )
 
@@ -43,6 +44,7 @@ class PublishedLine:
     source: RecordPlace
     primary: RecordPlace | None
     body: bytes  # the line without when it was made and without its token, ended as a line is
+    pair: tuple[int, int] | None  # of an event with several records which one this is, from 1 on, and how many
     written: str  # when it was made, as it stands there; empty where that is left out
 
     @property
@@ -72,7 +74,7 @@ def read_published(line: bytes) -> PublishedLine:
     if head is None or tail is None:
         raise NotPublished(line)
     raw_id, event_id, raw_key, key, time, reason = head.groups()
-    file, offset, primary_file, primary_offset, end, written = tail.groups()
+    file, offset, primary_file, primary_offset, pair, pairs, end, written = tail.groups()
     try:
         primary = None if primary_file is None else RecordPlace(orjson.loads(primary_file), int(primary_offset))
         return PublishedLine(
@@ -83,6 +85,7 @@ def read_published(line: bytes) -> PublishedLine:
             RecordPlace(orjson.loads(file), int(offset)),
             primary,
             line[: -len(end)] + b"}\n",
+            None if pair is None else (int(pair), int(pairs)),
             (written or b"").decode("ascii", "replace"),
         )
     except (orjson.JSONDecodeError, Base64Error):

@@ -27,6 +27,7 @@ from photon.dispatcher.open_events import NOTHING_STORED
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
+from photon.dispatcher.retry import Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
@@ -280,6 +281,11 @@ class Ablation:
     """Only schedules in which clocks are a day apart can."""
 
 
+def final_when_read(self: Patience, first_read_ns: int, event_time_ns: int) -> int:
+    """A set is final as soon as the primary logs have been read past the event's first read."""
+    return first_read_ns
+
+
 LOST = "lost"
 TWICE = "twice"
 LEDGER = "ledger"
@@ -305,6 +311,9 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     ),
     "dispatcher: patience begins by its own clock": Ablation(
         Variant(patches=((dispatcher_core, "FirstRead", ByItsOwn),)), "wrong verdict"
+    ),
+    "dispatcher: a set called final before its window is over": Ablation(
+        Variant(sets=True, patches=((Patience, "final_as_of_ns", final_when_read),)), "wrong set|wrong verdict"
     ),
     "dispatcher: retry taken for a verdict": Ablation(
         Variant(patches=((_DISPATCHER, "Core", RetryIsAVerdict),)), LOST

@@ -10,7 +10,7 @@ from photon.adapters.contract import LogFile
 from photon.adapters.faults import describe
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import PairAdapter
-from tests.simulation.world.world import run_seed
+from tests.simulation.world.world import Variant, run_seed
 
 BATCH = 10
 SEEDS = 40
@@ -30,6 +30,13 @@ def test_every_event_has_one_verdict(batch: list[int]) -> None:
         if told:
             print("\n".join(world.story or []))
         print(f"seed {seed}: {len(world.truth.events)} events, {world.counts}, at rest after {world.rest_s:.0f} s")
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize("batch", _batches(share(seeds(SEEDS), 5, least=BATCH)), ids=lambda b: f"sets-{b[0]}-{b[-1]}")
+def test_every_event_is_joined_with_its_whole_set_once(batch: list[int]) -> None:
+    for seed in batch:
+        run_seed(seed, Variant(sets=True))
 
 
 def test_a_seed_replays_exactly() -> None:

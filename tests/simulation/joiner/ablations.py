@@ -179,6 +179,31 @@ class NotLookedUp(SlotStore):
             slot._missing = whole
 
 
+class PairsNotTogether(SlotStore):
+    """Rule 5: of an event's pairs those that stand in the output stay there, whether all do or not."""
+
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
+        whole = vars(recovery)["lacking_pairs"]
+        vars(recovery)["lacking_pairs"] = lambda data: None
+        try:
+            return super().recover(accept_damaged_log=accept_damaged_log)
+        finally:
+            vars(recovery)["lacking_pairs"] = whole
+
+
+class FirstPairIsEnough(SlotStore):
+    """Rule 5: an event whose first pair stands in the output is not redone, and its others are not completed."""
+
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
+        whole, lacking = slot._records_of, vars(recovery)["lacking_pairs"]
+        vars(recovery)["lacking_pairs"] = lambda data: None
+        slot._records_of = lambda line: whole(line)[:1]
+        try:
+            return super().recover(accept_damaged_log=accept_damaged_log)
+        finally:
+            slot._records_of, vars(recovery)["lacking_pairs"] = whole, lacking
+
+
 class CutToRememberedLength(SlotStore):
     """Rule 5: the output is cut back to the published length after it was looked into."""
 
@@ -480,6 +505,10 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 5: redo under a new token": Ablation(Variant(core=RedoUnderNewToken), LOST),
     "rule 5: published without asking": Ablation(Variant(core=PublishedUnasked), TWICE),
     "rule 5: output not looked into": Ablation(Variant(store=NotLookedUp), TWICE),
+    "rule 5: some of an event's pairs kept": Ablation(Variant(store=PairsNotTogether, sets=True), "in part"),
+    "rule 5: the first of an event's pairs taken for all": Ablation(
+        Variant(store=FirstPairIsEnough, sets=True), "in part"
+    ),
     "rule 5: cut to a remembered length": Ablation(Variant(store=CutToRememberedLength), LOST),
     "rule 5: a torn line completed from a damaged log": Ablation(
         Variant(store=CompletesWithLostFrames, rots=1.0), EITHER

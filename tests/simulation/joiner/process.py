@@ -68,6 +68,8 @@ class Variant:
     """In so many of the schedules redo logs rot."""
     bounded: bool = False
     """The join has bounds, and some of the lines are out of them."""
+    sets: bool = False
+    """Events are joined with several primaries each, and have a record for each of these."""
     late_inserts: float = 0.0
     """So many inserts come once more even when the faults are over."""
 

@@ -11,6 +11,7 @@ from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
 BOUNDED_SEEDS = 30
+SETS = Variant(sets=True)
 SEEDS_OF_AN_ABLATION = 6000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few."""
 
@@ -28,6 +29,15 @@ def test_a_join_with_bounds_keeps_the_same_promises() -> None:
             names = site.disk.names(OUTPUT / "unmatched")
             said += sum(b"within.before" in site.disk.read(OUTPUT / "unmatched" / name) for name in names)
     assert said, "nothing was out of bounds"
+
+
+@pytest.mark.seeded
+def test_fresh_seeds_write_all_pairs_of_an_event_or_none() -> None:
+    run_each(_run_sets, lambda seed: run_seed(seed, SETS, story=True).story or [], 100)
+
+
+def _run_sets(seed: int) -> World:
+    return run_seed(seed, SETS)
 
 
 def test_a_seed_replays_exactly() -> None:

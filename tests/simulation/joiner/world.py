@@ -14,12 +14,14 @@ from random import Random
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from photon.adapters.bounds import Bounds, bounded_adapter
-from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Matching
 from photon.adapters.envelope import Envelope
-from photon.adapters.envelope_reader import EnvelopeError, read_line
+from photon.adapters.envelope_reader import EnvelopeError, pair_of, read_line
 from photon.batch.events import Events
+from photon.batch.records import Records
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryRecord
 from photon.idregistry.api import Digester, Slot
 from photon.joiner.api import ForeignEvent, Outcome
@@ -106,7 +108,11 @@ class World:
         self.model = variant.registry(random.choice((1, 2, 3)), checks_stale=random.random() < 0.5)
         self.network = Network(self.model, random, too_new=random.choice((0.0, 0.05, 0.3)), late=variant.late_inserts)
         bounded = bounded_adapter(TimedAdapter({}), Bounds(2, 0), "joiner")
-        self.judge = Judge(bounded if variant.bounded else PairAdapter({}), check_payloads=False)
+        adapter = bounded if variant.bounded else PairAdapter({})
+        adapter.matching = Matching("all") if variant.sets else adapter.matching
+        self.sets = Random(f"{seed} sets")
+        """How many primaries an event has, each time it is looked up: nobody relies on its being the same."""
+        self.judge = Judge(adapter, check_payloads=False)
         self.build = envelope_lines(Envelope())
         self.ids = [b"id-%d" % number for number in range(random.randint(2, 7))]
         doubled = [each for each in self.ids if random.random() < 0.4]
@@ -311,6 +317,11 @@ class World:
             random.choice((LookUpCode.FOUND, LookUpCode.FOUND, LookUpCode.ABSENT, LookUpCode.NOT_YET))
             for _ in range(n)
         ]
+        if self.variant.sets:
+            found = [answer is LookUpCode.FOUND for answer in answers]
+            counts = np.array([self.sets.randint(1, 4) for each in found if each], np.uint32)
+            alike = [PrimaryRecord(b"k", LogFile("payments.log"), at) for count in counts for at in range(count)]
+            return EventLookUps(bytes(answers), Records.of(alike), {}, counts)
         record = PrimaryRecord(b"k", LogFile("queries.log"), 0)
         return EventLookUps.of(answers, [record if answer is LookUpCode.FOUND else None for answer in answers])
 
@@ -451,7 +462,8 @@ class World:
                     raise Violation(f"{site.name}: {plain} changed under its readers")
             durable = len(data) if name.endswith(".gz") else lengths.get(plain, 0)
             site.durable_seen[plain] = data[:durable]
-            if not site.unrepaired:
+            # Where a log is damaged an event's pairs are cut with the one that is lost, published or not at all.
+            if not site.unrepaired and not (self.variant.sets and site.rotted):
                 site.whole_seen[plain] = whole
 
     def _check_tail(self, site: Site) -> None:
@@ -513,8 +525,16 @@ class World:
         for site in self.sites:
             self._read(site)
             for directory, name in self._files(site):
+                lacking = 0
                 for line in self._content(site, directory, name).splitlines(keepends=True):
-                    counts[self._id_of(line, name)] += 1
+                    event_id, pair = self._id_of(line, name), pair_of(line)
+                    number, of = pair or (1, 1)
+                    if number != (1 if not lacking else of - lacking + 1):
+                        raise Violation(f"written in part: {event_id.decode()}, pair {number} of {of} in {name}")
+                    lacking = of - number
+                    counts[event_id] += not lacking
+                if lacking:
+                    raise Violation(f"written in part: lost are {lacking} pairs at the end of {name}")
         return counts
 
     def _check_twice(self, counts: dict[bytes, int]) -> None:

@@ -159,10 +159,18 @@ def _records_on(disk: FaultyDisk, joiner: str, datacentre: str, *, only_whole: b
                 continue
             if only_whole:
                 data = data[: data.rfind(b"\n") + 1]
+            together: list[Any] = []
             for line in data.splitlines():
                 fields = _fields(line)
                 if only_whole and fields is None:
                     break
+                if fields is not None and "pairs" in fields:
+                    together.append(fields["primary_source"])
+                    if fields["pair"] != len(together):
+                        fields = {"event_id": f"in part: {line[:200]!r}"}
+                    elif fields["pair"] < fields["pairs"]:
+                        continue
+                    fields, together = {**fields, "set": together}, []
                 where = f"{joiner}/{directory}/{name}"
                 yield Record(kind, where, datacentre, fields or {"event_id": f"damaged: {line[:200]!r}"})
 
@@ -218,6 +226,8 @@ def findings(world: World) -> list[str]:
         record = by_id.get(event_id)
         if record is None:
             found.append(f"lost: {event_id!r} has no record")
+        elif world.variant.sets:
+            found += _wrong_set(world, event, record)
         elif record.kind not in event.fate.value and not _cut_short(world, event, record):
             found.append(f"wrong verdict: {event_id!r} is {record.kind.name}, not {event.fate.name}")
         elif wrong := _wrong_contents(world, event, record):
@@ -230,13 +240,42 @@ def findings(world: World) -> list[str]:
     return found + [f"alarm: {each}" for each in world.alarms]
 
 
+def _wrong_set(world: World, event: Event, record: Record) -> list[str]:
+    """An event is joined with all that came while it was waited for, but for what is filtered."""
+    logs = world.truth.primary
+    lines = [(logs[log].name, logs[log].lines[at]) for log, at in world.truth.primaries(event.key)]
+    whats = [line.record.split(b" ")[1] for _, line in lines]
+    kinds: tuple[Kind, ...] = event.fate.value
+    if b"rejected" not in whats and len(whats) > whats.count(b"filtered"):
+        kinds = (Kind.JOINED, *((Kind.UNMATCHED,) if event.fate is Fate.RACED else ()))
+    hasty = any(moment >= event_at(world, event) for moment in world.leapt_ahead)
+    if record.kind not in kinds:
+        return [] if hasty else [f"wrong verdict: {event.event_id!r} is {record.kind.name}, not {event.fate.name}"]
+    if record.kind is not Kind.JOINED:
+        return []
+    wanted = [
+        {"file": name, "offset": line.offset}
+        for (name, line), what in zip(lines, whats, strict=True)
+        if what != b"filtered"
+    ]
+    has = record.fields["set"]
+    some = [each for each in wanted if each in has]
+    if has == wanted or (has == some and (hasty or event.fate is Fate.RACED)):
+        return []
+    return [f"wrong set: {event.event_id!r} has {has}, of {wanted}"]
+
+
+def event_at(world: World, event: Event) -> float:
+    """When its first line was in some copy."""
+    logs = {log.name: log for log in world.truth.foreign}
+    return min(times[logs[name].index_of[at]] for name, at in event.lines for times in logs[name].arrivals.values())
+
+
 def _cut_short(world: World, event: Event, record: Record) -> bool:
     """Its patience ended when all clocks of a datacentre leapt ahead together, while it waited there."""
     if record.kind is not Kind.UNMATCHED:
         return False
-    logs = {log.name: log for log in world.truth.foreign}
-    there = min(times[logs[name].index_of[at]] for name, at in event.lines for times in logs[name].arrivals.values())
-    return any(moment >= there for moment in world.leapt_ahead)
+    return any(moment >= event_at(world, event) for moment in world.leapt_ahead)
 
 
 def _wrong_contents(world: World, event: Event, record: Record) -> str:

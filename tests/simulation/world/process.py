@@ -339,11 +339,12 @@ class DispatcherProcess(Process):
                 random=self.random.random,
                 homes=self._homes(),
                 measure=commit_s,
-                waking=store if world.tells else None,
+                waking=store if world.tells and not world.variant.sets else None,
             )
+            patience = settings.SETS if world.variant.sets else settings.PATIENCE
             self.engine = world.variant.dispatcher(
                 given,
-                Policy(settings.PATIENCE, world.dispatcher_limits, world.dispatcher_options),
+                Policy(patience, world.dispatcher_limits, world.dispatcher_options),
                 follower,
                 state,
                 exports,

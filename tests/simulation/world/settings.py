@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.retry import Patience
 from photon.eventstore.api import Progress
@@ -17,6 +19,7 @@ MAX_DELAY_S = 2.0
 PATIENCE = Patience(
     unmatched_after_ns=int(PATIENCE_S * NS_PER_S), slack_ns=UNCERTAINTY_NS + int(MAX_DELAY_S * NS_PER_S)
 )
+SETS = replace(PATIENCE, whole_sets=True)
 WAITED_S = PATIENCE_S + UNCERTAINTY_S + MAX_DELAY_S
 """What comes within so long after the foreign event is waited for."""
 

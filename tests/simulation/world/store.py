@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from photon.batch.records import Records
 from photon.eventstore.api import EventLookUps, KeyArrivals, LookUpCode, PrimaryRecord, Progress
 from photon.eventstore.index import hash_keys
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -87,6 +88,8 @@ class StoreModel:
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         read_past_ns = self._read_past_ns
         world, logs = self._world, self._world.truth.primary
+        if world.variant.sets:
+            return self._sets(keys, as_of)
         answers: list[LookUpCode] = []
         records: list[PrimaryRecord | None] = []
         for key, until in zip(keys, as_of, strict=True):
@@ -109,6 +112,26 @@ class StoreModel:
         if world.answers_take_s:
             await asyncio.sleep(self._process.random.uniform(0.0, world.answers_take_s))
         return EventLookUps.of(answers, records)
+
+    def _sets(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
+        """As ``whole_sets``."""
+        world, logs = self._world, self._world.truth.primary
+        answers: list[LookUpCode] = []
+        records: list[PrimaryRecord] = []
+        counts: list[int] = []
+        for key, until in zip(keys, as_of, strict=True):
+            its = [at for at in world.truth.primaries(key) if at[1] < self._place.mapped[at[0]]]
+            if world.faults and self._process.random.random() < world.unavailable:
+                answers.append(LookUpCode.UNAVAILABLE)
+            elif until == NOTHING_READ_NS or until > self._read_past_ns:
+                answers.append(LookUpCode.NOT_YET)
+            else:
+                answers.append(LookUpCode.FOUND if its else LookUpCode.ABSENT)
+            if answers[-1] is LookUpCode.FOUND:
+                counts.append(len(its))
+                lines = [(logs[log].file, logs[log].lines[at]) for log, at in its]
+                records += [PrimaryRecord(line.record, file, line.offset) for file, line in lines]
+        return EventLookUps(bytes(answers), Records.of(records), {}, np.array(counts, np.uint32))
 
     async def progress(self) -> Progress:
         age_ns = int((self._process.clock.monotonic() - self._read_past_at) * 1e9)

@@ -164,11 +164,16 @@ class Truth:
         """(log, line) of the record that wins: the first in (log, offset) order."""
         return self._first.get(key)
 
+    def primaries(self, key: bytes) -> list[tuple[int, int]]:
+        """(log, line) of each record of a key, in (log, offset) order."""
+        return self._all.get(key, [])
+
     def __post_init__(self) -> None:
-        self._first: dict[bytes, tuple[int, int]] = {}
+        self._all: dict[bytes, list[tuple[int, int]]] = {}
         for number, log in enumerate(self.primary):
             for at, line in enumerate(log.lines):
-                self._first.setdefault(line.record.split(b" ")[0], (number, at))
+                self._all.setdefault(line.record.split(b" ")[0], []).append((number, at))
+        self._first = {key: places[0] for key, places in self._all.items()}
 
     @property
     def last_arrival(self) -> float:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from photon.adapters.contract import FIRST, Matching
 from photon.dispatcher import retry
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
@@ -82,6 +83,8 @@ class Variant:
     verifier: type[Verifier] = Verifier
     sought: type[AwaitedKeys] = AwaitedKeys
     sampler: type[Sampler] | None = None
+    sets: bool = False
+    """Events are joined with all primary events of their keys."""
     patches: tuple[Patch, ...] = ()
 
 
@@ -141,6 +144,7 @@ class World:
         self.loop = VirtualLoop(random, self._failed)
         self.network = Network(self)
         self.adapter = PairAdapter({})
+        self.adapter.matching = Matching("all") if self.variant.sets else FIRST
         self.digester = Digester(b"key of the deployment", "clicks")
         self.faults = True
         self.over = False

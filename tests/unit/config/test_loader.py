@@ -269,3 +269,34 @@ def _merge(into: dict[str, Any], change: dict[str, Any]) -> None:
             _merge(into[name], value)
         else:
             into[name] = value
+
+
+PAYMENTS: dict[str, dict[str, object]] = {
+    "primary": {"format": "jsonl", "key": "k", "time": {"field": "t", "unit": "s"}},
+    "foreign": {"format": "jsonl"},
+}
+
+
+@pytest.mark.parametrize(
+    ("join", "said"),
+    [
+        ({"match": "all", "within": {"befor": "1h"}}, "befor"),
+        ({"match": "latest", "within": {"after": "1s"}}, "within.after"),
+        ({"match": "all", "file_map": "sparse"}, "sparse"),
+        ({"match": "latest", "primary": {"format": "jsonl", "key": "k"}}, "primary.time"),
+        ({"match": "all", "within": {"after": "2h"}, "unmatched_after": "1h"}, "unmatched_after"),
+        ({"match": "all", "primary": {**PAYMENTS["primary"], "duplicates": "last"}}, "primary.duplicates"),
+    ],
+)
+def test_kinds_of_join_that_contradict_themselves_are_one_line(join: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        convert({"join": {"pay": PAYMENTS | join}}, "f.toml")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_bounds_are_nanoseconds_and_one_may_be_left_out() -> None:
+    settings = convert({"join": {"pay": PAYMENTS | {"match": "all", "within": {"before": "1h"}}}}, "f.toml")
+    within = settings.join["pay"].within
+    assert within is not None
+    assert (within.before_ns, within.after_ns) == (3600 * 10**9, 0)

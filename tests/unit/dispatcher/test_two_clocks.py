@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS, NS_PER_S
-from photon.dispatcher.retry import Patience
+from photon.dispatcher.retry import COMPLETE_NS, Patience
 from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -136,3 +138,32 @@ def test_with_once_the_first_attempt_may_be_final() -> None:
     c = core(patience=Patience(once=True))
     take(c, block(lines("a")), now_ns=READ)
     assert batch_of(c).events.as_of[0] == NEVER_NS
+
+
+SETS = Patience(unmatched_after_ns=10 * S, slack_ns=5 * S, whole_sets=True, after_ns=4 * S)
+
+
+def test_a_set_is_final_when_its_window_is_over_by_the_event_and_by_the_clock() -> None:
+    assert SETS.final_as_of_ns(100 * S, 90 * S) == 115 * S
+    assert SETS.final_as_of_ns(100 * S, 108 * S) == 117 * S  # a little ahead: its window ends later
+    assert SETS.final_as_of_ns(100 * S, 2**63 - 1) == 120 * S  # not taken now, and decided again
+    assert SETS.final_as_of_ns(2**62, 2**62) <= COMPLETE_NS
+    assert replace(SETS, once=True).final_as_of_ns(100 * S, 130 * S) == NEVER_NS
+    assert replace(SETS, unmatched_after_ns=None).final_as_of_ns(100 * S, 130 * S) == WAIT_NS
+
+
+def test_a_set_is_waited_for_whether_there_is_anything_or_not() -> None:
+    c = core(patience=SETS)
+    c.clocks(Heard(READ, 0.0, 0))
+    c.progressed(READ + 1)
+    take(c, block(lines("a")), now_ns=READ)
+    batch = batch_of(c)
+    item = Held(c, batch.rows[0])
+    c._table.times[batch.rows] = READ
+    assert item.as_of == WAIT_NS
+    reply(c, batch, Outcome.NOT_YET)
+    c.progressed(READ + 15 * S - 1)
+    assert c.next_trigger_ns() == READ + 15 * S
+    c.progressed(READ + 15 * S)
+    batch_of(c, 1.0)
+    assert item.as_of == READ + 15 * S

@@ -46,6 +46,7 @@ def test_a_joined_line() -> None:
     assert found.source_offset == [7, 7]
     assert found.primary_file == ["queries.log"] * 2
     assert found.primary_offset == [9, 9]
+    assert found.pair == found.pairs == [None, None]
     assert found.written_at == ["1970-01-01T00:00:00.000000Z"] * 2
     assert found.token == ["00000000000000ff"] * 2
     assert found.reason == found.record == found.line == found.torn == [None, None]

@@ -32,6 +32,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source_offset: int = 0
     primary_file: str | None = None
     primary_offset: int | None = None
+    pairs: int | None = None
+    """It is joined with all primary events of its key, so many; this is the record of one of them."""
     reason: str | None = None
     at: str | None = None
     """joined_at or decided_at."""

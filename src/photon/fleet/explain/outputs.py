@@ -199,6 +199,7 @@ def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record |
         source_offset=said.source_offset[0] or 0,
         primary_file=said.primary_file[0],
         primary_offset=said.primary_offset[0],
+        pairs=said.pairs[0],
         reason=said.reason[0],
         at=said.written_at[0],
         token=said.token[0],

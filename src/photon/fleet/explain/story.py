@@ -315,7 +315,10 @@ def _registered(traced: Traced) -> Iterator[Step]:
 
 
 def _written(place: str, record: Record) -> Iterator[Step]:
-    said = [record.kind, "durable" if record.durable else "not durable yet"]
+    joined = (
+        record.kind if record.pairs is None else f"{record.kind} with all {record.pairs} primary events of its key"
+    )
+    said = [joined, "durable" if record.durable else "not durable yet"]
     if record.cleared is not None:
         said.append("cleared" if record.cleared else "not cleared yet")
     facts: dict[str, Any] = {
@@ -327,6 +330,8 @@ def _written(place: str, record: Record) -> Iterator[Step]:
         "token": record.token,
         "reason": record.reason,
     }
+    if record.pairs is not None:
+        facts["pairs"] = record.pairs
     if record.token is not None:
         facts["incarnation"] = incarnation_of(int(record.token, 16))
         said.append(f"token {record.token}")
@@ -335,7 +340,7 @@ def _written(place: str, record: Record) -> Iterator[Step]:
     what = f"written as {', '.join(said)}"
     yield Step("written", record.at or "", place, record.slot, what, record.file, record.offset, facts)
     if record.primary_file is not None:
-        what = "its primary event"
+        what = "its primary event" if record.pairs in (None, 1) else "the first of its primary events"
         yield Step("primary", "", place, "primary log", what, record.primary_file, record.primary_offset)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
+from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, lacking_pairs, read_block
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.config.settings import Settings
@@ -151,7 +151,8 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
     """Fills in lengths, and what is lacking against the witness. Raises CopyRefused, OSError. Changes nothing."""
     copy.lengths, copy.lacking = {}, {}
     for file in copy.files:
-        copy.lengths[file.name] = sum(map(len, blocks(disk, file)))
+        length = sum(map(len, blocks(disk, file)))
+        copy.lengths[file.name] = length if file.final else _to_whole_events(disk, file, length)
     for at, log in enumerate(witness[: len(KINDS)]):
         if not log.length:
             continue
@@ -164,6 +165,22 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
         elif known is not None and not known.final and _hashed(disk, known.path, log) != log:
             why = f"its first {log.length} bytes are not those that the registry has witnessed: no copy of this slot"
             raise CopyRefused(known.path, why)
+
+
+def _to_whole_events(disk: Disk, file: CopiedFile, length: int) -> int:
+    """The same length, without the last event's records where not all of them are there."""
+    size = BLOCK_BYTES
+    while length:
+        begin = max(length - size, 0)
+        data = disk.read(file.path, begin, length - begin)
+        skipped = data.find(b"\n") + 1 if begin else 0  # it may be the middle of a line
+        lacking = lacking_pairs(data[skipped:]) if skipped < len(data) else -1
+        if lacking is None:
+            return length
+        if lacking >= 0 or not begin:
+            return begin + skipped + max(lacking, 0)
+        size *= 2
+    return length
 
 
 def _hashed(disk: Disk, path: Path, log: WitnessLog) -> WitnessLog:

@@ -120,6 +120,19 @@ def test_a_copy_is_measured_against_the_witness(tmp_path: Path) -> None:
         sealing.measure(DISK, other, registered("east-1", witnessed=16).witness)
 
 
+@pytest.mark.parametrize("block_bytes", [4 << 20, 150, 7])
+@pytest.mark.parametrize(("there", "kept"), [(1, 0), (2, 0), (3, 3)])
+def test_a_copy_ends_behind_an_event_with_all_its_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, there: int, kept: int
+) -> None:
+    monkeypatch.setattr(sealing, "BLOCK_BYTES", block_bytes)
+    pair = b'{"event_id":"e","pair":%d,"pairs":3,"token":"0000000000000001"}\n'
+    pairs = [pair % number for number in (1, 2, 3)]
+    copy = sealing.find_copy(saved(tmp_path, LINES + b"".join(pairs[:there]) + b"torn"), "east-1")
+    sealing.measure(DISK, copy, ())
+    assert copy.lengths == {FILE: len(LINES) + sum(map(len, pairs[:kept]))}
+
+
 def test_a_final_file_counts_by_what_is_in_it_and_a_plain_one_beside_it_wins(tmp_path: Path) -> None:
     root = saved(tmp_path, gzip.compress(LINES), f"{FILE}.gz")
     saved(tmp_path, LINES, "joined/east-1-000002.jsonl")

@@ -1,0 +1,78 @@
+"""All records of a key at once, for joins whose answer depends on each of them (``Matching.whole_sets``).
+
+Nothing is said of a key before its set is final: before all that was written up to the asked time has been read. A
+set whose records cannot all be read is UNAVAILABLE, never a part of itself. Each place is a record of its own, and
+records with the same bytes are several. Records stand in file order, as ``TieredEventStore`` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.eventstore.found_records import FoundRecords, ReadResults
+from photon.eventstore.index import hash_keys
+from photon.eventstore.places_to_read import PlacesToRead
+from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore, confirmed_by_map
+
+SET_MAX = 1000
+"""Records of one key that an event may be joined with."""
+SET_BYTES_MAX = 16 << 20
+"""Bytes of theirs: what one answer of a store can carry."""
+
+
+class WholeSets(TieredEventStore):
+    """Thread-safe."""
+
+    def begin(self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords] = ()) -> LookUp:
+        """See TieredEventStore. ``several``: row -> places, of the keys that have too many."""
+        asked_of, read_past_ns = np.asarray(as_of, np.int64), self.read_past_ns()
+        final = (asked_of != NOTHING_READ_NS) & (asked_of <= read_past_ns)
+        asked = keys if final.all() else [key if it else b"" for key, it in zip(keys, final.tolist(), strict=True)]
+        hashes = hash_keys(asked)
+        places = self.file_map.places(asked, hashes)
+        found = self.cache.look_up(asked, hashes, elsewhere)
+        if not places.complete:
+            read_past_ns = NOTHING_READ_NS
+        named = PlacesToRead.named(keys, places, self.file_map.logs())
+        counts = np.bincount(named.rows, minlength=len(keys))
+        many = {row: int(counts[row]) for row in np.flatnonzero(counts > SET_MAX).tolist()}
+        right, at_hand = confirmed_by_map(found, named)
+        hits = found.take(np.flatnonzero(right & final[found.rows]))
+        with_hits = len(np.unique(hits.rows))
+        self.cache.count(hits=with_hits, misses=int(np.count_nonzero(final)) - with_hits)
+        given_up = [number for number, log in enumerate(named.logs) if log.identity in self.given_up()]
+        left = ~at_hand & final[named.rows] & (counts[named.rows] <= SET_MAX) & ~np.isin(named.in_log, given_up)
+        none = np.full(len(keys), -1)
+        wanted = named.taken(np.flatnonzero(left))
+        return LookUp(keys, asked_of, read_past_ns, hits, none, wanted, many, {}, settled=True)
+
+    def end(self, begun: LookUp, reads: ReadResults) -> EventLookUps:
+        """See TieredEventStore."""
+        codes = np.where(
+            (begun.as_of != NOTHING_READ_NS) & (begun.as_of <= begun.read_past_ns),
+            np.uint8(LookUpCode.ABSENT),
+            np.uint8(LookUpCode.NOT_YET),
+        )
+        final = codes == LookUpCode.ABSENT
+        wanted = begun.wanted
+        read, not_there = reads.told()
+        found = FoundRecords.concat([begun.hits, read.moved(wanted.rows)])
+        sets: dict[int, dict[tuple[str, int], int]] = {}
+        for at, row in enumerate(found.rows.tolist()):
+            if final[row]:
+                sets.setdefault(row, {})[found.identity(at), int(found.records.offsets[at])] = at
+        unread = np.ones(len(wanted), dtype=np.bool_)
+        unread[read.rows] = unread[not_there] = False
+        codes[list(sets)] = LookUpCode.FOUND
+        sizes = {row: sum(len(found.records.records[at]) for at in each.values()) for row, each in sets.items()}
+        codes[[row for row, size in sizes.items() if size > SET_BYTES_MAX]] = LookUpCode.TOO_MANY
+        codes[[row for row in begun.several if final[row]]] = LookUpCode.TOO_MANY
+        codes[wanted.rows[unread & final[wanted.rows]]] = LookUpCode.UNAVAILABLE
+        rows = np.flatnonzero(codes == LookUpCode.FOUND).tolist()
+        order = [sorted(sets[row].values(), key=lambda at: self._order(found, at)) for row in rows]
+        chosen = np.array([at for each in order for at in each], np.intp)
+        counts = np.array(list(map(len, order)), np.uint32)
+        return EventLookUps(codes.tobytes(), found.records.take(chosen), {}, counts)

@@ -1,0 +1,87 @@
+"""Which of a key's primary events an event is joined with, where that is not just the first. Pure.
+
+``match = "all"``: those within the bounds, in file order. ``match = "latest"``: of those not after the event, and
+within the bounds, that with the latest event time; of several of one time the last in file order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from photon.adapters.containment import Fault, Guard, primary_keys_of
+from photon.adapters.contract import BadRecord, Matching
+from photon.batch.events import Events
+from photon.batch.records import PrimaryRecord, Records
+from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.eventstore.whole_sets import SET_BYTES_MAX, SET_MAX
+from photon.joiner.api import WAIT_NS
+
+TOO_MANY_REASON = f"more than {SET_MAX:,} primary events, or {SET_BYTES_MAX >> 20} MiB of them, have its key"
+NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
+NONE_BEFORE_REASON = "no primary event of its key is as early as it"
+
+
+class Chosen(NamedTuple):
+    """``found``: of each row that is joined one record of its set; rows whose set is empty are ABSENT."""
+
+    found: EventLookUps
+    sets: Mapping[int, Sequence[int]]  # row that is FOUND -> which of ``records`` it is joined with
+    records: Records
+    faults: Mapping[int, Fault]
+    """Row that is FOUND -> why it cannot be told which; the record of ``found`` is to blame."""
+    reasons: Mapping[int, str]  # row that is ABSENT -> why, where its key has primary events
+
+
+def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps) -> Chosen:
+    """``found``: whole sets. What has another key than the event names is left out."""
+    records, codes = found.found, bytearray(found.codes)
+    keys, times = primary_keys_of(guard, records), _times(matching, guard, records)
+    waits = (events.as_of == WAIT_NS).tolist()
+    sets: dict[int, Sequence[int]] = {}
+    faults: dict[int, Fault] = {}
+    reasons: dict[int, str] = {}
+    end = 0
+    for row, count in zip(found.rows().tolist(), found.per_row().tolist(), strict=True):
+        its = range(end, end := end + count)
+        named = [at for at in its if keys[at] == events.keys[row]]
+        if waits[row]:  # whoever gave it, it is not final
+            codes[row] = LookUpCode.NOT_YET
+        elif not named:
+            sets[row] = its[:1]
+        elif fault := next(((at, time) for at in named if isinstance(time := times[at], Fault)), None):
+            sets[row], faults[row] = (fault[0],), fault[1]
+        elif chosen := _chosen(matching, int(events.times[row]), named, times):
+            sets[row] = chosen
+        else:
+            codes[row] = LookUpCode.ABSENT
+            reasons[row] = NONE_BEFORE_REASON if matching.before_ns is None else NONE_WITHIN_REASON
+    firsts = np.array([its[0] for its in sets.values()], np.intp)
+    return Chosen(EventLookUps(bytes(codes), records.take(firsts)), sets, records, faults, reasons)
+
+
+def _chosen(matching: Matching, time_ns: int, named: list[int], times: Sequence[int | Fault]) -> list[int]:
+    if not matching.needs_time:
+        return named
+    first = None if matching.before_ns is None else time_ns - matching.before_ns
+    last = time_ns if matching.match == "latest" else time_ns + (matching.after_ns or 0)
+    within = [(time, at) for at in named if isinstance(time := times[at], int) and time <= last]
+    within = [each for each in within if first is None or each[0] >= first]
+    return [max(within)[1]] if within and matching.match == "latest" else [at for _, at in within]
+
+
+def _times(matching: Matching, guard: Guard, records: Records) -> Sequence[int | Fault]:
+    """The event time of each, where it matters."""
+    if not matching.needs_time:
+        return [0] * len(records)
+
+    def ask(each: PrimaryRecord) -> int | Fault:
+        try:
+            time = guard.adapter.primary_time(each.record, each.file)
+        except BadRecord as bad:
+            return Fault(f"the event time of its primary event cannot be read: {bad.reason}")
+        return time if isinstance(time, int) else Fault("the adapter's primary_time gives no integer")
+
+    return guard.each(records.rows(), ask)

@@ -1,0 +1,170 @@
+"""Which primaries an event is joined with where its key has several, and what one of them can spoil."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Matching
+from photon.adapters.envelope import Envelope
+from photon.adapters.envelope_reader import lacking_pairs, pair_of, read_block
+from photon.batch.events import Events, ForeignEvent
+from photon.batch.records import PrimaryRecord, Records
+from photon.eventstore.api import EventLookUps, LookUpCode
+from photon.idregistry.api import Kind
+from photon.joiner.api import WAIT_NS, Outcome
+from photon.joiner.matching import NONE_BEFORE_REASON, NONE_WITHIN_REASON, TOO_MANY_REASON
+from photon.joiner.verdicts import Decided, Judge, envelope_lines
+
+FILE = LogFile("payments.log")
+ORDER_AT = 100
+
+
+class Payments(Adapter):
+    """Primaries are ``key time word``; the word says what becomes of the pair."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return ForeignHeader(b"k", ORDER_AT)
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return record.split()[0]
+
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        try:
+            return int(record.split()[1])
+        except ValueError:
+            raise BadRecord("no time") from None
+
+    def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        return b'"%b"' % record
+
+    primary_payload = foreign_payload
+
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        if primary.endswith(b"filtered"):
+            return Filtered("too small")
+        if primary.endswith(b"bad"):
+            raise BadRecord("no sum")
+        return super().join(foreign, foreign_file, primary, primary_file)
+
+
+def decide(
+    matching: Matching, *sets: Sequence[bytes] | LookUpCode, as_of: int = 0, ids: Sequence[bytes] | None = None
+) -> tuple[Events, Decided]:
+    """An event for each set; an empty one is ABSENT."""
+    adapter = Payments({})
+    adapter.matching = matching
+    names = ids or [b"e%d" % at for at in range(len(sets))]
+    events = Events.of(
+        ForeignEvent(name, name.ljust(16), ORDER_AT, b"k", b"f", LogFile("orders.log"), at, as_of)
+        for at, name in enumerate(names)
+    )
+    codes = [
+        each if isinstance(each, LookUpCode) else LookUpCode.FOUND if each else LookUpCode.ABSENT for each in sets
+    ]
+    found = [each for each in sets if not isinstance(each, LookUpCode) and each]
+    records = Records.of([PrimaryRecord(record, FILE, at) for each in found for at, record in enumerate(each)])
+    counts = np.array(list(map(len, found)), np.uint32)
+    look_ups = EventLookUps(bytes(codes), records, {}, counts)
+    return events, Judge(adapter, check_payloads=True).decide(events, look_ups, frozenset())
+
+
+def joined(matching: Matching, *records: bytes) -> list[bytes | None]:
+    _, decided = decide(matching, records)
+    return list(decided.primary)
+
+
+ALL, LATEST = Matching("all"), Matching("latest")
+
+
+def test_all_of_a_key_in_their_order_and_what_has_another_key_is_left_out() -> None:
+    assert joined(ALL, b"k 9 a", b"x 1 b", b"k 200 c", b"k 9 a") == [b'"k 9 a"', b'"k 200 c"', b'"k 9 a"']
+
+
+def test_bounds_count_from_the_events_time_and_belong_to_the_window() -> None:
+    within = Matching("all", before_ns=10, after_ns=5)
+    times = (89, 90, 100, 105, 106)
+    assert joined(within, *(b"k %d" % at for at in times)) == [b'"k 90"', b'"k 100"', b'"k 105"']
+    _, decided = decide(within, [b"k 89", b"k 106"])
+    assert (decided.kinds[0], decided.reasons[0]) == (Kind.UNMATCHED, NONE_WITHIN_REASON)
+
+
+@given(st.lists(st.integers(80, 120), min_size=1, max_size=8), st.sampled_from([None, 0, 5, 30]))
+def test_the_latest_is_the_last_of_those_not_after_it(times: list[int], before: int | None) -> None:
+    matching = Matching("latest", before, None if before is None else 0)
+    records = [b"k %d %d" % (time, at) for at, time in enumerate(times)]
+    _, decided = decide(matching, records)
+    right = [(time, at) for at, time in enumerate(times) if time <= 100 and (before is None or time >= 100 - before)]
+    if right:
+        assert decided.primary == [b'"k %d %d"' % max(right)]
+        assert decided.pairs is None
+    else:
+        assert decided.kinds[0] == Kind.UNMATCHED
+        assert decided.reasons[0] == (NONE_BEFORE_REASON if before is None else NONE_WITHIN_REASON)
+
+
+@pytest.mark.parametrize("matching", [ALL, LATEST])
+def test_a_set_that_is_not_final_decides_nothing(matching: Matching) -> None:
+    _, decided = decide(matching, [b"k 1"], LookUpCode.NOT_YET, as_of=WAIT_NS)
+    assert list(decided.outcomes) == [Outcome.NOT_YET, Outcome.NOT_YET]
+    assert not any(decided.kinds)
+
+
+def test_too_many_are_rejected_and_said_so() -> None:
+    _, decided = decide(ALL, LookUpCode.TOO_MANY)
+    assert (decided.kinds[0], decided.reasons[0]) == (Kind.REJECTED, TOO_MANY_REASON)
+
+
+def test_what_is_filtered_is_left_out_unless_it_is_all_there_is() -> None:
+    _, decided = decide(ALL, [b"k 1 filtered", b"k 2"], [b"k 3 filtered", b"k 4 filtered"])
+    assert (list(decided.kinds), decided.pairs) == ([Kind.JOINED, Kind.FILTERED], [1])
+    assert decided.reasons == {1: "too small"}
+
+
+def test_one_pair_that_cannot_be_joined_rejects_its_event_alone() -> None:
+    _, decided = decide(ALL, [b"k 1", b"k 2 filtered", b"k 3 bad"], [b"k 4", b"k 5"])
+    assert (list(decided.kinds), decided.pairs) == ([Kind.REJECTED, Kind.JOINED], [2])
+    assert "no sum" in decided.reasons[0]
+
+
+def test_a_primary_whose_time_cannot_be_read_rejects_the_event() -> None:
+    _, decided = decide(LATEST, [b"k 1", b"k when"])
+    primary = decided.undone[0]
+    assert (decided.kinds[0], primary is not None and primary.record) == (Kind.REJECTED, b"k when")
+    assert "no time" in decided.reasons[0]
+
+
+def test_the_second_line_of_an_id_waits_for_the_first() -> None:
+    _, decided = decide(ALL, [b"k 1", b"k 2"], [b"k 1"], ids=[b"e", b"e"])
+    assert (list(decided.kinds), decided.pairs, decided.repeats) == ([Kind.JOINED, 0], [2], {1: 0})
+
+
+def test_a_row_has_the_lines_of_all_pairs_and_is_read_as_one_event() -> None:
+    events, decided = decide(ALL, [b"k 1", b"k 2", b"k 3"], [], [b"k 4"])
+    lines = envelope_lines(Envelope())(events, decided, 7, 0)
+    assert [line.count(b"\n") for line in lines] == [3, 1, 1]
+    several = lines[0].splitlines(keepends=True)
+    assert [pair_of(line) for line in several] == [(1, 3), (2, 3), (3, 3)]
+    assert pair_of(lines[1]) is None
+    assert [orjson.loads(line)["primary"] for line in several] == ["k 1", "k 2", "k 3"]
+    block = b"".join(lines)
+    refs = read_block(block, parse=True)
+    assert (refs.event_ids, refs.tokens) == ([b"e0", b"e1", b"e2"], [7, 7, 7])
+    assert lacking_pairs(block) is None
+    assert lacking_pairs(b"".join(several[:2])) == 0
+    assert lacking_pairs(lines[2] + several[0]) == len(lines[2])
+    assert lacking_pairs(several[1]) == -1
+
+
+def test_a_member_of_a_payload_that_is_called_pair_says_nothing() -> None:
+    payload = b'{"a":1,"pair":1,"pairs":2}'
+    line = b'{"event_id":"e","key":"k","event_time_ns":1,"foreign":%b,"primary":%b,"source":{"file":"f","offset":0},'
+    line += b'"primary_source":{"file":"p","offset":0},"token":"%016x"}\n'
+    line %= (payload, payload, 7)
+    assert pair_of(line) is None
+    assert read_block(line).event_ids == [b"e"]
