@@ -13,8 +13,8 @@ from photon.idregistry.api import Kind
 from photon.joiner import engine as joiner_engine
 from photon.joiner.api import Outcome
 from photon.joiner.verdicts import Decided, Judge
-from tests.simulation.datacentres import settings
 from tests.simulation.datacentres.ablations import ABLATIONS as OF_ALL_JOINS
+from tests.simulation.world import settings
 from tests.simulation.world.check import records
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
