@@ -7,7 +7,7 @@ they show over two datacentres, and with them what only the assembly shows.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,6 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
-from photon.dispatcher.undecided import Claims
 from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
 from photon.idregistry.client.routing import RoutedRegistry
@@ -46,7 +45,6 @@ from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
-from photon.verifier.watermark import SlotShown
 from tests.simulation.joiner import ablations as of_the_joiner
 from tests.simulation.world import model_raft
 from tests.simulation.world import process as processes
@@ -238,13 +236,6 @@ class SlotsFirst(Sampler):
     steps = ("slots", "dispatcher", "published")
 
 
-class ThosePresent(Sampler):
-    """A slot that says nothing has nothing."""
-
-    def slots_of(self) -> Iterator[SlotShown]:
-        return (each for each in super().slots_of() if each.unshown_ns is not None)
-
-
 class WaitingNotCounted(Sampler):
     """An event whose primary event is late holds nothing back."""
 
@@ -252,21 +243,6 @@ class WaitingNotCounted(Sampler):
         super().dispatcher()
         if self.asked is not None:
             self.asked = replace(self.asked, oldest_ns=self.asked.moving_ns)
-
-
-class NothingBefore(Claims):
-    """A start does not know what its predecessor had read and not decided."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._before = None
-
-
-class SeenIsRead(Claims):
-    """What a scan saw counts as read."""
-
-    def scanned(self, at_ns: int) -> None:
-        self.read_ns = max(self.read_ns or at_ns, at_ns)
 
 
 @dataclass(frozen=True)
@@ -350,12 +326,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     ),
     "watermark: sampled after the data": Ablation(Variant(sampler=AfterTheData), BELOW_WATERMARK),
     "watermark: slots before the dispatcher": Ablation(Variant(sampler=SlotsFirst), BELOW_WATERMARK),
-    "watermark: of the slots that answer": Ablation(Variant(sampler=ThosePresent), BELOW_WATERMARK),
     "watermark: late primaries not counted": Ablation(Variant(sampler=WaitingNotCounted), BELOW_WATERMARK),
-    "watermark: a start forgets what was read": Ablation(
-        Variant(patches=((_DISPATCHER, "Claims", NothingBefore),)), BELOW_WATERMARK
-    ),
-    "watermark: seen is read": Ablation(Variant(patches=((_DISPATCHER, "Claims", SeenIsRead),)), BELOW_WATERMARK),
     "registry: a deposed leader answers": Ablation(
         Variant(patches=((model_raft, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
     ),
