@@ -56,6 +56,13 @@ def test_pairs_of_two_directories_and_nothing_is_left(shop: Path) -> None:
     assert {each.name for each in shop.iterdir()} == {"searches", "clicks", "tmp"}
 
 
+def test_nothing_said_is_found_of_the_data(shop: Path) -> None:
+    pairs = photon.join(shop / "searches", shop / "clicks")
+    assert len(list(pairs)) == 50
+    assert "search_id" in pairs.config
+    assert any("key = 'search_id'" in each for each in pairs.said())
+
+
 def test_unmatched_tables_and_what_it_says(shop: Path) -> None:
     with joining(shop, unmatched=True) as pairs:
         query = "select kind, count(*), sum(pairs.foreign.cents) from pairs group by all order by all"

@@ -145,7 +145,7 @@ class Pairs(Records):
 
     def __init__(self, running: Join, own: Path, **options: Any) -> None:
         """``own``: a directory to remove in the end."""
-        super().__init__(running.output(), **options)
+        super().__init__(running.output(), follow=not running.once, **options)
         self._join = running
         self._closed = weakref.finalize(self, _end, running, own)
         self._how: JoinEnded | None = None

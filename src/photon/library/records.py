@@ -256,12 +256,14 @@ class Records:
         return dict(self._types.payloads)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow's C stream (PyCapsule interface): DuckDB, Polars, pandas and pyarrow read it by themselves."""
+        """Arrow's C stream (PyCapsule interface): DuckDB, Polars, pandas and pyarrow read it by themselves. Raises
+        as ``to_arrow``."""
         return self._reader().__arrow_c_stream__(requested_schema)
 
     def _reader(self) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
+        if self._follow:
+            raise UsageError("what is followed has no end and makes no table; take arrow_batches(), or follow=False")
+        pa = needed("pyarrow", "arrow")
         batches = self.arrow_batches()
         first = next(batches, None)
         assert self._types is not None
@@ -269,9 +271,6 @@ class Records:
 
     def to_arrow(self) -> pa.Table:
         """All of it as one table. Raises UsageError (it is followed: there is no end), ExtraMissing."""
-        if self._follow:
-            raise UsageError("what is followed has no end and makes no table; take arrow_batches(), or follow=False")
-        needed("pyarrow", "arrow")
         return self._reader().read_all()
 
     def to_pandas(self) -> pd.DataFrame:

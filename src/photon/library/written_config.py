@@ -118,9 +118,11 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, Path):
         return _text(str(value))
-    if not isinstance(value, str | bool | int | float):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
         raise UsageError(f"{value!r}: cannot be written in a configuration")
-    return _text(value) if isinstance(value, str) else orjson.dumps(value).decode()
+    return _text(value) if isinstance(value, str) else repr(value)
 
 
 def _name(name: str) -> str:
@@ -128,4 +130,6 @@ def _name(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    return orjson.dumps(text).decode()  # a JSON string is a TOML basic string
+    return (
+        orjson.dumps(text).decode().replace("\x7f", "\\u007f")
+    )  # a JSON string is a TOML basic string, but for this

@@ -241,9 +241,7 @@ def fitter(kind: ColumnType, *, reads: bool = False) -> Fitter:
     """Splits values for columns of a type. ``reads``: text is read as the type (``"12.50"`` as a float), and a value
     is written as text, which only a given type allows."""
     if isinstance(kind, dict):
-        return _struct_fitter(
-            {name: (_PLAIN.get(str(each)), fitter(each, reads=reads)) for name, each in kind.items()}
-        )
+        return struct_fitter({name: (each, reads) for name, each in kind.items()})
     if isinstance(kind, list):
         return _list_fitter(fitter(kind[0], reads=reads))
     make = _makers(kind, reads=reads)
@@ -259,7 +257,10 @@ _PLAIN = {"text": str, "bool": bool, "float": float}
 """What needs no fitting."""
 
 
-def _struct_fitter(fields: Mapping[str, tuple[type | None, Fitter]]) -> Fitter:
+def struct_fitter(kinds: Mapping[str, tuple[ColumnType, bool]]) -> Fitter:
+    """As ``fitter``, where ``reads`` is each field's own."""
+    fields = {name: (_PLAIN.get(str(kind)), fitter(kind, reads=reads)) for name, (kind, reads) in kinds.items()}
+
     def fit(value: Any) -> tuple[Any, Any]:
         if type(value) is not dict:
             return None, value

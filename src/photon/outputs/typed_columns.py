@@ -32,11 +32,11 @@ from photon.outputs.json_types import (
     changed,
     decimal_digits,
     extended,
-    fitter,
     given_fields,
     json_text,
     leaves,
     settled,
+    struct_fitter,
     type_of,
     type_of_sample,
     widened,
@@ -96,9 +96,8 @@ class LineTypes:
 
     def _set(self, payloads: Fields) -> None:
         self.payloads = self._without_clashes(payloads) if self.flat else payloads
-        fixed = {name: fitter({name: kind}, reads=True) for name, kind in _FIXED.items()}
-        found = {name: fitter({name: kind}, reads=self.given) for name, kind in self.payloads.items()}
-        self._fitters = {**fixed, **found}
+        fixed = {name: (kind, True) for name, kind in _FIXED.items()}
+        self._fit = struct_fitter({name: (kind, self.given) for name, kind in self.payloads.items()} | fixed)
         middle = {name: kind for name, kind in self.payloads.items() if name not in _FIXED}
         self._columns: Fields = {**_HEAD, **middle, **_TAIL}
         self._schema: pa.Schema | None = None
@@ -151,22 +150,13 @@ class LineTypes:
         """A row for each line. Raises LineUnreadable."""
         columns: dict[str, list[Any]] = {name: [None] * len(lines) for name in self._columns}
         rests: list[str | None] = [None] * len(lines)
-        fitters = self._fitters
         for row, line in enumerate(lines):
             parsed, raw = _parsed(line)
-            rest: dict[str, Any] = {}
-            for name, value in parsed.items():
-                if value is None:
-                    continue
-                fit = fitters.get(name)
-                if fit is None:
-                    rest[name] = value
-                    continue
-                fitted, left = fit({name: value})
-                columns[name][row] = fitted.get(name)
-                if left is not NOTHING:
-                    rest[name] = left[name]
-            if rest or raw:
+            fitted, left = self._fit(parsed)
+            for name, value in fitted.items():
+                columns[name][row] = value
+            if left is not NOTHING or raw:
+                rest = {} if left is NOTHING else left
                 self.rest += 1
                 self._seen = widened(self._seen, type_of(rest))
                 rests[row] = _rest_text(rest, raw)

@@ -140,11 +140,11 @@ def test_each_record_once_and_whole_over_ends_at_any_step(
 
 
 def _read(value: Any) -> Any:
-    """Columns of json hold its text: both sides as that text."""
+    """Columns of json hold its text: text that is JSON is read on both sides."""
     if isinstance(value, dict):
         return {name: _read(each) for name, each in value.items()}
     if isinstance(value, list):
-        return json.dumps([_read(each) for each in value])
+        return [_read(each) for each in value]
     if isinstance(value, str):
         try:
             return _read(json.loads(value))

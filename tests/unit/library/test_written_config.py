@@ -1,0 +1,78 @@
+"""The configuration of a join that is described by a few words."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.adapters.inference import describe
+from photon.config.errors import UsageError
+from photon.library.written_config import _toml, written_config
+
+NOTHING: dict[str, Any] = dict.fromkeys(["config", "key", "primary_key", "foreign_key", "id", "time", "format"])
+names = st.text(st.characters(codec="utf-8"), max_size=5)
+scalars = st.booleans() | st.integers(-(1 << 62), 1 << 62) | st.floats(allow_nan=False) | names
+tables = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3))
+
+
+@given(st.dictionaries(names, tables, max_size=4))
+def test_toml_says_what_it_was_given(table: dict[str, Any]) -> None:
+    assert tomllib.loads(_toml(table)) == {"join": {"join": table}}
+
+
+def written(tmp_path: Path, **words: Any) -> Any:
+    """The table of the join, of these logs."""
+    for side, record in (("orders", {"shop": 1, "order": "o1"}), ("payments", {"order": "o1", "at": 1_760_000_000})):
+        (tmp_path / side).mkdir(exist_ok=True)
+        lines = [json.dumps(record | {"n": n}) + "\n" for n in range(20)]
+        (tmp_path / side / "a.log").write_text("".join(lines))
+    more = {name: words.pop(name) for name in list(words) if name not in NOTHING}
+    toml = written_config(tmp_path / "orders", tmp_path / "payments", **{**NOTHING, **words}, more=more)
+    return None if toml is None else tomllib.loads(toml)["join"]["join"]
+
+
+def test_what_is_said_stands_there_and_the_rest_is_found(tmp_path: Path) -> None:
+    assert written(tmp_path) is None
+    found = {"primary": {"key": "order", "format": "jsonl"},
+             "foreign": {"key": "order", "format": "jsonl", "time": {"field": "at", "unit": "s"}}}  # fmt: skip
+    assert written(tmp_path, key="order") == written(tmp_path, key="order", time="at") == found
+    assert written(tmp_path, key="order", unmatched_after="1h") == {**found, "unmatched_after": "1h"}
+    both = written(tmp_path, primary_key=["shop", "order"], foreign_key="order", id="n")
+    assert (both["primary"]["key"], both["foreign"]["id"]) == (["shop", "order"], "n")
+    told = {"key": "k", "time": {"field": "t", "unit": "ms"}, "format": {"primary": "csv", "foreign": "logfmt"}}
+    assert written(tmp_path, **told) == {
+        "primary": {"format": "csv", "key": "k"},
+        "foreign": {"format": "logfmt", "key": "k", "time": {"field": "t", "unit": "ms"}},
+    }
+    adapter = written(tmp_path, config={"adapter": "mine.py:Mine"})["adapter"]
+    assert adapter == f"{Path('mine.py').absolute()}:Mine"
+    assert written(tmp_path, config="join.toml") is None
+
+
+def test_contradictions_are_one_line(tmp_path: Path) -> None:
+    for words, said in (
+        ({"config": {}, "key": "k"}, "config and key say the same"),
+        ({"key": "k", "foreign_key": "k"}, "key is for both sides"),
+        ({"key": "k", "time": "n"}, "no known unit or format in 'n'"),
+        ({"key": "k", "time": "x"}, "the foreign logs have no field 'x' for the event time; they have order, at, n"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            written(tmp_path, **words)
+
+
+def test_a_side_is_described_by_its_records() -> None:
+    lines = {"clicks.csv": [b"click_id;who;at", *(b"c%d;w;2026-01-01T00:00:%02dZ" % (n, n) for n in range(20))]}
+    assert describe(lines, {"key": "who"}, foreign=True) == {
+        "key": "who", "format": "csv", "delimiter": ";", "id": "click_id",
+        "time": {"field": "at", "format": "iso8601"},
+    }  # fmt: skip
+    assert describe(lines, {"key": "who"}, foreign=False) == {"key": "who", "format": "csv", "delimiter": ";"}
+    assert "neither JSON Lines" in str(describe({"a": [b"?"]}, {"key": "k"}, foreign=True))
+    assert "give time a unit" in str(describe({"a": [b"?"]}, {"key": "k", "format": "regex"}, foreign=True))
+    assert describe({"a": []}, {"key": "k", "format": "zeek"}, foreign=True) == {"key": "k", "format": "zeek"}
