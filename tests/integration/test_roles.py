@@ -33,6 +33,7 @@ OWNER = {
     Role.JOINER: ("photon.v1.Joiner", "photon.v1.Explain"),
     Role.DISPATCHER: ("photon.v1.Explain",),
     Role.VERIFIER: (),
+    Role.RELAY: (),
     Role.COPIES: ("photon.v1.Copies",),
     Role.WAN: ("photon.v1.Wan",),
 }

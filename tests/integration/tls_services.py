@@ -23,6 +23,7 @@ from photon.eventstore.columns import EVENT_STORE
 from photon.fleet.explain.evidence import Evidence
 from photon.fleet.explain.question import Question
 from photon.fleet.explain.service import EXPLAIN, ExplainService, Scope
+from photon.fleet.processes import KINDS
 from photon.idregistry.client.channels import REGISTRY
 from photon.idregistry.replica.process import serve_registry
 from photon.idregistry.replica.server import ReplicaSettings
@@ -127,6 +128,16 @@ async def _copies(directory: Path, tls: Tls) -> AsyncIterator[str]:
         await task
 
 
+@asynccontextmanager
+async def _relay(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    server = await listen("127.0.0.1:0", KINDS["relay"].health, tls=tls)
+    await server.serving()
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        await server.stop(0.0)
+
+
 def _die(why: str) -> NoReturn:
     raise AssertionError(why)
 
@@ -155,6 +166,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.JOINER: (JOINER.name, _joiner),
     Role.DISPATCHER: ("photon.v1.Dispatcher", _dispatcher),
     Role.VERIFIER: (VERIFIER, _verifier),
+    Role.RELAY: (KINDS["relay"].health, _relay),
     Role.COPIES: (COPIES.name, _copies),
     Role.WAN: (CONTROL.name, _wan),
 }

@@ -70,6 +70,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             made_at=_text(time.time_ns()),
             given_up=repairs.given_up_unmatched() if has_repairs else None,
             noted=repairs.damages() if has_repairs else None,
+            others=tuple(name for name in settings.datacentre if name not in names),
         )
         _add_backfills(task, base, join, wish)
         _add_standing(settings, base, names, task, work)
