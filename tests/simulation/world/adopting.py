@@ -30,7 +30,6 @@ SLOTS = Path("/slots")
 ADOPT_AFTER_S = 3.0
 HOLD_S = 5.0
 ADOPTER_LOOK_S = 1.5
-copying_of_adopted = copying
 
 
 def paths_of(slot: str) -> SlotPaths:
@@ -70,7 +69,7 @@ class SharingJoiner(JoinerProcess):
         async def adopted(slot: str, die: Die) -> AsyncIterator[Adopted]:
             self.world.say(f"{self.name} adopts {slot}")
             self.world.counts["adopted"] += 1
-            ships = copying_of_adopted(self)
+            ships = copying(self)
             yield Adopted(self.make_engine(slot, paths_of(slot), self.registry(), disk, die, limits, ships))
 
         return adopted
