@@ -43,7 +43,7 @@ class SharingJoiner(JoinerProcess):
     world: JoinedWorld
 
     async def run(self) -> None:
-        disk = ProcessDisk(self.place.disks[self.name], self)
+        disk: Any = ProcessDisk(self.place.disks[self.name], self)
         slot = self.place.slots.get(self.name, self.name)
         limits = self.world.joiner_limits
         engine = self.make_engine(slot, paths_of(slot), self.registry(), disk, self.die, limits, copying(self))
@@ -81,7 +81,7 @@ class VerifierProcess(Process):
     world: JoinedWorld
 
     async def run(self) -> None:
-        disk = ProcessDisk(self.place.disks[self.name], self)
+        disk: Any = ProcessDisk(self.place.disks[self.name], self)
         verified: set[str] = set()
         while True:
             for name in disk.names(SLOTS):

@@ -42,7 +42,7 @@ def lose_replica(world: JoinedWorld) -> None:
 
 def met(world: JoinedWorld) -> set[tuple[str, str]]:
     """(who, by whom): replicas whose disks the others know."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for each in replicas(world):
         assert each.host is not None
         if each.host._identity is not None:
