@@ -11,14 +11,11 @@ from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import DIGEST_BYTES
 from photon.idregistry.client.recovery import Recovery
-from photon.idregistry.core.config_machine import ConfigMachine, Founding
 from photon.idregistry.core.shard_standing import Bools
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.replica.proposing import not_leading
 from photon.idregistry.replica.recovery import RecoveryServer, _unless_refused
 from photon.idregistry.replica.shard_server import ShardServer
-from photon.verifier.verifier import DURABLE_VERSION, Verifier, _Durable, read_versioned
-from tests.simulation.world import adopting, replacing
 from tests.simulation.world.joined import JoinedWorld
 from tests.simulation.world.world import Variant
 
@@ -37,26 +34,10 @@ def of_any_config(self: ShardMachine, ids: Ids, config: int) -> Verdicts:
 _clear = ShardMachine._clear
 
 
-def unfenced(self: ConfigMachine, shard: int) -> Founding:
-    """A shard that is new since a slot was retired opens without its fence: what is late takes ids there."""
-    known = _founding(self, shard)
-    return Founding(known.configure, [(name, place, newest, False) for name, place, newest, _ in known.slots])
-
-
-_founding = ConfigMachine.founding
-
-
 async def newest_shards(self: Recovery, *, timeout: float) -> tuple[int, ...]:
     """Operators, verifiers and dispatchers ask the shards of now, not those that took events before."""
     known = await self._described(self._deadline(timeout))
     return () if known is None or not known.ranges else tuple(sorted(known.ranges[-1].shards))
-
-
-# -- copies ----------------------------------------------------------------------------------------------------------
-def clears_what_is_shown(self: Verifier) -> dict[str, int]:
-    """Where a slot goes on without its keeper, what only it has is cleared; then its disk is lost."""
-    durable = read_versioned(self.disk, self._durable_path, _Durable, DURABLE_VERSION)
-    return {} if durable is None else durable.files
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
@@ -87,16 +68,9 @@ def _loses_while_shards_change(world: JoinedWorld) -> bool:
     return bool(world.targets) and world.loses_slots
 
 
-def _loses_copied(world: JoinedWorld) -> bool:
-    return world.loses_slots and world.copies_wait_s == 2.0
-
-
 ABLATIONS: dict[str, Ablation] = {
     "resharding, stamps: former shards are not asked": Ablation(
         _without(ShardServer, "held_elsewhere", nobody_asked), TWICE, lambda world: bool(world.targets)
-    ),
-    "resharding, retirement: a new shard opens without fences": Ablation(
-        _without(ConfigMachine, "founding", unfenced), LEFT, _loses_while_shards_change
     ),
     "resharding, reopened ids: only the shards of now are asked": Ablation(
         _without(Recovery, "shards", newest_shards), LEFT, _loses_while_shards_change
@@ -104,16 +78,7 @@ ABLATIONS: dict[str, Ablation] = {
     "resharding, verifier: a clear is judged by the config of when it is applied": Ablation(
         _without(ShardMachine, "_clear", of_any_config), "are owned|alarm", lambda world: bool(world.targets)
     ),
-    "copies, loss: what only the slot has is cleared": Ablation(
-        _without(Verifier, "_read_durable", clears_what_is_shown), LEFT, _loses_copied
-    ),
-    "copies, adoption: an adopter does not ship": Ablation(
-        _without(adopting, "copying_of_adopted", lambda process: None), f"{LEFT}|copy", _loses_copied
-    ),
     "registry, retirement: a leader that has just started tells of slots": Ablation(
         _without(RecoveryServer, "_check_leads_config", any_leader), LEFT, lambda world: world.loses_slots
-    ),
-    "registry, replacement: no barrier": Ablation(
-        _without(replacing, "BARRIER", False), f"{LEFT}|{TWICE}|another state", lambda world: world.replaces
     ),
 }

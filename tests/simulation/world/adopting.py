@@ -32,7 +32,6 @@ SLOTS = Path("/slots")
 ADOPT_AFTER_S = 3.0
 HOLD_S = 5.0
 ADOPTER_LOOK_S = 1.5
-copying_of_adopted = copying
 
 
 def paths_of(slot: str) -> SlotPaths:
@@ -46,7 +45,7 @@ class SharingJoiner(JoinerProcess):
     world: JoinedWorld
 
     async def run(self) -> None:
-        disk = ProcessDisk(self.place.disks[self.name], self)
+        disk: Any = ProcessDisk(self.place.disks[self.name], self)
         slot = self.place.slots.get(self.name, self.name)
         limits = self.world.joiner_limits
         engine = self.make_engine(slot, paths_of(slot), self.registry(), disk, self.die, limits, copying(self))
@@ -72,7 +71,7 @@ class SharingJoiner(JoinerProcess):
         async def adopted(slot: str, die: Die) -> AsyncIterator[Adopted]:
             self.world.say(f"{self.name} adopts {slot}")
             self.world.counts["adopted"] += 1
-            ships = copying_of_adopted(self)
+            ships = copying(self)
             yield Adopted(self.make_engine(slot, paths_of(slot), self.registry(), disk, die, limits, ships))
 
         return adopted
@@ -84,7 +83,7 @@ class VerifierProcess(Process):
     world: JoinedWorld
 
     async def run(self) -> None:
-        disk = ProcessDisk(self.place.disks[self.name], self)
+        disk: Any = ProcessDisk(self.place.disks[self.name], self)
         verified: set[str] = set()
         while True:
             for name in disk.names(SLOTS):

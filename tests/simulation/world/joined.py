@@ -52,13 +52,13 @@ class JoinedWorld(World):
         "no copy of the output is kept: what is durable here alone is shown to readers",
         "the output is not copied",
     )
-    lose_slot = staticmethod(adopting.lose_machine)
 
     def _draw(self) -> None:
         super()._draw()
         random = self.random
         self.options = replica.draw_options(random)
         self.epoch = 1
+        self.lose_slot = adopting.lose_machine
         self.harmed: set[str] = set()
         """Replicas whose disk was damaged or lost, and that have no successor yet."""
         self.refuses: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from photon.idregistry.api import I64, U8, U64
 from photon.idregistry.client.routing import RoutedRegistry
@@ -51,13 +51,13 @@ class Keeper(Process):
     world: JoinedWorld
 
     async def run(self) -> None:
-        disk = ProcessDisk(self.place.disks[self.name], self)
+        disk: Any = ProcessDisk(self.place.disks[self.name], self)
         kept = [each.name for each in self.world.datacentres if each is not self.place]
-        copies = Copies(disk, STATE, kept, self._die)  # type: ignore[arg-type]
+        copies = Copies(disk, STATE, kept, self._die)
         self.listen(CopiesService(copies), "Open", "Look", "Extend", "Read")
         await asyncio.Event().wait()
 
-    def _die(self, reason: str) -> None:
+    def _die(self, reason: str) -> NoReturn:
         if "simulated" not in reason:
             self.world.violated(f"{self.name}: {reason}")
         self.end(reason)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tests.simulation.world.joined import JoinedWorld
 
 REPLACED_MAX = 2
-BARRIER = True
-"""Out of the way in an ablation: a new replica is then filled from any survivor as that is."""
 LOOK_S = 0.3
 
 
@@ -44,7 +42,7 @@ def lose_replica(world: JoinedWorld) -> None:
 
 def met(world: JoinedWorld) -> set[tuple[str, str]]:
     """(who, by whom): replicas whose disks the others know."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for each in replicas(world):
         assert each.host is not None
         if each.host._identity is not None:
@@ -120,7 +118,7 @@ class ReplicaOperator(Process):
         if any(name not in here for name in survivors) or len({tuple(here[n].numbers) for n in survivors}) != 1:
             return False
         barriers: dict[int, int] = {}
-        for number in here[survivors[0]].numbers if BARRIER else ():
+        for number in here[survivors[0]].numbers:
             leading = leader(world, number)
             if leading is None or leading.host is None:
                 return False
@@ -145,8 +143,7 @@ class ReplicaOperator(Process):
             await asyncio.sleep(LOOK_S)
         else:
             return False
-        one = here[world.random.choice(survivors)]
-        sources = [(number, leader(world, number) if BARRIER else one) for number in one.numbers]
+        sources = [(number, leader(world, number)) for number in here[survivors[0]].numbers]
         if any(source is None or number not in source.machines.by_group() for number, source in sources):
             return False
         self._seeds = [source.seed(number) for number, source in sources if source is not None]

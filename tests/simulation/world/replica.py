@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import Context, copy_context
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.state_machine import ShardMachine
@@ -93,7 +93,7 @@ class RaftReplica(Replica):
         self.context: Context = copy_context()
         self._next: Handle | None = None
         self._due = float("inf")
-        disk = ProcessDisk(self.place.disks[self.name], self)
+        disk: Any = ProcessDisk(self.place.disks[self.name], self)
         self.random = Random(world.random.getrandbits(64))
         try:
             self.machines = Machines(shards_to_open(world.shards, known_groups(disk, DIRECTORY)))
@@ -135,7 +135,7 @@ class RaftReplica(Replica):
         except RaftStopped as stopped:
             self._refuse(stopped)
 
-    def _refuse(self, stopped: RaftStopped) -> None:
+    def _refuse(self, stopped: RaftStopped) -> NoReturn:
         if self.name not in self.world.harmed:
             self.world.violated(f"{self.name} refuses to go on though its disk was not harmed: {stopped}", stopped)
         self.world.away.add(self.name)

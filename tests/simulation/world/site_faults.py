@@ -15,7 +15,8 @@ from tests.simulation.world.truth import EPOCH_NS
 if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
 
-Fault = Callable[["World"], None]
+Fault = Callable[[Any], None]
+"""Of a world, or of a further one's."""
 
 
 def plan(world: World) -> None:

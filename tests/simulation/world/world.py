@@ -120,7 +120,6 @@ class World:
     patches: tuple[Patch, ...] = ()
     expected_alarms: tuple[str, ...] = ()
     """Errors that tell of what really happened."""
-    lose_slot = staticmethod(lose_slot)
 
     def __init__(
         self, seed: int, variant: Variant | None = None, *, story: bool = False, races: bool = False
@@ -154,6 +153,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self.lives: list[Process] = []
         self.lost: list[LostSlot] = []
+        self.lose_slot: site_faults.Fault = lose_slot
         self.faults_here: list[tuple[site_faults.Fault, int]] = []
         """What goes wrong here beyond ``site_faults.KINDS``: (fault, weight)."""
         self.unrests: list[Callable[[Any], str]] = [check.unrest]
