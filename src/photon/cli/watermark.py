@@ -122,8 +122,10 @@ def _with_lag(time_ns: int | None, now_ns: int) -> str:
 @watermark.command()
 @click.argument("moment", metavar="TIME")
 @deployed(sets=False, datacentre="Only this datacentre; default: all.")
-@click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is outstanding (the default).")
-@click.option("--percentile", "kind", flag_value="percentile", help="Until 99 % of the records before TIME are there.")
+@click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is out (default).")
+@click.option(
+    "--percentile", "kind", flag_value="percentile", help="Until 99 % of the records before TIME are there."
+)
 @click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Longest wait.")
 def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None) -> int:
     """Wait until all, or almost all, records before TIME (event time) are published.
