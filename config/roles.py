@@ -15,6 +15,7 @@ class Role(enum.StrEnum):
     JOINER = "joiner"
     DISPATCHER = "dispatcher"
     VERIFIER = "verifier"
+    RELAY = "relay"
     COPIES = "copies"
     STATUS = "status"
     SPARK = "spark"

@@ -440,6 +440,9 @@ class Core:
         if answers.ambiguous:
             ambiguous = rows_of([at for at in answers.ambiguous if outcomes[at] in (_JOINED, _REJECTED)])
             self._count_apart(rows[ambiguous], Verdict.AMBIGUOUS)
+        if answers.unpaired:
+            unpaired = rows_of([at for at in answers.unpaired if outcomes[at] == Outcome.UNMATCHED])
+            self._count_apart(rows[unpaired], Verdict.UNPAIRED)
         if _JOINED in kinds:
             joined = rows[outcomes == _JOINED]
             self.times.joined(table.times[joined], table.first_read_ns[joined], now_ns)

@@ -241,6 +241,7 @@ class DispatcherEngine:
             wasted=total.wasted + live[Verdict.WASTED],
             retimed=total.retimed + live[Verdict.RETIMED],
             ambiguous=total.ambiguous + live[Verdict.AMBIGUOUS],
+            unpaired=total.unpaired + live[Verdict.UNPAIRED],
             bytes_read=read,
             bytes_known=known,
             in_flight=self._flow.outstanding,

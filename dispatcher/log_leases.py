@@ -83,6 +83,7 @@ class LogLeases:
             wasted=counts.get(Verdict.WASTED, 0),
             retimed=counts.get(Verdict.RETIMED, 0),
             ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
+            unpaired=counts.get(Verdict.UNPAIRED, 0),
         )
 
     def turn(self, core: Core, now: float) -> None:

@@ -118,7 +118,7 @@ def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
     first = answers(adapter, samples)
     if found := differing(first, answers(adapter, samples)):
         return [f"asked twice: {each}" for each in found]
-    fresh = made_again(type(adapter), copy.deepcopy(adapter.options), adapter.shape)
+    fresh = made_again(type(adapter), copy.deepcopy(adapter.options), adapter.shape, adapter.within)
     if adapter.rule() != fresh.rule():
         return ["rule() differs between two adapters of the same options"]
     if found := differing(first, answers(fresh, samples, backwards=True)):

@@ -12,7 +12,7 @@ import orjson
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped, Unpaired
 from photon.adapters.faults import header_fault, key_fault, payload_fault
 from photon.adapters.formats.base import Stop
 from photon.adapters.testkit import Report, Sample, Samples, examine
@@ -118,6 +118,23 @@ def matches(primary: Trial, foreign: Trial) -> int:
     """How many of the foreign records name one of the primary records."""
     keys = {each.key for each in primary.read}
     return sum(each.key in keys for each in foreign.read)
+
+
+def unpaired(adapter: Adapter, primary: Trial, foreign: Trial) -> list[tuple[Tried, str]]:
+    """Foreign records that are no pair with the primary record they name, the first of its key; and why."""
+    files = {each.offset: each.file for each in foreign.samples}
+    first = {each.key: each for each in reversed(primary.read)}
+    records = {each.offset: each for each in primary.samples}
+    found = []
+    for each in foreign.read:
+        if (named := first.get(each.key)) is not None:
+            sample = records[named.offset]
+            result = asked(
+                adapter, partial(adapter.join, each.record, files[each.offset], sample.record, sample.file)
+            )
+            if isinstance(result, Unpaired):
+                found.append((each, result.reason))
+    return found
 
 
 def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:

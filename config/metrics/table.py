@@ -56,6 +56,7 @@ _DISPATCHER = [
         _EVENT_PARTS,
         read="Events read from foreign logs. All workers of a pipeline report their common count.",
         reread="Lines read a second time that were counted already.",
+        unpaired="Events that are unmatched though their primary event is there: out of the join's bounds.",
         ambiguous="Events joined or rejected though several different primary events have their key.",
         wasted_joins="Joins thrown away because another datacentre had registered first.",
         retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",
@@ -257,6 +258,21 @@ _WATERMARK = [
 ]
 """Of the verifier's process."""
 
+_RELAY = [
+    *_counters(
+        "photon_relay",
+        ("side", "upstream"),
+        bytes="Of another join's output, written by the datacentre upstream and copied here, since the start.",
+        events="Pairs of these.",
+    ),
+    *_gauges(
+        "photon_relay",
+        ("side", "upstream"),
+        lag_bytes="Of that output, published and not copied.",
+        lag_seconds="Since all that was published had been copied; less than a second is none.",
+    ),
+]
+
 _WAN = [
     *_gauges(
         "photon_wan",
@@ -281,6 +297,7 @@ SERVICES: dict[str, list[Metric]] = {
     "verifier": _VERIFIER,
     "watermark": _WATERMARK,
     "copies": _COPIES,
+    "relay": _RELAY,
     "wan": _WAN,
     "status": _STATUS,
 }

@@ -81,7 +81,7 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_times: bytes = b""
     clear_tokens: bytes = b""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Of the shards: the one by which no other shard held the inserted ids. 0: version 2 did not say."""
+    """Of the shards: the one by which no other shard held the ids. 0: version 2 did not say."""
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:

@@ -51,7 +51,7 @@ class Entry(Generic[T]):
             callers=[(each.caller, len(each.ids)) for each in self.inserts],
             inserts=[each.ids for each in self.inserts],
             clears=[each.ids for each in self.clears],
-            config=max((each.config for each in self.inserts), default=0),
+            config=max(each.config for each in (*self.inserts, *self.clears)),
         )
 
     def split(self, answers: BatchAnswers) -> Iterator[tuple[T, Verdicts]]:
@@ -104,11 +104,12 @@ class Batcher(Generic[T]):
         inserts: list[Waiting[T]] = []
         clears: list[Waiting[T]] = []
         expired: list[T] = []
-        ids = 0
+        ids = config = 0
         while self._queue and ids + len(self._queue[0].ids) <= MAX_ENTRY_IDS:
             request = self._queue[0]
-            if inserts and request.caller and request.config != inserts[0].config:
+            if ids and request.config != config:
                 break
+            config = request.config
             self._queue.popleft()
             n = len(request.ids)
             self.queued_ids -= n

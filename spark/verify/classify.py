@@ -30,7 +30,8 @@ class Line:
     time_ns: int | None
     key: bytes | None
     kind: str
-    """joined, filtered, rejected, unmatched (no primary log of its datacentre has its key) or unreadable."""
+    """joined, filtered, rejected, unmatched (no primary log of its datacentre has its key, or the two are no pair) or
+    unreadable."""
     foreign: int | None
     """Hash of the payload, as a joined record has it."""
     record: int | None
@@ -264,7 +265,11 @@ def differing(line: Line, record: Record) -> list[str]:
         fields.append("primary")
     has_place = record.kind in (JOINED, FILTERED) or record.primary_log is not None
     place = (record.primary_log, record.primary_offset)
-    if has_place and line.kind != UNMATCHED and place != (line.primary_log, line.primary_offset):
+    if (
+        has_place
+        and (line.kind != UNMATCHED or line.primary_log is not None)
+        and place != (line.primary_log, line.primary_offset)
+    ):
         fields.append("primary_source")
     return fields
 

@@ -18,7 +18,7 @@ from photon.adapters.join_adapters import adapter_of
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.roles import Role, identity
-from photon.config.settings import Pipeline, Settings
+from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.api import Digester
@@ -89,6 +89,13 @@ class Room:
     def output(self) -> Path:
         """The pipeline's directory."""
         return self.base / self.pipeline.output
+
+    def logs(self, side: Side) -> Path:
+        """The directory of a side's logs; where a relay fills it, it is made."""
+        directory = self.base / self.pipeline.logs(side)
+        if side in self.settings.relayed(self.datacentre):
+            directory.mkdir(parents=True, exist_ok=True)
+        return directory
 
     def adapter(self) -> Adapter:
         """One of the join's."""

@@ -56,7 +56,7 @@ def test(
     adapter breaks the contract.
     """
     from photon.adapters.join_adapters import adapter_of, join_named
-    from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file
+    from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file, unpaired
     from photon.config.loader import load
     from photon.eventstore.shared_keys import DOES
 
@@ -67,6 +67,7 @@ def test(
     named = {"primary": primary, "foreign": foreign}
     trials = {side: try_file(loaded, side, path, records) for side, path in named.items() if path is not None}
     found = matches(trials["primary"], trials["foreign"]) if len(trials) == 2 else None
+    apart = unpaired(loaded, trials["primary"], trials["foreign"]) if len(trials) == 2 else []
     report = examined(loaded, trials) if checks else None
     shared = ambiguous(trials["primary"]) if "primary" in trials else []
     said: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
@@ -80,6 +81,9 @@ def test(
             click.echo(f"{found} of {total} foreign records name one of these primary records")
             if total and not found:
                 click.echo(f"  the first {records} of each file may be of different hours: try more with -n")
+        if apart:
+            one_of, why = apart[0]
+            click.echo(f"  {len(apart)} of them are no pair with it: line {one_of.line}: {why}")
         if shared:
             one, two = shared[0]
             many = "1 key has" if len(shared) == 1 else f"{len(shared)} keys have"
@@ -90,7 +94,7 @@ def test(
             click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
 
-    out.show({**said, "matched": found, "ambiguous": places, **report_json(report)}, people)
+    out.show({**said, "matched": found, "unpaired": len(apart), "ambiguous": places, **report_json(report)}, people)
     if report is not None and not report.kept:
         return FAILED
     if any(not trial.read for trial in trials.values()):

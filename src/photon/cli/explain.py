@@ -109,6 +109,8 @@ def _show(story: Story) -> None:
     from photon.adapters.times import rfc3339_us
     from photon.fleet.explain.question import shown
 
+    if story.upstream:
+        click.echo(f"join     {story.join}")
     click.echo(f"event    {shown(story.event_id)}")
     if story.event_time_ns is not None:
         click.echo(f"time     {rfc3339_us(story.event_time_ns)}")
@@ -127,6 +129,9 @@ def _show(story: Story) -> None:
             click.echo(f"searched {one['datacentre']}: {one['what']}{files}")
     for gap in story.missing:
         click.echo(f"missing  {gap['where']}: {gap['why']}")
+    for above in story.upstream:
+        click.echo(f"\nmade of an event of the join {above.join}:")
+        _show(above)
 
 
 def _cells(step: Step) -> list[str]:

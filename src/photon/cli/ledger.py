@@ -208,27 +208,31 @@ def _table_of(read: Ledger) -> Table:
 
 
 def _table_of_all(found: Sequence[Account]) -> Table:
-    """Each hour: a line for each datacentre, and what they made together."""
-    from photon.fleet.ledger import hour_name, named, together
+    """Each hour: a line for each datacentre, and what those of each join made together."""
+    from photon.fleet.ledger import by_join, hour_name, named, together
 
     known = [each for each in found if each.total is not None]
     first = known[0].total
     assert first is not None
     table = _table(["hour (UTC)", "datacentre"], first)
     names = list(first.as_dict())
-    all_ = together(found)
-    for hour, made in all_.hours.items():
+    joins = by_join(known)
+    all_ = {"all" if len(joins) == 1 else f"all of {join}": together(each) for join, each in joins.items()}
+    for hour in sorted({hour for each in all_.values() for hour in each.hours}):
         label = hour_name(hour)
         for each in known:
             if each.whole is not None and hour in each.whole.hours:
                 table.add_row(label, each.datacentre, *_counts(each.whole.hours[hour]))
                 label = ""
-        table.add_row("", "all", *_known(names, named(made)), style="dim")
+        for what, made in all_.items():
+            if hour in made.hours:
+                table.add_row("", what, *_known(names, named(made.hours[hour])), style="dim")
     table.add_section()
     for at, each in enumerate(known):
         assert each.total is not None
         table.add_row("" if at else "all", each.datacentre, *_counts(each.total), style="bold")
-    table.add_row("", "all", *_known(names, named(all_.total)), style="bold")
+    for what, made in all_.items():
+        table.add_row("", what, *_known(names, named(made.total)), style="bold")
     return table
 
 

@@ -85,6 +85,7 @@ def serve(
       dispatcher [NAME]  reads foreign logs; NAME is a worker, if several share the state on this machine;
                          auto: one more, under a free name
       verifier           verifies all slots of a datacentre that are on this machine
+      relay              what other joins have published, as logs of a join that builds on them (docs/chains.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
       pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
                          work for each event, on one core. Each listens at its own address, as if it ran by itself

@@ -192,7 +192,7 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
     from photon.status.view import View
 
     with asking(at) as (names, ask):
-        views = {name: View(name, __version__, sorted(at.settings.datacentre.keys() - {name})) for name in names}
+        views = {name: View(name, __version__, at.settings.beside(name)) for name in names}
 
         def look() -> list[dict[str, Any]]:
             heard = ask()

@@ -15,6 +15,7 @@ from photon.config.tls import Tls
 
 if TYPE_CHECKING:
     from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.outputs import OutputPlace
 
 log = get_logger(__name__)
 
@@ -37,6 +38,16 @@ def pipelines_named(settings: Settings, name: str | None) -> list[str]:
     """The datacentres that a command means: the one it names, or all. Raises UsageError."""
     found = sorted(settings.datacentre) if name is None else []
     return found or [pipeline_named(settings, name)[0]]
+
+
+def output_of(settings: Settings, base: Path, datacentre: str) -> OutputPlace:
+    """Where a datacentre's output stands, with the copies of it that are on this machine."""
+    from photon.outputs.output_places import COPIES_NAME, OutputPlace
+
+    pipeline = settings.datacentre[datacentre]
+    kept = [base / each.state / COPIES_NAME / datacentre for each in settings.datacentre.values()]
+    copies = tuple(directory for directory in kept if directory.is_dir())
+    return OutputPlace(base / pipeline.output, base / pipeline.state, copies)
 
 
 def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:

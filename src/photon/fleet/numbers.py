@@ -219,6 +219,7 @@ def counts_of(heard: Heard) -> dict[str, int]:
         "wasted": "wasted_joins",
         "retimed": "retimed",
         "ambiguous": "ambiguous",
+        "unpaired": "unpaired",
     }
     found = {column: int(now.sum(f"{prefix}_{name}_total")) for column, name in apart.items()}
     found |= {sample.labels["verdict"]: int(sample.value) for _, sample in now.each(f"{prefix}_events_total")}

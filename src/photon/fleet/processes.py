@@ -110,6 +110,10 @@ def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable
     return [] if pipeline.copies is None else [(datacentre, pipeline.copies, started)]
 
 
+def _relay(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    return [(datacentre, pipeline.relay, ())] if settings.relayed(datacentre) else []
+
+
 def _together(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
     """Its health is its first joiner's."""
     return [(datacentre, next(iter(pipeline.joiners.values())).address, ())] if pipeline.together else []
@@ -141,6 +145,8 @@ KINDS: Mapping[str, Kind] = {
     "verifier": Kind(
         4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
         "photon.assembly.verifier:serve_verifier", "datacentre"),
+    "relay": Kind(
+        5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay", "datacentre"),
     PIPELINE: Kind(
         5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together),
         "photon.assembly.pipeline:serve_pipeline", "datacentre"),

@@ -45,6 +45,10 @@ class Site:
     def file_map(self) -> Path:
         return self.state / "eventstore"
 
+    def upstream(self, side: str) -> Path:
+        """The logs of a side, where they are another join's output."""
+        return self.state / "upstream" / side
+
     def registry(self, replica: str) -> Path:
         return self.state / "registry" / replica
 

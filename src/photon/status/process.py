@@ -132,7 +132,7 @@ class StatusService:
         """``base``: directory of the deployment file, for what lies on this machine; None: nothing does."""
         self._asker = Asker(settings, [datacentre], tls, base)
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
-        self._view = View(datacentre, __version__, sorted(settings.datacentre.keys() - {datacentre}))
+        self._view = View(datacentre, __version__, settings.beside(datacentre))
         self._assets = read_assets()
         self._heard: list[Heard] = []
         self._said: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from photon.fleet.ledger import VERDICTS
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.fleet.polling import Heard
-from photon.status.shards import alarms_of, copies_of, registry_of, slots_of
+from photon.status.shards import alarms_of, copies_of, registry_of, slots_of, upstream_of
 
 POINTS = 180
 """Number of the newest points, and of coarse ones."""
@@ -93,7 +93,7 @@ class View:
     """The view of one pipeline. Keeps what rates need."""
 
     def __init__(self, datacentre: str, version: str, others: Sequence[str] = ()) -> None:
-        """``others``: the deployment's other datacentres."""
+        """``others``: the datacentres that join the same events."""
         self._datacentre = datacentre
         self._others = others
         self._version = version
@@ -120,6 +120,7 @@ class View:
             "window_s": rates.seconds,
             "alarms": alarms_of(heard, now),
             "flow": flow,
+            "upstream": upstream_of(now, rates),
             "others": _others(self._others, now, rates),
             "latency": latency,
             "ledger": {

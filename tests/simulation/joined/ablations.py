@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from photon.batch.ids import Ids
+from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import DIGEST_BYTES
 from photon.idregistry.client.recovery import Recovery
-from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine, Founding
-from photon.idregistry.core.shard_standing import Bools, Sharding
+from photon.idregistry.core.shard_standing import Bools
+from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.replica.proposing import not_leading
 from photon.idregistry.replica.recovery import RecoveryServer, _unless_refused
 from photon.idregistry.replica.shard_server import ShardServer
 from photon.verifier.verifier import DURABLE_VERSION, Verifier, _Durable, read_versioned
 from tests.simulation.world import adopting, replacing
+from tests.simulation.world.joined import JoinedWorld
 from tests.simulation.world.world import Variant
 
 
@@ -25,15 +29,12 @@ def nobody_asked(self: ShardServer, digests: bytes, *, restoring: bool = False) 
     return np.zeros(len(digests) // DIGEST_BYTES, np.bool_), self.machine.serving[0].config
 
 
-def start_believed(self: Sharding, command: c.Prepare) -> str:
-    """Whoever chose the start of a change is believed to have chosen it beyond all that dispatchers sent."""
-    latest, self.latest = self.latest, -(2**63)
-    why = _prepare(self, command)
-    self.latest = latest
-    return why
+def of_any_config(self: ShardMachine, ids: Ids, config: int) -> Verdicts:
+    """On its way while the shards change: the one that it comes to never had the id, and refuses."""
+    return _clear(self, ids, 0)
 
 
-_prepare = Sharding.prepare
+_clear = ShardMachine._clear
 
 
 def unfenced(self: ConfigMachine, shard: int) -> Founding:
@@ -70,33 +71,49 @@ class Ablation:
 
     variant: Variant
     finds: str
+    shows: Callable[[JoinedWorld], bool]
+    """Only such schedules can show it."""
 
 
-TWICE = "twice|refuses to go on|has another state"
+TWICE = "twice"
 LEFT = "are owned|are reopened|lost"
+
+
+def _without(where: object, name: str, instead: object) -> Variant:
+    return Variant(patches=((where, name, instead),))
+
+
+def _loses_while_shards_change(world: JoinedWorld) -> bool:
+    return bool(world.targets) and world.loses_slots
+
+
+def _loses_copied(world: JoinedWorld) -> bool:
+    return world.loses_slots and world.copies_wait_s == 2.0
+
+
 ABLATIONS: dict[str, Ablation] = {
     "resharding, stamps: former shards are not asked": Ablation(
-        Variant(patches=((ShardServer, "held_elsewhere", nobody_asked),)), TWICE
-    ),
-    "resharding, clocks: the start is not compared": Ablation(
-        Variant(patches=((Sharding, "prepare", start_believed),)), TWICE
+        _without(ShardServer, "held_elsewhere", nobody_asked), TWICE, lambda world: bool(world.targets)
     ),
     "resharding, retirement: a new shard opens without fences": Ablation(
-        Variant(patches=((ConfigMachine, "founding", unfenced),)), LEFT
+        _without(ConfigMachine, "founding", unfenced), LEFT, _loses_while_shards_change
     ),
     "resharding, reopened ids: only the shards of now are asked": Ablation(
-        Variant(patches=((Recovery, "shards", newest_shards),)), LEFT
+        _without(Recovery, "shards", newest_shards), LEFT, _loses_while_shards_change
+    ),
+    "resharding, verifier: a clear is judged by the config of when it is applied": Ablation(
+        _without(ShardMachine, "_clear", of_any_config), "are owned|alarm", lambda world: bool(world.targets)
     ),
     "copies, loss: what only the slot has is cleared": Ablation(
-        Variant(patches=((Verifier, "_read_durable", clears_what_is_shown),)), LEFT
+        _without(Verifier, "_read_durable", clears_what_is_shown), LEFT, _loses_copied
     ),
     "copies, adoption: an adopter does not ship": Ablation(
-        Variant(patches=((adopting, "copying_of_adopted", lambda process: None),)), f"{LEFT}|copy"
+        _without(adopting, "copying_of_adopted", lambda process: None), f"{LEFT}|copy", _loses_copied
     ),
     "registry, retirement: a leader that has just started tells of slots": Ablation(
-        Variant(patches=((RecoveryServer, "_check_leads_config", any_leader),)), LEFT
+        _without(RecoveryServer, "_check_leads_config", any_leader), LEFT, lambda world: world.loses_slots
     ),
     "registry, replacement: no barrier": Ablation(
-        Variant(patches=((replacing, "BARRIER", False),)), "another state|twice|lost|are owned|have no|not settled"
+        _without(replacing, "BARRIER", False), f"{LEFT}|{TWICE}|another state", lambda world: world.replaces
     ),
 }

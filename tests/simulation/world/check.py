@@ -23,7 +23,7 @@ from photon.joiner.verdicts import tag_of
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.process import DispatcherProcess, JoinerProcess
 from tests.simulation.world.retiring import LostSlot, listed_ids, sealed_files
-from tests.simulation.world.truth import Event, time_in
+from tests.simulation.world.truth import Event, Fate, time_in
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import Place, World
@@ -251,11 +251,14 @@ def _wrong_contents(world: World, event: Event, record: Record) -> str:
         return "the foreign record"
     if (fields["key"].encode(), fields["event_time_ns"]) != (event.key, time_in(line)):
         return "key or time"
-    if record.kind is Kind.UNMATCHED:
-        return "a primary event" if "primary_source" in fields else ""
+    unpaired = event.fate is Fate.UNPAIRED and not _cut_short(world, event, record)
+    if record.kind is Kind.UNMATCHED and not unpaired:
+        return "a primary event" if "primary_source" in fields and event.fate is not Fate.UNPAIRED else ""
+    if unpaired and "within.before" not in fields.get("reason", ""):
+        return "the reason"
     assert event.primary is not None
     name, offset, primary = event.primary
-    if fields["primary_source"] != {"file": name, "offset": offset}:
+    if fields.get("primary_source") != {"file": name, "offset": offset}:
         return "the primary event's place"
     return "the primary event" if record.kind is Kind.JOINED and fields["primary"].encode() != primary else ""
 

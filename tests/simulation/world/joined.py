@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from photon.idregistry.raft import host as raft_host
 from photon.idregistry.raft.options import RaftOptions
 from photon.idregistry.replica import server as registry_server
 from photon.joiner import adopter as joiner_adopter
@@ -20,8 +19,8 @@ from photon.joiner.copies import service as copies_service
 from photon.joiner.slot.slot import STATE_NAME
 from photon.operations.slots import retiring as slot_retiring
 from tests.simulation.world import adopting, keepers, replacing, replica, resharding
-from tests.simulation.world.process import DispatcherProcess, JoinerProcess, Process, Replica, SimulatedLock
-from tests.simulation.world.world import Patch, Variant, Violation, World
+from tests.simulation.world.process import JoinerProcess, Process, Replica, SimulatedLock
+from tests.simulation.world.world import Patch, Variant, World
 from tests.simulation.world.world import run_seed as run_world
 
 
@@ -139,4 +138,8 @@ def run_seed(seed: int, variant: Variant | None = None, *, story: bool = False) 
     return run_world(seed, variant, story=story, kind=JoinedWorld)
 
 
-__all__ = ["DispatcherProcess", "JoinedWorld", "Violation", "raft_host", "run_seed"]
+def drawn(seed: int) -> JoinedWorld:
+    """What a seed consists of; it is never run."""
+    world = JoinedWorld(seed)
+    world.loop.close()
+    return world

@@ -147,7 +147,7 @@ class ReplicaOperator(Process):
             return False
         one = here[world.random.choice(survivors)]
         sources = [(number, leader(world, number) if BARRIER else one) for number in one.numbers]
-        if any(source is None for _, source in sources):
+        if any(source is None or number not in source.machines.by_group() for number, source in sources):
             return False
         self._seeds = [source.seed(number) for number, source in sources if source is not None]
         return True

@@ -29,7 +29,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.kernel_time import kernel_time
-from photon.config.settings import Settings
+from photon.config.settings import SIDES, Settings
 from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import STATE_NAME, opened
 from photon.fleet import hbase
@@ -202,8 +202,11 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
     for name in here:
         pipeline = settings.datacentre[name]
         join = settings.join[pipeline.join]
-        found.append(_logs(name, "foreign", base / pipeline.foreign, join.foreign_files))
-        found.append(_logs(name, "primary", base / pipeline.primary, join.primary_files))
+        for side in SIDES:
+            files = join.primary_files if side == "primary" else join.foreign_files
+            directory = base / pipeline.logs(side)
+            if side not in settings.relayed(name) or directory.is_dir():  # its first start makes it
+                found.append(_logs(name, side, directory, files))
     return found
 
 
