@@ -19,10 +19,10 @@ LOOK_S = 0.5
 
 
 @click.group(invoke_without_command=True)
-@deployed(required=False, sets=False, datacentre="Only this one's; else of all, and over all.")
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@deployed(required=False, sets=False, datacentre="Only this datacentre; default: each, and over all.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS",
-              help="With --watch: from one time to the next.")  # fmt: skip
+              help="With --watch: the interval.")  # fmt: skip
 @click.pass_context
 def watermark(context: click.Context, at: Deployed, watch: bool, every: float) -> int:
     """Show up to which event time the output is complete, and what holds that back.
@@ -34,7 +34,7 @@ def watermark(context: click.Context, at: Deployed, watch: bool, every: float) -
       photon watermark --config photon.toml
       photon watermark --config photon.toml --datacentre east --watch
       photon watermark wait 2026-11-24T10:00 --final --config photon.toml
-    Exit codes: 0 shown, 3 there is a datacentre that says nothing.
+    Exit codes: 0 shown, 3 a datacentre is silent.
     """
     if context.invoked_subcommand is not None:
         return DONE
@@ -121,10 +121,12 @@ def _with_lag(time_ns: int | None, now_ns: int) -> str:
 
 @watermark.command()
 @click.argument("moment", metavar="TIME")
-@deployed(sets=False, datacentre="Only this one's output; else of all.")
-@click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is out (the default).")
-@click.option("--percentile", "kind", flag_value="percentile", help="Until 99 % of what is before TIME is there.")
-@click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Wait so long at most.")
+@deployed(sets=False, datacentre="Only this datacentre; default: all.")
+@click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is out (default).")
+@click.option(
+    "--percentile", "kind", flag_value="percentile", help="Until 99 % of the records before TIME are there."
+)
+@click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Longest wait.")
 def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None) -> int:
     """Wait until all, or almost all, records before TIME (event time) are published.
 
