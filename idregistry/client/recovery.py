@@ -35,7 +35,7 @@ class Recovery:
     def __init__(
         self,
         ask: Callable[..., Awaitable[Any]],
-        described: Callable[[float], Awaitable[Description | None]],
+        described: Callable[..., Awaitable[Description | None]],
         clock: Clock,
     ) -> None:
         """``ask`` and ``described``: see RoutedRegistry."""
@@ -135,8 +135,9 @@ class Recovery:
 
     # -- every shard --------------------------------------------------------------------------------------------
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
-        """Numbers of all shards, as far as this client has heard; empty when nobody said so in time."""
-        known = await self._described(self._deadline(timeout))
+        """Numbers of all shards; empty when nobody said so in time. Asked for each time: who sends no ids hears of no
+        change of the shards otherwise, and would never see what is owned or reopened in new ones."""
+        known = await self._described(self._deadline(timeout), fresh=True)
         if known is None:
             return ()
         return tuple(sorted(shards_in(known.ranges) - {*known.removed}))

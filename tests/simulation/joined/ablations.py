@@ -12,6 +12,7 @@ from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import DIGEST_BYTES
 from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.core.shard_standing import Bools
+from photon.idregistry.core.sharding import shards_in
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.replica.proposing import not_leading
 from photon.idregistry.replica.recovery import RecoveryServer, _unless_refused
@@ -36,8 +37,14 @@ _clear = ShardMachine._clear
 
 async def newest_shards(self: Recovery, *, timeout: float) -> tuple[int, ...]:
     """Operators, verifiers and dispatchers ask the shards of now, not those that took events before."""
-    known = await self._described(self._deadline(timeout))
+    known = await self._described(self._deadline(timeout), fresh=True)
     return () if known is None or not known.ranges else tuple(sorted(known.ranges[-1].shards))
+
+
+async def shards_of_before(self: Recovery, *, timeout: float) -> tuple[int, ...]:
+    """As this client heard last: a dispatcher that has nothing to send hears of no change."""
+    known = await self._described(self._deadline(timeout))
+    return () if known is None else tuple(sorted(shards_in(known.ranges) - {*known.removed}))
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
@@ -74,6 +81,9 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "resharding, reopened ids: only the shards of now are asked": Ablation(
         _without(Recovery, "shards", newest_shards), LEFT, _loses_while_shards_change
+    ),
+    "resharding, reopened ids: the shards are asked for once": Ablation(
+        _without(Recovery, "shards", shards_of_before), LEFT, _loses_while_shards_change
     ),
     "resharding, verifier: a clear is judged by the config of when it is applied": Ablation(
         _without(ShardMachine, "_clear", of_any_config), "are owned|alarm", lambda world: bool(world.targets)

@@ -13,6 +13,7 @@ import pytest
 from photon.config.clock import SystemClock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, Slot, token_of
+from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.scans import EntryPage
@@ -280,3 +281,17 @@ async def test_sizes_are_checked_before_anything_is_proposed() -> None:
         elsewhere = await server.answer(pb.ScanReopenedRequest(shard=9), timeout=OTHER_TIMEOUT)
         assert elsewhere.status == pb.STATUS_WRONG_SHARD
         assert len(cluster.logs[1].commands) == proposed
+
+
+async def test_the_shards_are_asked_for_each_time() -> None:
+    """A dispatcher that sends nothing would not hear of new ones, and never of what is reopened there."""
+    asked: list[bool] = []
+
+    async def described(deadline: float, *, fresh: bool = False) -> None:
+        asked.append(fresh)
+
+    async def nobody(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    assert await Recovery(nobody, described, SystemClock()).shards(timeout=1.0) == ()
+    assert asked == [True]
