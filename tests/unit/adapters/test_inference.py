@@ -258,7 +258,7 @@ def test_lines_of_one_shape() -> None:
     assert event is not None
     assert orjson.loads(event) | {"req": ""} == {
         "time": "2026-11-20 09:00:03,456", "f2": "ERROR", "f3": "w-1", "req": "", "msg": "it 3",
-        "rest": " - failed x x x",
+        "rest": "- failed x x x",
     }  # fmt: skip
 
 
