@@ -12,18 +12,27 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint types fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
-$(VENV)/.installed: pyproject.toml
-	@echo "making the virtual environment $(VENV), half a minute or so ..."
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+$(BIN)/python:
+	@$(PYTHON) -m venv $(VENV)
+
+# Photon (editable) and nothing that only developers need.
+$(VENV)/.photon: pyproject.toml | $(BIN)/python
+	@echo "installing Photon in $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-install: $(VENV)/.installed  ## the virtual environment in .venv, with Photon in it (editable)
+# Photon with one of its extras.
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	@echo "installing Photon in $(VENV) with what its developers use ($*), some minutes if nothing is cached ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	@touch $@ $(VENV)/.photon $(if $(filter dev,$*),$(VENV)/.docs $(VENV)/.lint)
+
+install: $(VENV)/.dev    ## the virtual environment .venv: Photon (editable) and all that its developers use
 
 test: test-unit test-sim test-integration  ## unit, simulation and integration tests
 
@@ -45,7 +54,7 @@ test-times: install      ## wall and processor time of each test file of LAYERS 
 	-PHOTON_TEST_TIMES=build/times $(BIN)/pytest $(addprefix tests/,$(LAYERS)) -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m tests.times build/times
 
-docs: install            ## the documentation as a site, in site/: open site/index.html
+docs: $(VENV)/.docs      ## the documentation as a site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 hbase:           ## a real HBase on this machine, from Maven artifacts; runs until hbase-down
@@ -73,8 +82,12 @@ test-docker: install     ## the deployment for real; in CI as root Docker is ins
 	$(BIN)/pytest tests/docker --timeout 1800
 
 test-full: N = 300
-test-full: install       ## all of it, with the long rounds and N seeds (300) of each simulation
-	PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 $(BIN)/pytest tests -n $(WORKERS) --timeout 3600
+test-full: LAYERS = unit docs simulation hbase docker pages integration spark
+test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
+	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
+	  PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 \
+	  $(BIN)/pytest tests/$$layer -n $(WORKERS) --timeout 86400 || failed="$$failed $$layer"; \
+	done; test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
 
 sim: install             ## N fresh seeds of each simulation: make sim N=5000 [BASE=first]; replay one: make sim SEED=123
 ifdef SEED
@@ -97,13 +110,13 @@ mutants: install         ## N random small mutants of the pure cores: which of t
 chaos: install           ## the suite of faults over five replicas in three regions: each scenario with its figures, half an hour
 	PHOTON_FULL=1 PHOTON_CHAOS_SECONDS=180 $(BIN)/pytest tests/integration/chaos -s --timeout 1200
 
-demo: install            ## join a live stream in two datacentres, lose one, verify all
+demo: $(VENV)/.photon    ## join a live stream in two datacentres, lose one, verify all
 	$(BIN)/photon demo
 
-bench: install           ## catch-up of a million queries beside plain Python and DuckDB, some minutes
+bench: install           ## catch-up of a million queries next to plain Python and DuckDB, some minutes
 	$(BIN)/python -m bench quick
 
-bench-full: install      ## everything of docs/benchmarks.md beside all peers, hours; broken off it goes on (FRESH=1: anew)
+bench-full: install      ## everything of docs/benchmarks.md next to all peers, hours; continues where it was broken off unless FRESH=1
 	$(BIN)/python -m bench full $(if $(FRESH),--fresh)
 
 bench-counts: install    ## take the present counts of calls on the hot path as the new baseline
@@ -121,20 +134,20 @@ bench-components: install  ## single parts: tailing, cache, cold look-ups, parke
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m bench.components.datacentres
 
-bench-registry: install  ## conditional inserts/s beside etcd (where Go is there), also 100 ms apart
+bench-registry: install  ## conditional inserts/s next to etcd (where Go is there), also 100 ms apart
 	$(BIN)/python -m bench.components.registry
 
-lint: install            ## style, layers, types, stale generated code
+lint: $(VENV)/.lint      ## style, layers, types, stale generated code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-fmt: install             ## format the code
+fmt: $(VENV)/.lint       ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: install           ## regenerate the protobuf code beside each .proto
+proto: install           ## regenerate the protobuf code next to each .proto
 	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src \
 	  src/photon/idregistry/registry.proto src/photon/idregistry/raft/peer.proto src/photon/eventstore/eventstore.proto src/photon/joiner/joiner.proto \
 	  src/photon/lab/wan/wan.proto src/photon/config/metrics/metrics.proto \

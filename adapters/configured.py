@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,25 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Headers, LogFile, Pairs, Payloads
+from photon.adapters.contract import (
+    Adapter,
+    AdapterError,
+    BadRecord,
+    ForeignHeader,
+    Headers,
+    LogFile,
+    Pairs,
+    Payloads,
+)
 from photon.adapters.formats.base import SideReader, Stop
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.formats.json_lines import JsonLinesSide
+from photon.adapters.formats.key_parts import KeyPart, KeyPartsSide
 from photon.adapters.formats.logfmt import LogfmtSide
 from photon.adapters.formats.regular import RegexSide
 from photon.adapters.formats.zeek import ZeekSide
 from photon.adapters.side import SideConfig, check_side, side_from_table, side_pattern, time_reader, with_defaults
-from photon.adapters.times import TimeReader
 
-_PLAIN_FORMATS: dict[str, Callable[[str, str | None, str | None, TimeReader | None], SideReader]] = {
-    "jsonl": JsonLinesSide,
-    "zeek-json": JsonLinesSide,
-    "zeek": ZeekSide,
-}
-"""Formats that need no more than the names of the fields."""
 RULE_VERSION = 1
 """Raised when this code derives another id, key or time from the same record and configuration."""
 
@@ -45,6 +48,10 @@ class ConfiguredAdapter(Adapter):
         where = str(options.get("where", "join"))
         self.primary_config = _side(options.get("primary", {}), f"{where}.primary", foreign=False)
         self.foreign_config = _side(options.get("foreign", {}), f"{where}.foreign", foreign=True)
+        here, there = len(self.primary_config.key_parts), len(self.foreign_config.key_parts)
+        if here != there:
+            todo = "write as many on both sides, in the same order"
+            raise AdapterError(f"key has {here} fields in primary and {there} in foreign", where, todo)
         base = Path(str(options.get("base", ".")))
         self._primary = side_reader(self.primary_config, f"{where}.primary", base)
         self._foreign = side_reader(self.foreign_config, f"{where}.foreign", base)
@@ -65,6 +72,16 @@ class ConfiguredAdapter(Adapter):
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
         return self._primary.key(record, file)
 
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        (time,) = self.primary_times((record,), file)
+        if isinstance(time, BadRecord):
+            raise time
+        return time
+
+    @property
+    def has_primary_time(self) -> bool:
+        return self.primary_config.time is not None or type(self).primary_time is not ConfiguredAdapter.primary_time
+
     def foreign_payload(self, record: bytes, file: LogFile) -> bytes | None:
         return self._foreign.payload(record, file)
 
@@ -83,6 +100,10 @@ class ConfiguredAdapter(Adapter):
 
     def primary_keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
         return self._primary.keys_of(records, file)
+
+    def primary_times(self, records: Sequence[bytes], file: LogFile) -> list[int | BadRecord]:
+        found = self._primary.times(records, file)
+        return [found.others.get(row, time_ns) for row, time_ns in enumerate(found.times)]
 
     def join_columns(self, pairs: Pairs) -> Payloads:
         foreign = self._foreign.payloads(pairs.foreign, pairs.foreign_files)
@@ -114,24 +135,35 @@ class ConfiguredAdapter(Adapter):
 
 def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
     """The reader of a checked side. Raises AdapterError."""
+    parts = side.key_parts
+    if len(parts) == 1 and parts[0].plain:
+        return _reader_of(side, parts[0], where, base)
+    return KeyPartsSide(parts, [_reader_of(side, part, where, base) for part in parts])
+
+
+def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path) -> SideReader:
+    """Of a side with this field as its key."""
+    key = part.field
     time = None if side.time is None else time_reader(side.time, f"{where}.time")
     time_field = None if side.time is None else side.time.field
     absent = None if side.absent is None else side.absent.encode()
+    if side.format in ("jsonl", "zeek-json"):
+        return JsonLinesSide(key, side.id, time_field, time, decimals=part.kind == "number")
+    if side.format == "zeek":
+        return ZeekSide(key, side.id, time_field, time)
     if side.format == "logfmt":
-        return LogfmtSide(side.key, side.id, time_field, time, absent=absent)
-    if (plain := _PLAIN_FORMATS.get(side.format)) is not None:
-        return plain(side.key, side.id, time_field, time)
+        return LogfmtSide(key, side.id, time_field, time, absent=absent)
     if side.format == "protobuf":
         # Imported where it is needed: protobuf's JSON costs every other process start-up time.
         from photon.adapters.formats.protobuf import ProtobufSide, message_type, read_descriptor
 
         data = read_descriptor(base / str(side.descriptor), where)
         message = message_type(data, str(side.message), where)
-        return ProtobufSide(message, side.key, side.id, time_field, time, where=where)
+        return ProtobufSide(message, key, side.id, time_field, time, where=where)
     if side.format == "regex":
-        return RegexSide(side_pattern(side, where), side.key, side.id, time_field, time, absent=absent)
+        return RegexSide(side_pattern(side, where), key, side.id, time_field, time, absent=absent)
     return DelimitedSide(
-        side.key,
+        key,
         side.id,
         time_field,
         time,
@@ -153,7 +185,8 @@ def _side(given: SideConfig | Mapping[str, Any], where: str, *, foreign: bool) -
 
 def _rule_of(side: SideConfig, reader: SideReader, *, foreign: bool) -> dict[str, Any]:
     kind = "jsonl" if side.format == "zeek-json" else side.format
-    rule: dict[str, Any] = {"format": kind, "key": side.key}
+    parts = [part.field if part.plain else msgspec.to_builtins(part) for part in side.key_parts]
+    rule: dict[str, Any] = {"format": kind, "key": parts[0] if len(parts) == 1 else parts}
     if side.format in ("csv", "tsv"):
         rule |= {
             "format": "delimited",

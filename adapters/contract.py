@@ -122,6 +122,13 @@ class Filtered:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """The two have one key and are no pair all the same: the foreign event is unmatched for good."""
+
+    reason: str
+
+
 class Pairs(NamedTuple):
     """Columns of ``Pair``: row by row the arguments of ``join``."""
 
@@ -136,17 +143,17 @@ class Payloads(NamedTuple):
 
     foreign: Sequence[bytes | None]
     primary: Sequence[bytes | None]
-    others: Mapping[int, Filtered | BadRecord]
+    others: Mapping[int, Filtered | Unpaired | BadRecord]
     """Row -> what becomes of a pair that is not joined; what the columns hold there means nothing."""
 
     @staticmethod
-    def of(made: Sequence[Joined | Filtered | BadRecord]) -> Payloads:
+    def of(made: Sequence[Joined | Filtered | Unpaired | BadRecord]) -> Payloads:
         """Columns from the answer of ``join_many``."""
         others = {row: each for row, each in enumerate(made) if not isinstance(each, Joined)}
         joined = [each if isinstance(each, Joined) else Joined(None, None) for each in made]
         return Payloads([each.foreign for each in joined], [each.primary for each in joined], others)
 
-    def rows(self) -> list[Joined | Filtered | BadRecord]:
+    def rows(self) -> list[Joined | Filtered | Unpaired | BadRecord]:
         """The answer as ``join_many`` gives it."""
         joined = zip(self.foreign, self.primary, strict=True)
         return [self.others.get(row) or Joined(*each) for row, each in enumerate(joined)]
@@ -174,6 +181,8 @@ class Adapter(ABC):
 
     shape: Mapping[str, Any] | None = None
     """What ``photon.adapters.shaping`` made of it, to be made again elsewhere. None: it is not shaped."""
+    within: Mapping[str, int] | None = None
+    """The same of ``photon.adapters.bounds``."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
@@ -195,7 +204,18 @@ class Adapter(ABC):
     def primary_payload(self, record: bytes, file: LogFile) -> bytes | None:
         """As foreign_payload, for the primary side."""
 
-    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        """Event time of a primary record, ns UTC; only joins with bounds (``within``) ask. Raises BadRecord."""
+        raise BadRecord("the adapter reads no time of primary events")
+
+    @property
+    def has_primary_time(self) -> bool:
+        """Whether ``primary_time`` can be asked."""
+        return type(self).primary_time is not Adapter.primary_time
+
+    def join(
+        self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile
+    ) -> Joined | Filtered | Unpaired:
         """What becomes of a foreign record and the primary record it names."""
         return Joined(self.foreign_payload(foreign, foreign_file), self.primary_payload(primary, primary_file))
 
@@ -248,12 +268,22 @@ class Adapter(ABC):
                 keys.append(None)
         return keys
 
-    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+    def primary_times(self, records: Sequence[bytes], file: LogFile) -> list[int | BadRecord]:
+        """primary_time of each record of one file; a bad record's place holds its BadRecord."""
+        times: list[int | BadRecord] = []
+        for record in records:
+            try:
+                times.append(self.primary_time(record, file))
+            except BadRecord as bad:
+                times.append(bad)
+        return times
+
+    def join_many(self, pairs: Sequence[Pair]) -> list[Joined | Filtered | Unpaired | BadRecord]:
         """join of each pair, in order; where it would raise BadRecord, its place holds that.
 
         Used by joiners where a class defines it. When it raises, or does not come back, each pair is joined alone.
         """
-        out: list[Joined | Filtered | BadRecord] = []
+        out: list[Joined | Filtered | Unpaired | BadRecord] = []
         for pair in pairs:
             try:
                 out.append(self.join(*pair))
@@ -289,6 +319,7 @@ _MEANINGS = {
     "header_columns": {"foreign_header", "foreign_headers"},
     "primary_keys": {"primary_key"},
     "primary_keys_of": {"primary_key"},
+    "primary_times": {"primary_time"},
     "join_many": _JOINS,
     "join_columns": {*_JOINS, "join_many"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.contract import Adapter
 from photon.adapters.loader import CONFIGURED, load_adapter
 from photon.adapters.shaping import shaped_adapter
@@ -37,4 +38,7 @@ def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     else:
         options = {"primary": join.primary, "foreign": join.foreign, "where": f"join.{name}"}
         adapter = load_adapter(CONFIGURED, options, base)
+    if join.within is not None:
+        bounds = Bounds(round(join.within.before * 1e9), round(join.within.after * 1e9))
+        adapter = bounded_adapter(adapter, bounds, f"join.{name}")
     return adapter if join.shape is None else shaped_adapter(adapter, join.shape, f"join.{name}.shape", base)

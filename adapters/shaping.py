@@ -29,6 +29,7 @@ from photon.adapters.contract import (
     Pairs,
     Payloads,
     Skipped,
+    Unpaired,
 )
 from photon.adapters.shape import KEY_BYTES, Condition, Derived, Shape, compiled, shape_from_table, side_and_path
 from photon.adapters.shown_records import MASK
@@ -124,11 +125,13 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
     shaper = Shaper(shape, where, _key(shape, where, base))
     join, join_many, join_columns = adapter.join, adapter.join_many, adapter.join_columns
 
-    def shaped(foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+    def shaped(
+        foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile
+    ) -> Joined | Filtered | Unpaired:
         result = join(foreign, foreign_file, primary, primary_file)
         return shaper.shaped(result) if isinstance(result, Joined) else result
 
-    def shaped_many(pairs: Sequence[Pair]) -> list[Joined | Filtered | BadRecord]:
+    def shaped_many(pairs: Sequence[Pair]) -> list[Joined | Filtered | Unpaired | BadRecord]:
         return [_or_bad(shaper, each) for each in join_many(pairs)]
 
     def shaped_columns(pairs: Pairs) -> Payloads:
@@ -186,7 +189,9 @@ def _skipping(adapter: Adapter, shaper: Shaper) -> None:
     adapter.foreign_headers = all_of  # type: ignore[method-assign]
 
 
-def _or_bad(shaper: Shaper, result: Joined | Filtered | BadRecord) -> Joined | Filtered | BadRecord:
+def _or_bad(
+    shaper: Shaper, result: Joined | Filtered | Unpaired | BadRecord
+) -> Joined | Filtered | Unpaired | BadRecord:
     if not isinstance(result, Joined):
         return result
     try:

@@ -16,6 +16,7 @@ import msgspec
 
 from photon.adapters import times
 from photon.adapters.contract import LINES, AdapterError, Framing
+from photon.adapters.formats.key_parts import PARTS_MAX, KeyPart
 
 FORMATS = ("jsonl", "csv", "tsv", "regex", "logfmt", "zeek", "zeek-json", "protobuf")
 ABSENT_FORMATS = ("csv", "tsv", "regex", "logfmt")
@@ -38,14 +39,17 @@ class TimeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 ZEEK_TIME = TimeConfig(field="ts", format="zeek")
+JOINED_ID = "event_id"
+JOINED_TIME = TimeConfig(field="event_time_ns", unit="ns")
+"""Of the records that a join writes."""
 
 
 class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How one side's records are read. Names are JSON field paths ("a.b"), CSV columns, or groups of the pattern."""
 
     format: str
-    key: str
-    """Names the primary event, on both sides."""
+    key: str | KeyPart | tuple[str | KeyPart, ...]
+    """Names the primary event, on both sides. Several fields: all of them together, in the same order on both."""
     id: str | None = None
     """The foreign event's own globally unique id. Absent: log identity and byte offset serve."""
     time: TimeConfig | None = None
@@ -68,8 +72,18 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """primary: what becomes of events whose key several records share that differ. Absent: first."""
     descriptor: str | None = None
     """protobuf: the file with the FileDescriptorSet (``protoc --include_imports --descriptor_set_out=FILE``)."""
+    join: str | None = None
+    """Another join of the file: its joined records are the events of this side. Format, id and time are theirs."""
     message: str | None = None
     """protobuf: the full name of the message that the log holds, each behind its length as a varint."""
+
+    @property
+    def key_parts(self) -> tuple[KeyPart, ...]:
+        """The fields that are the key, in order."""
+        if isinstance(self.key, str):
+            return (KeyPart(field=self.key),)
+        parts = self.key if isinstance(self.key, tuple) else (self.key,)
+        return tuple(KeyPart(field=part) if isinstance(part, str) else part for part in parts)
 
     @property
     def has_header(self) -> bool:
@@ -101,6 +115,8 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
     for given, struct, place in ((table, SideConfig, where), (table.get("time"), TimeConfig, f"{where}.time")):
         if isinstance(given, Mapping):
             _check_names(given, struct, place)
+    if "join" in table:
+        table = {"format": "jsonl", **table}
     try:
         side = msgspec.convert(dict(table), SideConfig)
     except msgspec.ValidationError as error:
@@ -113,7 +129,9 @@ def side_from_table(table: Mapping[str, Any], where: str, *, foreign: bool) -> S
 
 
 def with_defaults(side: SideConfig, *, foreign: bool) -> SideConfig:
-    """Zeek's event time has one name and its own ways to be written."""
+    """Zeek's event time has one name and its own ways to be written; another join's records have an id and a time."""
+    if foreign and side.join is not None:
+        return msgspec.structs.replace(side, id=side.id or JOINED_ID, time=side.time or JOINED_TIME)
     if foreign and side.time is None and side.format in ("zeek", "zeek-json"):
         return msgspec.structs.replace(side, time=ZEEK_TIME)
     return side
@@ -123,13 +141,14 @@ def check_side(side: SideConfig, where: str, *, foreign: bool) -> None:
     """Refuses a side that cannot be read as told. Raises AdapterError naming key, value and what would be right."""
     if side.format not in FORMATS:
         raise _wrong(where, "format", side.format, f"write one of {', '.join(FORMATS)}")
+    if side.join is not None and side.format != "jsonl":
+        raise _wrong(where, "format", side.format, "remove it: the records of another join are JSON Lines")
     _check_delimited(side, where)
     _check_protobuf(side, where)
     if side.absent is not None and (not side.absent or side.format not in ABSENT_FORMATS):
         raise _wrong(where, "absent", side.absent, f"it is a text, and for {', '.join(ABSENT_FORMATS)}")
     _check_names_exist(side, where)
-    if not side.key:
-        raise _wrong(where, "key", side.key, "name the field that holds the primary event's key")
+    _check_key(side, where)
     if side.id == "":
         raise _wrong(where, "id", side.id, "name the field that holds the event's id, or leave the line out")
     if not foreign and side.id is not None:
@@ -249,6 +268,22 @@ def _check_protobuf(side: SideConfig, where: str) -> None:
         raise _wrong(where, "time.format", "timestamp", 'it goes with format = "protobuf"')
 
 
+def _check_key(side: SideConfig, where: str) -> None:
+    if side.key and isinstance(side.key, str):
+        return
+    fields = [part.field for part in side.key_parts]
+    if not fields or "" in fields:
+        raise _wrong(where, "key", side.key, "name the field that holds the primary event's key")
+    if len(fields) > PARTS_MAX:
+        raise _wrong(where, "key", fields, f"a key has at most {PARTS_MAX} fields")
+    twice = next((field for field in fields if fields.count(field) > 1), None)
+    if twice is not None:
+        raise _wrong(where, "key", fields, f"{twice!r} stands there twice; name each field once")
+    for part in side.key_parts:
+        if part.kind is not None and part.case is not None:
+            raise _wrong(where, "key.case", part.case, f"remove it: {part.field!r} is compared as a number")
+
+
 def _check_names_exist(side: SideConfig, where: str) -> None:
     """Names that must be columns or groups are ones; with a header only the files can tell."""
     known: tuple[str, ...]
@@ -260,9 +295,10 @@ def _check_names_exist(side: SideConfig, where: str) -> None:
         known, kind = side.columns, "column"
     else:
         return
-    used = {"key": side.key, "id": side.id, "time.field": side.time.field if side.time else None}
-    for name, value in used.items():
-        if value is not None and value not in known:
+    used = [("key", part.field) for part in side.key_parts]
+    used += [("id", side.id or ""), ("time.field", side.time.field if side.time else "")]
+    for name, value in used:
+        if value and value not in known:
             raise _wrong(where, name, value, f"no {kind} has this name, known are {', '.join(known) or 'none'}")
 
 

@@ -20,7 +20,7 @@ TIMES_PLAIN: Mapping[Size, tuple[float, float | None]] = {SIZES[0]: (2.0, 1.4), 
 """Times the wall time of plain Python: with three replicas, with one."""
 LINEAR = 1.1
 """Times as much for each unit at the largest point of a curve as at the smallest: noise is no growth."""
-REGISTRY = "registry: conditional inserts a second beside etcd, three replicas with fsync"
+REGISTRY = "registry: conditional inserts a second next to etcd, three replicas with fsync"
 Line = tuple[str, str, str]
 """Goal, what was measured, whether it is reached; the latter two empty where it was not measured."""
 

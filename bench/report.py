@@ -36,57 +36,42 @@ HEAD = """\
 
 <!-- Written by `python -m bench.report` from `bench/results.json`: change those. -->
 
-What the whole of Photon does on one machine, and what others do there on the same sets in the same run. `make
-bench` is the short form of it (some minutes), `make bench-full` measures everything below (hours, of a machine that
-does nothing else) and writes this page; broken off, it goes on where it was. Absolute figures move from machine to
-machine: compare within a table. Figures of single parts, also beside etcd: [Benchmarks of
-components](benchmarks/components.md).
-
-In every test run the calls that the hot path makes for an event are counted and compared with `bench/counts.json`,
-which no other load on the machine moves; `make bench-counts` accepts new ones.
+Photon as a whole on one machine, next to other systems on the same sets in the same run. `make bench` is a short
+form (some minutes); `make bench-full` measures everything (hours, on a machine that does nothing else), writes this
+page, and continues where it was interrupted. Compare within a table. Single parts, also next to etcd: [Benchmarks
+of components](benchmarks/components.md). Every test run counts the calls of the hot path for an event and compares
+them with `bench/counts.json`; `make bench-counts` accepts new ones.
 """
 GOALS_TEXT = """\
 ## Goals
 
-What two cores were to reach, in medians of the tables below. What limits what is not reached, and what it would take:
-[What limits the speed](benchmarks/limits.md).
+For two cores, in medians of the tables below. What limits the rest: [What limits the speed](benchmarks/limits.md).
 """
 CATCH_UP_TEXT = """\
 ## Catch-up
 
 Finished logs, joined from nothing to the end, start-up included: queries of some 280 bytes and a tenth as many
-clicks as JSON Lines in 20 files a side; 2 % of the clicks name no query that is there, 1 % of their lines come
-twice, 5 % come before their query, and the rest minutes to hours after it. Systems take turns; medians of their
-rounds. CPU and memory are of all processes of a system; a page that n processes share counts 1/n in each. Everybody
-parses both sides and writes the whole pair as JSON Lines, and each output is compared with the truth: every click
-once, with the right query and all members. `python -m bench.catch_up --systems NAME` runs one of them; their scripts,
-settings and versions stand in `bench/peers/`. *Survives kill -9*: nothing lost or doubled when it is killed and
-started again.
+clicks as JSON Lines in 20 files a side. 2 % of the clicks name a query that does not exist, 1 % of their lines come
+twice, 5 % come before their query, the rest minutes to hours after it. Systems take turns; medians of rounds; CPU
+and memory of all processes of a system. Everybody parses both sides and writes the whole pair as JSON Lines, and
+each output is compared with the truth. `python -m bench.catch_up --systems NAME` runs one system; scripts, settings
+and versions are in `bench/peers/`. *Survives kill -9*: nothing is lost or doubled by a kill and a restart.
 """
 LIVE_TEXT = """\
 ## Latency
 
 One datacentre under `photon up`, three registry replicas, clicks and ten times as many queries written into growing
-logs. From the end of the write of a click's line (of its query's line where that comes later: 5 % of them)
-until its joined line stands in the output, where it survives any kill: before that it is in the joiner's synced log
-and its id is with a majority of the replicas. *Query first*: only clicks whose query was there before them.
-*Published*: until it is below the length that readers are shown, synced in the output. Every click came out once,
-with the right query, or there is no figure. *Together*: event store, joiner, verifier and dispatcher are one
-process, in place of four. Goals: p50 below 25 ms and p99 below 100 ms; with 100 ms of round trip
-between the replicas' regions 150 ms and 1 s. Peers were not run live.
+logs. Latency is from the end of the write of a click's line (or its query's line, where that comes later: 5 %)
+until its joined line is in the output, where it survives any kill. *Query first*: only clicks whose query came
+before them. *Published*: until readers are shown it. *Together*: event store, joiner, verifier and dispatcher in
+one process. A figure appears only if every click came out once with the right query. Peers were not run live.
 """
 LATE_TEXT = """\
 ### Late queries
 
-Of the same 2,000 clicks a second 20 % are written 1 to 10 s before their query, while 100,000 clicks that name no
-query wait; latency counts from the write of the query's line where that is the later one. *Early*: these clicks only.
-*Back*: everything is killed, the queries of 1,000 clicks that waited are written, and all is started again; from when
-it is up until these are joined. Goals: p99 below 100 ms, and 2 s.
-
-On a machine with other work (load average 23 to 27 on two cores), 500 clicks a second, 20 % of them early, among
-20,000 that wait in vain, one version after the other: p50 / p90 / p99 were 179 / 344 / 574 ms, and *back* 0.7 s; of
-the version before, which found late queries by back-off alone and gave a batch one delay, 128 / 5,903 / 50,250 ms,
-and 115 s.
+Of the same 2,000 clicks a second 20 % are written 1 to 10 s before their query (*early*), while 100,000 clicks that
+name no query wait. *Back*: everything is killed, the queries of 1,000 waiting clicks are written, and all is
+restarted; the time from being up until these are joined.
 """
 SUSTAINED_TEXT = """\
 ## Sustained load
@@ -98,22 +83,21 @@ click came out once. The generator runs on the same cores. `python -m bench.sust
 RESTART_TEXT = """\
 ## Kill -9, and back
 
-`python -m bench.restart`: processes are killed under 1,000 clicks a second and brought back by `photon up`; the
-longest time in which no joined line came out, and in the end every click once. Last, `photon up` and all its
-processes are killed, the registry's as well, and it is started again. Goal: the first joined event within 2 s of
-the start.
+`python -m bench.restart`: processes are killed under 1,000 clicks a second and restarted by `photon up`; the
+longest time without a joined line. In the last row `photon up` and all its processes are killed, the registry's as
+well, and started again.
 """
 GROWTH_TEXT = """\
 ## Growth
 
 `python -m bench.growth`. Size and files: `photon join --once --replicas 3`; joiners and shards: a deployment that
-finds all logs at once. On two cores more processes share the same cores: these curves say what more of them costs,
-not what they would bring with cores of their own.
+finds all logs at once. All processes share two cores: the curves show what more of them cost, not what they would
+bring with cores of their own.
 """
 REGISTRY_TEXT = """\
 ## Registry
 
-Conditional inserts a second beside etcd, also with replicas 100 ms apart: [Benchmarks of
+Conditional inserts a second next to etcd, also with replicas 100 ms apart: [Benchmarks of
 components](benchmarks/components.md), `make bench-registry`.
 """
 

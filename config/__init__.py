@@ -1,1 +1,1 @@
-"""What a process is told from outside: settings, clock, back-off, logging."""
+"""What a process gets from outside: settings, clock, back-off, logging."""

@@ -21,7 +21,7 @@ GIVE_BACK_SECONDS = 3.0
 def keep_lean() -> None:
     """For this process from now on: large buffers come from the system and go there.
 
-    Each then costs its pages anew: for whoever has few of them.
+    Each then has to fault its pages in again: for processes with few large buffers.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -32,7 +32,7 @@ def keep_lean() -> None:
 def keep_what_is_freed() -> None:
     """For this process from now on: buffers below HEAP_FROM_BYTES are not asked of the system again and again.
 
-    For whoever has large ones all the time, and does not live long.
+    For short-lived processes that have large buffers all the time.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -47,7 +47,7 @@ def give_back() -> None:
 
 
 async def keep_giving_back() -> None:
-    """Until cancelled. For whoever allocates and frees many large buffers."""
+    """Runs until it is cancelled. For processes that allocate and free many large buffers."""
     while True:
         await asyncio.sleep(GIVE_BACK_SECONDS)
         await asyncio.to_thread(give_back)

@@ -28,14 +28,14 @@ CHANGES = frozenset(
         "/photon.v1.RegistryOperator/TransferLeader",
         "/photon.v1.RegistryOperator/OpenShard",
         "/photon.v1.RegistryOperator/RegisterAgain",
-        "/photon.v1.RegistryOperator/Export",  # what leaves is told, too
+        "/photon.v1.RegistryOperator/Export",  # exports are logged, too
         "/photon.v1.EventStore/Forget",
         "/photon.v1.Wan/Set",
     }
 )
 """What an operator calls to change something, or to take it away."""
 SAID_CHARACTERS = 300
-"""Of a request: what it names stands at its beginning."""
+"""Characters of a request that are logged: what it names is at its beginning."""
 
 log = get_logger(__name__)
 

@@ -18,7 +18,7 @@ from photon.config.tls import caller
 LOGGED_EACH_S = 60.0
 """A caller that is refused the same method again and again is logged once in this time."""
 LOGGED_MAX = 256
-"""Callers and methods that are told apart meanwhile; beyond them they are one."""
+"""Callers and methods that are distinguished at a time; further ones count as one."""
 
 log = get_logger(__name__)
 

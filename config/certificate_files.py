@@ -75,7 +75,7 @@ def issue_into(
     hosts: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Issues a certificate, and copies the authority's beside it; the new one's path. Raises CertificateError."""
+    """Issues a certificate and copies the authority's next to it; the new one's path. Raises CertificateError."""
     check_identity(identity)
     paths = _paths(directory, identity)
     if all(path.exists() for path in paths) and not force:
@@ -83,11 +83,11 @@ def issue_into(
     certificate, key = _paths(authority, AUTHORITY)
     signer = Pair(_read(certificate), _read(key))
     made = issue(signer, identity, now, days=days, hosts=hosts)
-    beside = directory / f"{AUTHORITY}.crt"
-    if not beside.exists():
+    copied = directory / f"{AUTHORITY}.crt"
+    if not copied.exists():
         _make_directory(directory)
-        _replace(beside, signer.certificate, _CERTIFICATE_MODE)
-    check_pair(_read(beside), made, identity, now, str(paths[0]))
+        _replace(copied, signer.certificate, _CERTIFICATE_MODE)
+    check_pair(_read(copied), made, identity, now, str(paths[0]))
     return _write(directory, identity, made)
 
 

@@ -48,10 +48,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a certificate says."""
+    """The contents of a certificate."""
 
     identity: str
-    """Of a process or operator; empty: an authority, or none of ours."""
+    """The identity of a process or operator; empty: an authority, or none of ours."""
     names: tuple[str, ...]
     """DNS names and addresses."""
     authority: bool

@@ -17,7 +17,7 @@ def utc(time_ns: int) -> str:
 
 
 class Clock(Protocol):
-    """What a component may know about time."""
+    """The clocks of a component."""
 
     def now_ns(self) -> int:
         """Wall clock, int64 nanoseconds UTC. May jump."""

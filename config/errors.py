@@ -1,4 +1,4 @@
-"""The root of the errors that a person is told about in one line: what, where, what to do."""
+"""The root of the errors that are shown in one line: what, where, what to do."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Each node stands at POINTS places of a circle of 64-bit numbers, drawn by hashing its name; a key belongs to the node
 of the first place at or after its own hash. So a node that comes takes 1/n of the keys, in small pieces from all
 others, a node that goes leaves its keys to all others in proportion, and no other key moves (paper, section 3.4.1).
-The places depend on names alone: whoever knows the same names has the same ring.
+The places depend on names alone: the same names give the same ring.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from photon.config.clock import Clock
 
 ASK_SECONDS = 1.0
-"""The kernel is asked as often as this at most: its bound grows by half a millisecond a second."""
+"""Shortest time between two questions to the kernel: its bound grows by half a millisecond a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """What the kernel says of its clock."""
+    """The kernel's statement about its clock."""
 
     synchronised: bool
     max_error_ns: int

@@ -7,13 +7,14 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from photon.config.errors import UsageError
 from photon.config.settings import (
     NAME,
+    SIDES,
     CacheNode,
     DispatcherWorker,
     Duration,
@@ -22,6 +23,7 @@ from photon.config.settings import (
     Pipeline,
     Replica,
     Settings,
+    Side,
     Size,
 )
 from photon.config.units import seconds, size
@@ -71,7 +73,18 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
     problem = next(iter(problems(settings)), None)
     if problem is not None:
         raise ConfigError(f"{where}: {problem}")
-    return settings
+    return _with_relayed(settings)
+
+
+def _with_relayed(settings: Settings) -> Settings:
+    """Pipelines with the directories of all their logs: of what other joins write, where the relay puts it."""
+    pipelines = {
+        name: msgspec.structs.replace(
+            pipeline, **{side: pipeline.logs(side) or pipeline.relayed_directory(side) for side in SIDES}
+        )
+        for name, pipeline in settings.datacentre.items()
+    }
+    return msgspec.structs.replace(settings, datacentre=pipelines)
 
 
 _T = TypeVar("_T")
@@ -127,7 +140,9 @@ def problems(settings: Settings) -> list[str]:
         described = join.primary is not None and join.foreign is not None
         if join.adapter is None and not described:
             found.append(f'join.{name}: needs adapter = "path.py:Class", or the tables primary and foreign')
-        if join.adapter is not None and (join.primary is not None or join.foreign is not None):
+        if join.adapter is not None and any(
+            (table or {}).keys() - {"join"} for table in (join.primary, join.foreign)
+        ):
             found.append(f"join.{name}: has both an adapter and primary/foreign tables; keep one of them")
     for name, value in _positive(settings):
         if value <= 0:
@@ -144,7 +159,9 @@ def problems(settings: Settings) -> list[str]:
                 f"datacentre.{dc}.joiners: needs at least one slot, as [datacentre.{dc}.joiners.{dc}-1], or "
                 f"datacentre.{dc}.discover = true and joiners that were started by photon serve joiner auto"
             )
+    found += _chain_problems(settings)
     found += _id_problems(settings)
+    found += _bound_problems(settings)
     found += _copy_problems(settings)
     for dc, pipeline in settings.datacentre.items():
         found += _worker_problems(dc, pipeline)
@@ -157,17 +174,80 @@ def problems(settings: Settings) -> list[str]:
     return found
 
 
+def _chain_problems(settings: Settings) -> list[str]:
+    """Joins of other joins' output: each must be there, and none may need itself."""
+    found = []
+    upstream = {name: {side: up for side in SIDES if (up := join.upstream(side)) is not None}
+                for name, join in settings.join.items()}  # fmt: skip
+    for name, sides in upstream.items():
+        for side, up in sides.items():
+            if not isinstance(up, str) or up not in settings.join:
+                known = ", ".join(sorted(settings.join))
+                found.append(f"join.{name}.{side}.join = {up!r}: no such join; there are: {known}")
+            elif (way := _way(upstream, up, name)) is not None:
+                found.append(
+                    f"join.{name}.{side}.join = {up!r}: a join cannot need itself: {' <- '.join((name, *way))}"
+                )
+    for dc, pipeline in settings.datacentre.items():
+        for side in SIDES:
+            up = upstream.get(pipeline.join, {}).get(side)
+            if pipeline.logs(side) or pipeline.join not in settings.join:
+                continue
+            if up is None:
+                found.append(f"datacentre.{dc}.{side}: is missing; it names the directory of the {side} logs")
+            elif not settings.joining(up):
+                found.append(f"join.{pipeline.join}.{side}.join = {up!r}: no datacentre of this file joins {up}")
+    return found
+
+
+def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> list[str] | None:
+    """Joins from one up to another that it needs, both included; None: it does not need it."""
+    seen, ways = set[str](), [[begin]]
+    while ways:
+        way = ways.pop()
+        if way[-1] == end:
+            return way
+        if way[-1] not in seen:
+            seen.add(way[-1])
+            ways += [[*way, up] for up in upstream.get(way[-1], {}).values() if isinstance(up, str)]
+    return None
+
+
 def _id_problems(settings: Settings) -> list[str]:
     """Without an id in the record an event's id is its place in a log: the same only in copies byte by byte."""
     found = []
     for name, join in settings.join.items():
         shared = [dc for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
-        placed = join.adapter is None and join.foreign is not None and join.foreign.get("id") is None
+        unnamed = join.foreign is not None and join.foreign.get("id") is None and join.upstream("foreign") is None
+        placed = join.adapter is None and unnamed
         if len(shared) > 1 and placed and not join.identical_copies:
             found.append(
                 f"join.{name}.foreign.id: is not set, and {' and '.join(shared)} share this join; name the field "
                 f"that holds the event's id, or set join.{name}.identical_copies = true if their foreign logs are "
                 "the same files byte by byte"
+            )
+    return found
+
+
+def _bound_problems(settings: Settings) -> list[str]:
+    """Bounds that no pair, or not every pair, could keep to."""
+    found = []
+    retention = settings.registry.retention
+    for name, join in settings.join.items():
+        if (within := join.within) is None:
+            continue
+        where, patience = f"join.{name}.within", join.unmatched_after
+        if within.before + within.after <= 0:
+            found.append(f'{where}: has no width; write for instance within = {{ before = "1h", after = "5m" }}')
+        if retention is not None and within.before > retention:
+            found.append(
+                f"{where}.before = {within.before:g} s: is longer than registry.retention = {retention:g} s, after "
+                "which events are forgotten; make one of them fit"
+            )
+        if patience is not None and patience < within.after:
+            found.append(
+                f"{where}.after = {within.after:g} s: is longer than join.{name}.unmatched_after = {patience:g} s, "
+                "so events would be given up before their primary event can come; make one of them fit"
             )
     return found
 
@@ -222,6 +302,8 @@ def _registry_problems(settings: Settings) -> list[str]:
         addresses.append(("wan.control", settings.wan.control))
     for dc, pipeline in settings.datacentre.items():
         addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
+        if pipeline.relay is not None:
+            addresses.append((f"datacentre.{dc}.relay", pipeline.relay))
         if pipeline.copies is not None:
             addresses.append((f"datacentre.{dc}.copies", pipeline.copies))
         if pipeline.dispatcher is not None:
@@ -317,4 +399,5 @@ def _explain(message: str, raw: Any, place: str, kind: type) -> str:
 def _fields_of(kind: type, inner: str) -> list[str]:
     for part in inner.split(".") if inner else []:
         kind = next((f.type for f in msgspec.structs.fields(kind) if f.name == part), kind)
+        kind = next((each for each in get_args(kind) if each is not type(None)), kind)  # of one that may be unset
     return [field.name for field in msgspec.structs.fields(kind)]

@@ -25,9 +25,9 @@ BURST = 20
 REFILL_S = 2.0
 """Then one in so long."""
 KINDS_MAX = 500
-"""Kinds that are told apart; the one that was met longest ago is forgotten first."""
+"""Kinds of lines that are distinguished; the one seen longest ago is forgotten first."""
 VALUE_CHARS_MAX = 2_000
-"""Of a field; tracebacks may be so many times longer."""
+"""Characters of a field; tracebacks may be this many times longer."""
 TRACEBACK_TIMES = 8
 
 Fields = structlog.typing.EventDict

@@ -78,7 +78,7 @@ RIGHTS: Rights = {
     },
     "/photon.v1.Registry/ExtendWitness": {Role.JOINER: _OWN_SLOT},
     "/photon.v1.Registry/ListSlots": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.STATUS), _ANY),
+        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.STATUS), _ANY),
         **_OPERATOR,
     },
     "/photon.v1.Registry/Trace": {Role.DISPATCHER: _ANY, **_OPERATOR},
@@ -108,7 +108,7 @@ RIGHTS: Rights = {
     "/photon.v1.Copies/Look": _OWN_COPIES,
     "/photon.v1.Copies/Extend": _OWN_COPIES,
     "/photon.v1.Copies/Read": _OWN_COPIES,
-    "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, **_OPERATOR},
+    "/photon.v1.Metrics/Read": {Role.STATUS: _ANY, Role.VERIFIER: _HERE, **_OPERATOR},
     "/photon.v1.Explain/Event": {Role.STATUS: _ANY, **_OPERATOR},
     "/photon.v1.Wan/Set": _OPERATOR,
     "/photon.v1.Wan/List": _OPERATOR,

@@ -1,4 +1,4 @@
-"""Roles: what an identity says of the process that shows it, beside the datacentre or replica that it belongs to."""
+"""Roles: what an identity says about its process, apart from the datacentre or replica."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Role(enum.StrEnum):
     JOINER = "joiner"
     DISPATCHER = "dispatcher"
     VERIFIER = "verifier"
+    RELAY = "relay"
     COPIES = "copies"
     STATUS = "status"
     SPARK = "spark"

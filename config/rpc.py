@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-"""Of a call, as its handler sees it."""
+"""A call's context, as its handler sees it."""
 FIELDS_MAX = 64
 """Of a request, at its top level, unless its service names a number. A larger request with more is not parsed."""
 
@@ -97,7 +97,7 @@ class _Stub:
 
 
 class _Here:
-    """Fails as a channel does: whoever calls knows one kind of failure."""
+    """Fails as a channel does, so that callers know one kind of failure."""
 
     def __init__(self, servicer: object, service: ServiceDescriptor) -> None:
         self._servicer = servicer
@@ -142,7 +142,7 @@ class _HereContext:
 
 
 def _kind(method: MethodDescriptor) -> str:
-    """As gRPC names its functions: unary_stream."""
+    """gRPC's name for its kind: unary_stream."""
     return "_".join("stream" if many else "unary" for many in (method.client_streaming, method.server_streaming))
 
 

@@ -87,7 +87,7 @@ def sampled(file: Path | None) -> Iterator[None]:
 
 
 def shares(counts: Iterable[dict[str, int]]) -> dict[str, float]:
-    """Of each room over several processes, summing to 1."""
+    """Share of each room over several processes; they add up to 1."""
     whole: Counter[str] = Counter()
     for each in counts:
         whole.update(each)

@@ -19,11 +19,11 @@ from photon.config.tls import MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, CannotListe
 __all__ = ["CannotListen", "HealthyServer", "listen", "listen_for", "make_server"]
 
 CONNECTIONS_MAX = 1024
-"""Of one port; further ones are refused."""
+"""Connections of one port; further ones are refused."""
 STREAMS_MAX = 256
 """Requests under way on one connection: with the size of a message it bounds what a connection can make us keep."""
 REQUEST_BYTES_MAX = 64 << 10
-"""Of services that do not name a size: they are asked small questions."""
+"""The largest request of services that name no size."""
 REPLY_BYTES_MAX = MESSAGE_BYTES_MAX
 """And so much they answer at most: what their callers take."""
 HANDSHAKE_MS = 10_000
@@ -41,7 +41,7 @@ _BOUNDS = {
 
 
 def server_options(options: Sequence[tuple[str, int]] = ()) -> list[tuple[str, int]]:
-    """What every server of ours is told; ``options`` go before the bounds above. A message that is too large is
+    """The options of every server; ``options`` take precedence over the bounds above. A message that is too large is
     refused by its declared length, before a byte of it is kept; so is one that would be when decompressed."""
     return list({**_BOUNDS, **dict(options)}.items())
 
@@ -96,7 +96,7 @@ async def listen(
 
     ``add`` adds the services; ``name`` is what health is reported under, besides "". More than ``requests_max``
     requests in flight are refused at once (RESOURCE_EXHAUSTED). ``tls`` None: plain text.
-    ``metrics``: what it says of itself; None: no more than every process. Raises CannotListen.
+    ``metrics``: what it reports; None: no more than every process. Raises CannotListen.
     """
     server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+Side = Literal["primary", "foreign"]
+SIDES: tuple[Side, ...] = ("primary", "foreign")
 NAME_MAX = 40
 NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 """Names of joins, datacentres, replicas and slots: they become part of ids, paths and metrics."""
@@ -27,6 +29,13 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of the file."""
 
 
+class Within(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``within`` of a join: how far a primary event's time may lie from its foreign event's."""
+
+    before: Duration = Duration(0.0)
+    after: Duration = Duration(0.0)
+
+
 class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[join.NAME]``: a pair of logs and how they are read.
 
@@ -42,11 +51,16 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     foreign: dict[str, Any] | None = None
     shape: dict[str, Any] | None = None
     """Filters, derived and redacted fields, what the joined record holds (see photon.adapters.shape)."""
+    within: Within | None = None
+    """Bounds on the event times of a pair; beyond them the foreign event is unmatched. Unset: none."""
     primary_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     """Glob patterns below the primary log directory."""
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     unmatched_after: Duration | None = None
     """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
+    written_within: Duration | None = None
+    """How long after its event time a line is in its foreign log at the latest: what the exact watermark relies on.
+    Unset: nothing is promised, and there is none."""
     file_map: Literal["dense", "sparse"] = "dense"
     """How the event store indexes primary logs: sparse for ids ServerIP:ProcessID:TimestampMicros in order."""
     file_map_window: Duration = Duration(10.0)
@@ -64,7 +78,12 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     or rolled; before, it waits for the next run. 0: at once."""
     identical_copies: bool = False
     """Whether the copies of the foreign logs in all datacentres are the same files byte by byte. Then a second line
-    with one id is told from the other datacentre's work in every ledger, and ids may be places in a log."""
+    with one id differs from the other datacentre's work in every ledger, and ids may be places in a log."""
+
+    def upstream(self, side: Side) -> str | None:
+        """The join whose output is this side's events (docs/chains.md); None: logs that others write."""
+        table = self.primary if side == "primary" else self.foreign
+        return None if table is None else table.get("join")
 
 
 class Limits(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,7 +175,7 @@ class Wan(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[wan]``: ``photon up`` puts a proxy between the regions of a deployment on one machine."""
 
     control: str
-    """host:port at which the proxy is told to delay, drop, reset or refuse."""
+    """host:port of the proxy's control: delay, drop, reset or refuse."""
     round_trip: Duration = Duration(0.0)
     """Between any two regions, at the start."""
 
@@ -183,7 +202,7 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     """Replicas that may be lost; f needs 2 f + 1 replicas. Unset: what the replicas listed allow."""
     replicas: dict[str, Replica] = msgspec.field(default_factory=dict)
     retention: Duration | None = None
-    """How long ids are kept. Not written: for ever."""
+    """How long ids are kept; unset: for ever."""
     memory_limit: Size | None = None
     """What the ids of one replica may take; at it no further ones are taken. Not written: as much as there is."""
     follow_callers: bool = True
@@ -205,7 +224,7 @@ class CacheNode(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: str
     """host:port."""
     size: Size | None = None
-    """What it keeps at most. Not written: limits.cache."""
+    """What it keeps at most; unset: limits.cache."""
 
 
 class DispatcherWorker(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,8 +251,10 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
     join: str
-    primary: str
-    foreign: str
+    primary: str = ""
+    """Directory of the primary logs. Unset, where they are another join's output: ``relayed_directory``."""
+    foreign: str = ""
+    """The same of the foreign logs."""
     output: str
     state: str
     """Directory of everything that must survive a restart: slots, dispatcher state, file map."""
@@ -255,6 +276,9 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Several workers in place of one dispatcher; all on one machine."""
     verifier: str | None = None
     """host:port of the verifier's health; unset: it has none."""
+    relay: str | None = None
+    """host:port of the health of its relay, which it has where its join has another join's output on a side; unset:
+    it has none."""
     copies: str | None = None
     """host:port of its keeper of copies of other datacentres' output; unset: it keeps none."""
     status: str | None = None
@@ -264,8 +288,16 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     region: str | None = None
     """Where it is; unset: a region of its own, named like it."""
 
+    def logs(self, side: Side) -> str:
+        """The directory of a side's logs."""
+        return self.primary if side == "primary" else self.foreign
+
+    def relayed_directory(self, side: Side) -> str:
+        """Where the relay puts another join's output, if nothing else is said."""
+        return f"{self.state}/upstream/{side}"
+
     def dispatcher_addresses(self) -> list[str]:
-        """Of all dispatchers that have one."""
+        """Addresses of all dispatchers that have one."""
         addresses = [self.dispatcher, *(worker.address for worker in self.dispatchers.values())]
         return [address for address in addresses if address is not None]
 
@@ -286,6 +318,37 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     key_file: str | None = None
     """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
+
+    def relayed(self, datacentre: str) -> dict[Side, str]:
+        """Sides whose logs the relay of a datacentre makes, each with the join whose output they are. A chained side
+        with a directory of its own is filled by others."""
+        pipeline = self.datacentre[datacentre]
+        join = self.join[pipeline.join]
+        return {
+            side: upstream
+            for side in SIDES
+            if (upstream := join.upstream(side)) is not None
+            and pipeline.logs(side) == pipeline.relayed_directory(side)
+        }
+
+    def needs(self, join: str) -> set[str]:
+        """The joins whose output it reads, however far above it, and itself."""
+        above = (up for side in SIDES if (up := self.join[join].upstream(side)) is not None)
+        return {join}.union(*(self.needs(up) for up in above))
+
+    def chain(self, join: str | None = None) -> list[str]:
+        """The joins of all datacentres, or those that one needs: each before those whose output it reads."""
+        needed = {name: len(self.needs(name)) for name in (self.needs(join) if join else self.join)}
+        found = sorted(needed, key=lambda name: (-needed[name], name))
+        return [name for name in found if self.joining(name)]
+
+    def joining(self, join: str) -> list[str]:
+        """The datacentres that join it, in order."""
+        return sorted(name for name, pipeline in self.datacentre.items() if pipeline.join == join)
+
+    def beside(self, datacentre: str) -> list[str]:
+        """The other datacentres that join the same events."""
+        return [name for name in self.joining(self.datacentre[datacentre].join) if name != datacentre]
 
     def region(self, datacentre: str) -> str:
         """Where a datacentre is: its pipeline's region, else a region of its own."""

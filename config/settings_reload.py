@@ -11,7 +11,7 @@ from photon.config.settings import Settings
 
 
 class SettingsReload:
-    """Looks at the file whenever it is asked, and reads it only when it is another one than before."""
+    """Reads the file again whenever it has changed."""
 
     def __init__(self, file: Path, load: Callable[[], Settings], report: Callable[[str], None]) -> None:
         """``load`` reads it as at the start, environment and flags included; ``report`` is told that it cannot.

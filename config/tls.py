@@ -35,7 +35,7 @@ _CLOSED_TLS = "it closes the connection at once; is our certificate from its aut
 Options = Sequence[tuple[str, int | str]]
 
 MESSAGE_BYTES_MAX = 4 << 20
-"""Of a request or reply, on channels whose options do not say another size."""
+"""The largest request or reply, on channels whose options name no other size."""
 METADATA_BYTES_MAX = 16 << 10
 _BOUNDS: dict[str, int | str] = {
     "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
@@ -46,7 +46,7 @@ _BOUNDS: dict[str, int | str] = {
 
 
 class CannotListen(PhotonError):
-    """The address cannot be had; one line."""
+    """The address cannot be listened on; one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Tls:
     """What should be said at the start: a certificate that expires soon."""
 
     def to(self, identity: str) -> Towards:
-        """For calls to a service."""
+        """How to call the service with this identity."""
         return Towards(self, identity)
 
     def server_credentials(self) -> grpc.ServerCredentials:
@@ -102,7 +102,7 @@ def towards(tls: Tls | None, identity: str) -> Towards | None:
 
 
 def channel_options(options: Options = ()) -> list[tuple[str, int | str]]:
-    """What every channel of ours is told: ``options`` go before the bounds above."""
+    """The options of every channel of ours: ``options`` take precedence over the bounds above."""
     return list({**_BOUNDS, **dict(options)}.items())
 
 
@@ -114,7 +114,7 @@ def open_channel(address: str, options: Options = (), to: Towards | None = None)
 
 
 def open_blocking_channel(address: str, options: Options = (), to: Towards | None = None) -> grpc.Channel:
-    """As open_channel, for threads."""
+    """Like open_channel, for threads."""
     if to is None:
         return grpc.insecure_channel(address, options=channel_options(options))
     return grpc.secure_channel(address, to.credentials(), options=channel_options((*options, *to.options())))

@@ -17,7 +17,7 @@ def size(count: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``3 min 20 s``: how long something goes on."""
+    """A duration for people: ``3 min 20 s``."""
     if seconds is None:
         return NONE
     if seconds < 60:

@@ -81,7 +81,7 @@ class Calls:
 
 
 LOOK_UPS = "look-ups"
-"""As the log names them."""
+"""Their names in the log."""
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ from photon.adapters.contract import Adapter
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.identity import ALIKE_MARK, numbered
-from photon.batch.columns import U8, Mask, RowIndexes
+from photon.batch.columns import I64, U8, Mask, RowIndexes
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import NS_PER_S
@@ -71,7 +71,7 @@ LATE_REASON = "its event time is older than what the registry still remembers"
 
 # As numbers: a member of an enumeration is dear to look up, and these are once a batch.
 _JOINED, _REJECTED = int(Outcome.JOINED), int(Outcome.REJECTED)
-_TAKEN, _LATE = int(Outcome.TAKEN), int(Outcome.LATE)
+_TAKEN, _LATE, _NOT_YET = int(Outcome.TAKEN), int(Outcome.LATE), int(Outcome.NOT_YET)
 _VERDICTS = frozenset(range(_JOINED, _REJECTED + 1))
 
 
@@ -267,6 +267,7 @@ class Core:
     def send_again(self, stretch: Stretch, events: Events, first_read_ns: int, now: float) -> None:
         """Events that were read before, in a stretch of their own (``replay.guests``): they are behind."""
         rows = self._table.add(events, stretch, first_read_ns)
+        self._table.guest[rows] = True
         self._table.attempts[rows] = 1  # what becomes of it tells nothing of the datacentre that it is left to
         self._table.behind[rows] = not self._shares.alike
         stretch.left = len(rows)
@@ -439,6 +440,9 @@ class Core:
         if answers.ambiguous:
             ambiguous = rows_of([at for at in answers.ambiguous if outcomes[at] in (_JOINED, _REJECTED)])
             self._count_apart(rows[ambiguous], Verdict.AMBIGUOUS)
+        if answers.unpaired:
+            unpaired = rows_of([at for at in answers.unpaired if outcomes[at] == Outcome.UNMATCHED])
+            self._count_apart(rows[unpaired], Verdict.UNPAIRED)
         if _JOINED in kinds:
             joined = rows[outcomes == _JOINED]
             self.times.joined(table.times[joined], table.first_read_ns[joined], now_ns)
@@ -711,6 +715,15 @@ class Core:
         table.release(rows[~travels])
         self._travelling, self._new_ids = rows[travels], np.flatnonzero(travels)
         self._stored = changes.stored
+
+    def undecided(self) -> tuple[I64, I64]:
+        """Event times of what has no verdict and is no row, once the last ``changes`` are committed: of events on
+        their way, and of those whose primary event was not there when they were tried last."""
+        table = self._table
+        own = table.taken & ~table.guest & (table.row_id == 0)
+        own[self._travelling] = False
+        waits = table.last == _NOT_YET
+        return table.times[own & ~waits], table.times[own & waits]
 
     def committed(self) -> None:
         """The changes are durable, and new rows have their ids. To be called before anything else is."""

@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from photon.config.clock import NS_PER_S
 from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
 from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
 
 STATE_NAME = "dispatcher.db"
-"""In a pipeline's state directory."""
+"""The database's file in a pipeline's state directory."""
 APPLICATION_ID = 0x50484F44  # "PHOD"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 FIRST_VERSION = 1
 """The oldest one that is brought up to this one when it is opened."""
 CHECK_BYTES = 256 << 20
 """A database up to this size is checked as a whole at start."""
 WAL_BYTES = 16 << 20
 """The write-ahead log is cut back to so much after a big transaction."""
+MINUTE_NS = 60 * NS_PER_S
 BUSY_S = 30.0
 """A reader that copies the database is waited for so long, and so is another worker's transaction."""
 SHARE_WAIT_S = 5.0
@@ -89,6 +91,26 @@ CREATE INDEX retries_by_key ON retries (owner, key);
 found by the primary event that they wait for (``arrivals``)."""
 _SINCE_3 = "ALTER TABLE logs ADD COLUMN anew INTEGER NOT NULL DEFAULT 0;"
 """What version 4 has beside version 3: the log holds other bytes than were counted up to ``high`` (``core``)."""
+_MINUTE = f"({{}}.event_time_ns - (({{}}.event_time_ns % {MINUTE_NS}) + {MINUTE_NS}) % {MINUTE_NS}) / {MINUTE_NS}"
+"""Rounds towards minus infinity, where division in SQLite rounds towards 0."""
+_SINCE_4 = f"""
+CREATE INDEX retries_by_event ON retries (event_time_ns);
+CREATE TABLE waiting (minute INTEGER PRIMARY KEY, events INTEGER NOT NULL);
+INSERT INTO waiting SELECT {_MINUTE.format("retries", "retries")} AS minute, count(*) FROM retries GROUP BY minute;
+CREATE TRIGGER retry_waits AFTER INSERT ON retries BEGIN
+  INSERT INTO waiting VALUES ({_MINUTE.format("NEW", "NEW")}, 1)
+    ON CONFLICT DO UPDATE SET events = events + 1;
+END;
+CREATE TRIGGER retry_ends AFTER DELETE ON retries BEGIN
+  UPDATE waiting SET events = events - 1 WHERE minute = {_MINUTE.format("OLD", "OLD")};
+  DELETE FROM waiting WHERE minute = {_MINUTE.format("OLD", "OLD")} AND events = 0;
+END;
+CREATE TABLE claims (owner INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, read_ns INTEGER, why TEXT NOT NULL,
+  moving TEXT NOT NULL, waiting TEXT NOT NULL);
+ALTER TABLE reopened ADD COLUMN missing INTEGER NOT NULL DEFAULT 0;
+"""
+"""What version 5 has beside version 4: rows are counted by event time, and each dispatcher says what has no verdict
+and is no row (``undecided``); a reopened id that stands in no log here."""
 _FROM_1 = f"""
 INSERT OR IGNORE INTO covered
   SELECT identity, (offset - 1) / {CHUNK_BYTES}, {MIN_NS}, {MAX_NS} FROM logs WHERE offset > 0 UNION
@@ -161,7 +183,7 @@ def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
 
 
 def settle_share(fd: int) -> None:
-    """From alone to one of several."""
+    """Turns a lock held alone into a shared one."""
     fcntl.flock(fd, fcntl.LOCK_SH)
 
 
@@ -235,7 +257,7 @@ def _make(path: Path) -> None:
 def fill(db: sqlite3.Connection) -> None:
     """Makes an empty database an empty state, all at once."""
     marks = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
-    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {_SINCE_2} {_SINCE_3} {marks} COMMIT;")
+    db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} {_SINCE_1} {_SINCE_2} {_SINCE_3} {_SINCE_4} {marks} COMMIT;")
 
 
 def _migrate(db: sqlite3.Connection) -> None:
@@ -243,10 +265,8 @@ def _migrate(db: sqlite3.Connection) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version < SCHEMA_VERSION:
         first = f"{_SINCE_1} {_FROM_1}" if version < 2 else ""
-        second = _SINCE_2 if version < 3 else ""
-        db.executescript(
-            f"BEGIN EXCLUSIVE; {first} {second} {_SINCE_3} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
-        )
+        later = f"{_SINCE_2 if version < 3 else ''} {_SINCE_3 if version < 4 else ''} {_SINCE_4}"
+        db.executescript(f"BEGIN EXCLUSIVE; {first} {later} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path) -> None:

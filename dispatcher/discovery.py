@@ -26,7 +26,7 @@ HEALTH_S = 4.0
 """An answer to that takes so long at most."""
 LEFT_POLL_S = 0.1
 LISTING = "list of slots"
-"""As the log names it."""
+"""Its name in the log."""
 
 log = get_logger(__name__)
 
@@ -48,7 +48,7 @@ ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
 
 @dataclass(eq=False)
 class Discovery:
-    """Of one dispatcher engine. ``run`` it on the engine's event loop."""
+    """Finds the joiners of one dispatcher engine. ``run`` it on the engine's event loop."""
 
     joiners: JoinerSet
     list_slots: ListSlots
@@ -60,7 +60,7 @@ class Discovery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, calls: Calls, troubles: Troubles) -> None:
-        """Until cancelled; then all connections are closed."""
+        """Runs until it is cancelled; then all connections are closed."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow_list(calls, troubles))

@@ -46,6 +46,7 @@ from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.state import State
 from photon.dispatcher.status import JoinTimes, Pending, Status, oldest, oldest_stretches
+from photon.dispatcher.undecided import Claims
 from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
@@ -152,6 +153,7 @@ class DispatcherEngine:
         self._limits = limits
         self._homes = homes
         self._log_leases = log_leases
+        self._claims = Claims(state.database, follower) if log_leases is None else None
         self._log = get_logger("photon.dispatcher")
         # With --once nobody waits for what is fresh.
         self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
@@ -239,6 +241,7 @@ class DispatcherEngine:
             wasted=total.wasted + live[Verdict.WASTED],
             retimed=total.retimed + live[Verdict.RETIMED],
             ambiguous=total.ambiguous + live[Verdict.AMBIGUOUS],
+            unpaired=total.unpaired + live[Verdict.UNPAIRED],
             bytes_read=read,
             bytes_known=known,
             in_flight=self._flow.outstanding,
@@ -376,7 +379,10 @@ class DispatcherEngine:
             return False
         begun = now = self._clock.monotonic()
         if self._tail.due(now):
+            begun_ns = self._clock.now_ns()
             self._tail.scan()
+            if self._claims is not None:
+                self._claims.scanned(begun_ns)
             now = self._clock.monotonic()
             self._core.queues.look_first = self._look_first(now)
         took = False
@@ -436,7 +442,7 @@ class DispatcherEngine:
 
     # -- sending ----------------------------------------------------------------------------------------------------
     def _send(self, now: float) -> bool:
-        """As many batches as joiners and the registry take; whether any."""
+        """Sends as many batches as joiners and the registry take; whether any."""
         if self._homes is not None:
             self._core.queues.batch_events = self._flow.batch_events()
         sent = self._ask(now)
@@ -545,7 +551,10 @@ class DispatcherEngine:
             self._core.retimed, self._next_retimed = None, now + RETIMED_S
         now_ns = self._clock.now_ns()
         changes = self._core.changes(now_ns, now, spill_all=spill_all)
-        if not changes:
+        # At once: between two blocks, of which one may be in nobody's hands.
+        if self._claims is not None and not at_once and (spill_all or self._claims.due(now)):
+            changes.also.append(self._claims.change(self._core, now_ns, now))
+        elif not changes:
             return
         changes.also.append(("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", (now_ns,)))
         self._state.commit(changes)

@@ -31,7 +31,7 @@ from photon.outputs.published import DURABLE_NAME, OutputFile, durable_bytes, na
 
 ROLL_BYTES = 128 << 20
 FLUSH_LINES = 10_000
-"""So many lines are written between two transactions."""
+"""How many lines are written between two transactions."""
 LOGS = (REJECTED, LATE)
 LOOK_BYTES = 1 << 12
 

@@ -138,7 +138,7 @@ class Flow:
         return target.away_until
 
     def sent(self, target: Target, events: int, now: float) -> None:
-        """So many go to the place that was chosen; 0: nothing does."""
+        """Notes how many events go to the chosen place; 0: none do."""
         if events:
             target.events += events
             target.sent[now] += 1

@@ -29,7 +29,7 @@ from photon.idregistry.api import DIGEST_BYTES, I64, U64
 from photon.joiner.api import Outcome
 
 NOBODY = -1
-"""In place of a datacentre's number: the event is not left to anybody."""
+"""Instead of a datacentre's number: the event is left to nobody."""
 YIELDED = -2
 """The same: an own event that is left to whoever takes our events just now."""
 PROBE_MASK = 15
@@ -98,7 +98,7 @@ class Share:
 
 
 class Trust:
-    """Of one other datacentre. Times: monotonic seconds."""
+    """Whether one other datacentre can be trusted. Times: monotonic seconds."""
 
     def __init__(self) -> None:
         self.trusted = True
@@ -279,7 +279,7 @@ class Homes:
         return Places(ranks, homes)
 
     def count_left(self, left: Mapping[int, int]) -> None:
-        """So many events are left to these datacentres now, for the first time."""
+        """Notes how many events are left to these datacentres now, for the first time."""
         for number, count in left.items():
             self._trusts[number].left += count
 

@@ -5,7 +5,9 @@ Invariant, at every commit: read = joined + filtered + unmatched + late + reject
 second time and were counted already, with a verdict or as rows. So does ``wasted``: joins thrown away because another
 datacentre registered first; these events are elsewhere (or duplicates) as well. And ``retimed``: of these two, those
 whose id came first with an event time more than ``clock.uncertainty`` away from theirs. And ``ambiguous``: events
-that were joined or rejected though several primary records that differ have their key.
+that were joined or rejected though several primary records that differ have their key. And ``unpaired``: events that
+are unmatched though a primary record has their key, because the two are out of the join's bounds. Of a line that is
+read again after a crash the registry knows the verdict, not why: it is not counted in the last two.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from photon.batch.columns import I64, U8
 
 HOUR_NS = 3_600_000_000_000
 UNKNOWN_HOUR = -(1 << 40)
-"""In place of the hour of a record whose event time cannot be read."""
+"""Stands for the hour of a record whose event time cannot be read."""
 VERDICT_BITS = 4
 _FEW = 20
 """Below so many rows a list is cheaper than numpy's calls."""
@@ -40,9 +42,10 @@ class Verdict(enum.IntEnum):
     WASTED = 9  # a join thrown away: another datacentre had registered first
     RETIMED = 10  # a line whose id was registered with another event time
     AMBIGUOUS = 11  # joined to one of several primary records that differ, or rejected for it
+    UNPAIRED = 12  # unmatched though its primary record is there: out of the join's bounds
 
 
-APART = (Verdict.READ, Verdict.REREAD, Verdict.WASTED, Verdict.RETIMED, Verdict.AMBIGUOUS)
+APART = (Verdict.READ, Verdict.REREAD, Verdict.WASTED, Verdict.RETIMED, Verdict.AMBIGUOUS, Verdict.UNPAIRED)
 FINAL = tuple(v for v in Verdict if v not in APART)
 
 
@@ -78,6 +81,7 @@ class LedgerLine:
     wasted: int = 0
     retimed: int = 0
     ambiguous: int = 0
+    unpaired: int = 0
 
     @property
     def balance(self) -> int:
@@ -85,7 +89,7 @@ class LedgerLine:
         return self.read - sum(self.verdicts.values()) - self.pending
 
     def apart(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in ("reread", "wasted", "retimed", "ambiguous")}
+        return {name: getattr(self, name) for name in ("reread", "wasted", "retimed", "ambiguous", "unpaired")}
 
     def as_dict(self) -> dict[str, int]:
         """What balances, in the order of the command's JSON."""
@@ -121,13 +125,13 @@ def made(lines: Iterable[LedgerLine]) -> dict[Verdict, int]:
 
 
 def total_of(counts: Mapping[str, int]) -> LedgerLine:
-    """From counts by name, as a dispatcher says them; what it does not name is 0."""
+    """A line from counts by name, as a dispatcher reports them; missing ones are 0."""
     by_verdict: dict[int, int] = {verdict: counts.get(verdict.name.lower(), 0) for verdict in Verdict}
     return _line(by_verdict, counts.get("pending", 0))
 
 
 def ledger_of(counts: Iterable[tuple[int, int, int]], pending: Iterable[tuple[int, int]]) -> Ledger:
-    """From rows (hour, verdict, count) and (hour, pending)."""
+    """A ledger from rows (hour, verdict, count) and (hour, pending)."""
     by_hour: dict[int, dict[int, int]] = {}
     for hour, verdict, count in counts:
         by_hour.setdefault(hour, {})[verdict] = count
@@ -149,4 +153,5 @@ def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
         wasted=counts.get(Verdict.WASTED, 0),
         retimed=counts.get(Verdict.RETIMED, 0),
         ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
+        unpaired=counts.get(Verdict.UNPAIRED, 0),
     )

@@ -25,9 +25,9 @@ SPLIT_BYTES = 256 << 20
 PARTS_A_SPLIT = 4
 """A log that is just huge enough is cut into so many parts."""
 PARTS_MAX = 64
-"""Of one log."""
+"""Parts of one log."""
 AGAIN_S = 0.05
-"""Until the next look when something could not be done at once, or all of it."""
+"""Time until the next look when not all could be done at once."""
 LOOKED_AT_ONCE = 200
 """Files that others read whose heads are looked at in one look."""
 NEWS_S = 0.1
@@ -83,6 +83,7 @@ class LogLeases:
             wasted=counts.get(Verdict.WASTED, 0),
             retimed=counts.get(Verdict.RETIMED, 0),
             ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
+            unpaired=counts.get(Verdict.UNPAIRED, 0),
         )
 
     def turn(self, core: Core, now: float) -> None:

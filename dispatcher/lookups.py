@@ -157,7 +157,7 @@ class Worth:
         return True
 
     def observe(self, decided: int, asked: int) -> None:
-        """Of so many events that were asked about, so many had a verdict."""
+        """Notes that of ``asked`` events ``decided`` had a verdict."""
         if asked:
             self._share += (decided / asked - self._share) / 2
 
@@ -172,7 +172,7 @@ class Backlog:
         self.worth = Worth()
 
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """As ``Core.take``. Its events are part of the next question."""
+        """Like ``Core.take``. Its events are part of the next question."""
         stretch = self._core.begin(block, now)
         self._stretches.append(stretch)
         for events in self._core.read(stretch, block, now_ns):
@@ -180,7 +180,7 @@ class Backlog:
             yield
 
     def question(self) -> Batch:
-        """Of all that was taken since the last one. Give each to ``settle``."""
+        """All events that were taken since the last one. Give each question to ``settle``."""
         rows, self._rows = np.concatenate([NO_ROWS, *self._rows]), []
         stretches, self._stretches = self._stretches, []
         return self._core.question(rows, stretches)
@@ -188,7 +188,7 @@ class Backlog:
     def settle(
         self, question: Batch, found: Verdicts | None, now_ns: int, now: float, waiting: Lines = frozenset()
     ) -> None:
-        """As ``lookups.settle``; the others go on to a joiner."""
+        """Like ``lookups.settle``; the other events go on to a joiner."""
         left = settle(self._core, question, found, now_ns, now, waiting)
         self._core.send(left, now)
         for stretch in question.stretches:

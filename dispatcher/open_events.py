@@ -21,7 +21,7 @@ from photon.joiner.api import Outcome
 
 NO_GROUP = 0
 UNTRIED = 255
-"""In place of the outcome of an event's last attempt."""
+"""Stands for the outcome of the last attempt while there was none."""
 _ROWS_FIRST = 1024
 _OBJECTS = np.dtype([(name, object) for name in ("ids", "keys", "records", "files", "stretch")])
 _NOTHING = np.empty(1, _OBJECTS)[0]
@@ -32,7 +32,7 @@ _NUMBERS = np.dtype(
         *((name, np.int64) for name in ("trigger_ns", "attempts", "failed", "row_id", "group", "left_to")),
         ("placed_at", np.float64),
         ("generations", np.uint32),
-        *((name, np.bool_) for name in ("behind", "settled")),
+        *((name, np.bool_) for name in ("taken", "guest", "behind", "settled")),
         ("last", np.uint8),
     ]
 )
@@ -73,6 +73,8 @@ class OpenEvents:
     first_read_ns: I64  # wall clock; patience counts from here
     attempts: I64
     failed: I64  # tries in a row, the last ones, that gave no verdict though a primary event may be there
+    taken: Mask  # the row has an event
+    guest: Mask  # it had a verdict before (``replay.guests``)
     behind: Mask  # fresh ones go before it
     last: U8  # ``Outcome`` of its last attempt
     row_id: I64  # in the retry store; 0: it stands in a stretch
@@ -114,7 +116,7 @@ class OpenEvents:
         numbers["digests"] = np.frombuffer(events.digests, "V16")
         numbers["times"], numbers["offsets"], numbers["as_of"] = events.times, events.offsets, events.as_of
         numbers["generations"], numbers["sizes"] = events.generations, events.sizes()
-        numbers["first_read_ns"] = first_read_ns
+        numbers["first_read_ns"], numbers["taken"] = first_read_ns, True
         numbers["last"], numbers["left_to"] = UNTRIED, NOBODY
         self._objects[rows], self._numbers[rows] = objects, numbers
         return rows
@@ -122,7 +124,7 @@ class OpenEvents:
     def release(self, rows: RowIndexes) -> None:
         """These events are done, or became rows of the retry store that wait there."""
         self._objects[rows] = _NOTHING
-        self.group[rows] = NO_GROUP
+        self.group[rows], self.taken[rows] = NO_GROUP, False
         self._free += rows.tolist()
 
     def __len__(self) -> int:
@@ -144,7 +146,7 @@ class OpenEvents:
         )
 
     def of_stretch(self, stretch: Stretch) -> RowIndexes:
-        """Those of its events that have no verdict, in order."""
+        """The rows of its events without a verdict, in order."""
         rows = np.unique(np.concatenate([NO_ROWS, *stretch.rows]))
         mine = rows[self.stretch[rows] == stretch]
         ordered: RowIndexes = mine[np.argsort(self.offsets[mine])]

@@ -34,7 +34,7 @@ AHEAD_BYTES = 256 << 20
 mostly that it has not come so far; a join of 10 M + 1 M takes 0.83 of the time when they do not meet."""
 STORE = "event store"
 CLOCKS = "clocks"
-"""As the log names them."""
+"""Their names in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ProgressWatch:
             await until(self._wanted, pause_s)
 
     def pause_s(self) -> float:
-        """Until the next question, if nothing comes."""
+        """Seconds until the next question, if nothing comes."""
         core, pace = self.core, self.pace
         if pace.once or not self.may_read or (core.open and not core.followed):
             return pace.busy_s

@@ -276,7 +276,7 @@ class Queues:
 
     @staticmethod
     def _patience_s(homes: Homes) -> float:
-        """Its home may have them on their way for as long as a head start."""
+        """How long its home may have them on their way: a head start."""
         return max(PATIENT_S, homes.wait_s(1, backlog=True))
 
     def _asks(self, now: float) -> bool:

@@ -62,7 +62,7 @@ class RetryLoader:
         return bool(self._arrived)
 
     def clock_went_back(self, now_ns: int) -> None:
-        """To ``now_ns``: no row waits until it has come where it was."""
+        """The clock went back to ``now_ns``: no row waits until it is where it was."""
         self._core.clock_went_back(now_ns)
         self._sweep_from(now_ns)
 

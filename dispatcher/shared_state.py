@@ -98,7 +98,7 @@ class SharedState(State):
         return View([WorkerRow(i, name, beat, bool(fenced)) for i, name, beat, fenced in workers], owners)
 
     def counts(self) -> Mapping[Verdict, int]:
-        """Of all workers together, as committed; without what is pending."""
+        """Counts of all workers together, as committed; without what is pending."""
         return {Verdict(v): n for v, n in self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict")}
 
     def refresh(self) -> None:

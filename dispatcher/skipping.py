@@ -108,7 +108,7 @@ def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_recor
 
 
 def proof_at(source: Source, at: int) -> bytes:
-    """Of a position there, by the file as it is now. Raises OSError."""
+    """The proof of a position, by the file as it is now. Raises OSError."""
     front = min(PROOF_BYTES, at)
     return proof_of(source.read(at - front, front))
 

@@ -140,7 +140,7 @@ class State:
     # -- reading -----------------------------------------------------------------------------------------------
     @property
     def database(self) -> sqlite3.Connection:
-        """For reading tables of the replay's; they are changed by ``Changes.also``."""
+        """The database, for reading the replay's tables; they are changed by ``Changes.also``."""
         return self._db
 
     def positions(self) -> list[LogPosition]:
@@ -159,7 +159,7 @@ class State:
         ]
 
     def highs(self) -> dict[str, int]:
-        """For each log, the highest offset it was ever dealt with up to."""
+        """For each log, the highest offset that was ever committed."""
         return dict(self._all("SELECT identity, high FROM logs UNION ALL SELECT unit, offset FROM parts"))
 
     def anew(self) -> set[str]:
@@ -258,7 +258,7 @@ class State:
         )
 
     def oldest_rows(self, limit: int) -> list[OldRow]:
-        """Those that came first into the retry store, of all workers."""
+        """The rows that came first into the retry store, of all workers."""
         columns = "event_id, event_time_ns, file, offset, first_read_ns, attempts, next_try_ns, trigger_ns"
         rows = self._all(f"SELECT {columns} FROM retries ORDER BY id LIMIT ?", limit)
         return [OldRow(event_id, time_ns, self._file(file).path, *rest) for event_id, time_ns, file, *rest in rows]

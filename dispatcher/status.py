@@ -32,7 +32,7 @@ from photon.joiner.api import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """For progress views. Counts include what the next commit will make durable."""
+    """What progress views show. Counts include what the next commit will make durable."""
 
     read: int
     verdicts: Mapping[Verdict, int]
@@ -48,6 +48,7 @@ class Status:
     oldest_first_read_ns: int | None  # of an event without a verdict
     caught_up: bool
     ambiguous: int = 0  # joined or rejected though several primary records that differ have their key
+    unpaired: int = 0  # unmatched though their primary record is there: out of the join's bounds
     left: int = 0  # events that are left to their home now
     head_start_s: float = 0.0
     homes: Sequence[HomeStatus] = ()
@@ -209,6 +210,7 @@ def put_status(into: Readings, join: str, status: Status, now_ns: int) -> None:
             "wasted_joins_total": status.wasted,
             "retimed_total": status.retimed,
             "ambiguous_total": status.ambiguous,
+            "unpaired_total": status.unpaired,
             "look_ups_total": status.look_ups,
             "attempts_total": status.attempts,
             "woken_total": status.woken,

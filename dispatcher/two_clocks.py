@@ -73,7 +73,7 @@ class FirstRead:
         self._at_ns, self._at = told.asked_ns + self._ahead_ns, told.at
 
     def at_ns(self, now_ns: int, now: float) -> int:
-        """From when on an event that is read now is waited for."""
+        """The moment from which an event that is read now is waited for."""
         return max(now_ns + self._ahead_ns, self._at_ns + int((now - self._at) * NS_PER_S))
 
     def limit(self, table: OpenEvents, rows: RowIndexes, now_ns: int, now: float) -> None:

@@ -20,7 +20,7 @@ from photon.dispatcher.database import lock_worker, worker_lock
 from photon.dispatcher.errors import NameTaken, StateError
 
 AUTO = "auto"
-"""In place of a worker's name: a free one of those below."""
+"""Instead of a worker's name: a free one of those below."""
 AUTO_MAX = 64
 """Workers of one state that are named by themselves."""
 NOTE_VERSION = 1

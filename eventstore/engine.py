@@ -55,6 +55,7 @@ from photon.eventstore.segments import CACHE_BYTES_MAX, CacheCounts, CacheEventS
 from photon.eventstore.shared_keys import SharedKeys, check_rule
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore
 from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, UnavailableLogs
+from photon.outputs.relay import whole_ns
 
 IDLE_SECONDS = 0.02
 """How far the logs have been read is published so often while nothing changes."""
@@ -86,6 +87,8 @@ class EventStoreConfig:
     hbase: HBaseTable | None = None  # the file map's table; None: it lies in ``state`` alone
     forget_missing: bool = False
     """A log whose file is gone is given up at once: its keys are ABSENT. Else it waits for ``forget``."""
+    relayed: bool = False
+    """The logs are made of another join's output: up to when they are whole, ``photon.outputs.relay`` says there."""
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
@@ -194,6 +197,7 @@ class EventStoreEngine:
             report=tell,
             finder=self._finder,
             arrived=self._arrived,
+            written_ns=(lambda: whole_ns(config.directory)) if config.relayed else None,
         )
         self._sources = PublishedSources(
             self._follower, self._unavailable, self._clock.monotonic, lambda: self._reader.scanned_ns

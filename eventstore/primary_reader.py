@@ -66,6 +66,8 @@ class PrimaryReader:
     report: Callable[[str], None] = lambda line: None
     finder: KeyFinder | None = None
     arrived: Callable[[Sequence[bytes], U64, I64], None] = lambda keys, hashes, order: None
+    written_ns: Callable[[], int] | None = None
+    """Up to when all that is to be in the logs stands there, where they are made of what is elsewhere."""
 
     def __post_init__(self) -> None:
         self._finder = self.finder or InlineKeyFinder(self.adapter)
@@ -94,6 +96,9 @@ class PrimaryReader:
             return False
         if self.source.caught_up():
             self.scanned_ns, self._scanned_at = self.clock.now_ns(), self.clock.monotonic()
+            if self.written_ns is not None and (written := self.written_ns()) < self.scanned_ns:
+                self._scanned_at -= (self.scanned_ns - written) / 1e9 if written > 0 else 0.0
+                self.scanned_ns = written
             self.source.scan()
         blocks = self.source.poll(POLL_BYTES)
         self._take(blocks, everything=self.source.caught_up())

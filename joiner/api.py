@@ -51,6 +51,7 @@ class JoinAnswers:
     overloaded: bool = False  # nothing was taken up, and all rows are RETRY
     failed: bool = False  # the call broke: nobody knows what became of the batch, and all rows are RETRY
     ambiguous: Sequence[int] = ()  # rows whose key several primary records share that differ
+    unpaired: Sequence[int] = ()  # rows that are unmatched though their primary event is there
 
     @property
     def useless(self) -> bool:
@@ -71,16 +72,19 @@ class JoinAnswers:
         ends = list(accumulate(len(part.verdicts) for part in parts))
         reasons: dict[int, str] = {}
         ambiguous: list[int] = []
+        unpaired: list[int] = []
         placed = []
         for part, end in zip(parts, ends, strict=True):
             begin = end - len(part.verdicts)
             placed.append((np.arange(begin, end), part.verdicts))
             reasons.update((begin + row, reason) for row, reason in part.verdicts.reasons.items())
             ambiguous += [begin + row for row in part.ambiguous]
+            unpaired += [begin + row for row in part.unpaired]
         verdicts = Verdicts.blank(ends[-1] if ends else 0).put(placed)
         same_line = np.concatenate([np.zeros(0, np.bool_), *(part.same_line for part in parts)])
         failed = any(part.failed for part in parts)
-        return JoinAnswers(replace(verdicts, reasons=reasons), same_line, failed=failed, ambiguous=ambiguous)
+        verdicts = replace(verdicts, reasons=reasons)
+        return JoinAnswers(verdicts, same_line, failed=failed, ambiguous=ambiguous, unpaired=unpaired)
 
 
 class Joiner(Protocol):

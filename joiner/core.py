@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ import numpy as np
 from photon.batch.columns import U8, Mask, RowIndexes, split_digests, take_digests
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
+from photon.config.clock import NEVER_NS
 from photon.idregistry.api import Answer, Kind, token_of
 from photon.joiner.api import Outcome
 from photon.joiner.rows import Rows, concat
@@ -61,6 +62,8 @@ class Write:
 
     number: int
     chunks: tuple[tuple[Kind, bytes], ...]
+    oldest_ns: int = field(default=NEVER_NS, compare=False)
+    """Event time of one of its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,12 @@ class SlotCore:
         """All that is left to do waits for a clock."""
         return bool(self._open) and not self._settled and all(f.early == len(f.open) for f in self._open.values())
 
+    @property
+    def oldest_open_ns(self) -> int:
+        """Event time of the oldest row whose fate is not known; NEVER_NS: there is none."""
+        oldest = [np.minimum.reduce(each.rows.times[each.open], initial=NEVER_NS) for each in self._open.values()]
+        return int(min(oldest, default=NEVER_NS))
+
     def take_token(self) -> int:
         """The token of the next batch; each call gives another one, whether it is used or not (rule 2)."""
         self._next_batch += 1
@@ -356,7 +365,7 @@ class SlotCore:
         if self._unsynced_since is None:
             self._unsynced_since = now
         frame.verdicts.outcomes[won] = frame.rows.kinds[won]  # an outcome has its kind's number
-        return [Write(self._write_number, chunks)]
+        return [Write(self._write_number, chunks, int(np.minimum.reduce(frame.rows.times[won])))]
 
     def _note_early(self, frame: _Frame, asked: RowIndexes, early: Mask) -> None:
         if self._early:

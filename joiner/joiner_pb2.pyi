@@ -34,7 +34,7 @@ class JoinRequest(_message.Message):
     def __init__(self, join: _Optional[str] = ..., ids: _Optional[_Iterable[bytes]] = ..., digests: _Optional[bytes] = ..., times: _Optional[bytes] = ..., keys: _Optional[_Iterable[bytes]] = ..., records: _Optional[_Iterable[bytes]] = ..., files: _Optional[_Iterable[_Union[_eventstore_pb2.LogFileName, _Mapping]]] = ..., file_indexes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., unmatched_as_of: _Optional[bytes] = ..., generations: _Optional[bytes] = ...) -> None: ...
 
 class JoinReply(_message.Message):
-    __slots__ = ("overloaded", "outcomes", "kinds", "reason_of", "reasons", "owner_datacentres", "owner_of", "same_lines", "owner_times", "owner_tokens", "ambiguous")
+    __slots__ = ("overloaded", "outcomes", "kinds", "reason_of", "reasons", "owner_datacentres", "owner_of", "same_lines", "owner_times", "owner_tokens", "ambiguous", "unpaired")
     OVERLOADED_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class JoinReply(_message.Message):
     OWNER_TIMES_FIELD_NUMBER: _ClassVar[int]
     OWNER_TOKENS_FIELD_NUMBER: _ClassVar[int]
     AMBIGUOUS_FIELD_NUMBER: _ClassVar[int]
+    UNPAIRED_FIELD_NUMBER: _ClassVar[int]
     overloaded: bool
     outcomes: bytes
     kinds: bytes
@@ -57,4 +58,5 @@ class JoinReply(_message.Message):
     owner_times: bytes
     owner_tokens: bytes
     ambiguous: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, overloaded: _Optional[bool] = ..., outcomes: _Optional[bytes] = ..., kinds: _Optional[bytes] = ..., reason_of: _Optional[_Iterable[int]] = ..., reasons: _Optional[_Iterable[str]] = ..., owner_datacentres: _Optional[_Iterable[str]] = ..., owner_of: _Optional[_Iterable[int]] = ..., same_lines: _Optional[bytes] = ..., owner_times: _Optional[bytes] = ..., owner_tokens: _Optional[bytes] = ..., ambiguous: _Optional[_Iterable[int]] = ...) -> None: ...
+    unpaired: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, overloaded: _Optional[bool] = ..., outcomes: _Optional[bytes] = ..., kinds: _Optional[bytes] = ..., reason_of: _Optional[_Iterable[int]] = ..., reasons: _Optional[_Iterable[str]] = ..., owner_datacentres: _Optional[_Iterable[str]] = ..., owner_of: _Optional[_Iterable[int]] = ..., same_lines: _Optional[bytes] = ..., owner_times: _Optional[bytes] = ..., owner_tokens: _Optional[bytes] = ..., ambiguous: _Optional[_Iterable[int]] = ..., unpaired: _Optional[_Iterable[int]] = ...) -> None: ...

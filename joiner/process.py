@@ -46,7 +46,10 @@ def reads(join: str, joiner: HasSlot) -> Source:
 def details_of(joiners: Sequence[HasSlot]) -> dict[str, Any]:
     open_ = [engine for each in joiners if (engine := each.opened) is not None]
     copies = [(engine.slot, engine.shell.copies) for engine in open_]
-    return {"copies": [{"slot": slot, "trouble": its.trouble} for slot, its in copies if its is not None]}
+    return {
+        "copies": [{"slot": slot, "trouble": its.trouble} for slot, its in copies if its is not None],
+        "slots": [{"slot": engine.slot, "oldest_unshown_ns": engine.shell.oldest_unshown_ns} for engine in open_],
+    }
 
 
 def _put(into: Readings, join: str, engine: JoinerEngine) -> None:

@@ -35,6 +35,7 @@ from photon.joiner.core import (
 from photon.joiner.rows import Rows
 from photon.joiner.slot.slot import SlotStore
 from photon.joiner.slot.witness import WitnessKeeper
+from photon.joiner.unshown import Unshown
 
 log = get_logger(__name__)
 
@@ -77,6 +78,7 @@ class SlotShell:
         self._limits = limits or ShellLimits()
         self._witness = witness
         self._copies = copies
+        self._unshown = Unshown()
         self._witnessing = asyncio.Lock()
         self._finishing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
@@ -99,11 +101,19 @@ class SlotShell:
     # -- what the engine calls -------------------------------------------------------------------------------
     def start(self, kept: Sequence[tuple[int, Rows]]) -> None:
         """Begins the redo of what was kept, and serves at once (rule 5)."""
+        if self._witness is not None:
+            self._unshown.found(self.store.witness, self.store.shown)
         self._do(self.core.start(kept))
         for loop in (self._redo_loop, self._output_loop, self._tick_loop, self._maintain_loop, self._witness_loop):
             self._tasks.append(asyncio.create_task(self._guarded(loop)))
         if self._copies is not None:
             self._tasks.append(asyncio.create_task(self._guarded(self._copies_loop, self._copies)))
+
+    @property
+    def oldest_unshown_ns(self) -> int:
+        """Event time of the oldest record that was taken up here, and is neither dropped nor shown to readers yet, or
+        of one before it; NEVER_NS: there is none."""
+        return min(self.core.oldest_open_ns, self._unshown.oldest_ns)
 
     async def register(self, rows: Rows, deadline: float) -> Reply:
         """Logs, registers and writes one batch; the outcomes of its rows, at ``deadline`` (monotonic) or before."""
@@ -166,6 +176,7 @@ class SlotShell:
                 if known is None:
                     return False
                 await self._in(1, self.store.show, to)
+                self._unshown.shown(to)
                 if to == whole:
                     break
             return whole == durable
@@ -200,6 +211,7 @@ class SlotShell:
                     self._inserts.add(task)
                     task.add_done_callback(self._inserts.discard)
                 case Write():
+                    self._unshown.written.append((each.number, each.oldest_ns))
                     self._writes.append(each)
                     self._output_wake.set()
                 case SyncOutput():
@@ -271,6 +283,9 @@ class SlotShell:
                 self._last_write = writes[-1].number
                 self._do(self.core.written(self._last_write, sum(len(data) for _, data in chunks)))
             if sync:
+                self._unshown.synced(self._last_write, self.store.witness)
+                if self._witness is None:
+                    self._unshown.shown(self.store.witness)
                 self._do(self.core.output_synced(self._last_write))
             if self._redone is not None:
                 await self._in(1, self.store.publish_redone, self._redone.upto)

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from photon.adapters.containment import Fault, Guard, primary_keys_of
-from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair, Pairs, Payloads
+from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair, Pairs, Payloads, Unpaired
 from photon.adapters.envelope import Envelope
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
@@ -53,6 +53,8 @@ class Decided:
     """Rows for which the store found a record that has another key."""
     ambiguous: list[int] = field(default_factory=list)
     """Rows whose key several primary records share that differ; joined to one of them, or rejected."""
+    unpaired: list[int] = field(default_factory=list)
+    """Rows that are unmatched though their primary event is there: the two are no pair."""
     repeats: dict[int, int] = field(default_factory=dict)
     """Row -> the earlier row of the same id in this batch (rule 2)."""
 
@@ -197,12 +199,15 @@ class Judge:
     def _settle(self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord, result: object) -> None:
         if isinstance(result, Filtered):
             decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
+        elif isinstance(result, Unpaired):
+            decided.unpaired.append(row)
+            decided.add_undone(row, Kind.UNMATCHED, str(result.reason), primary)
         elif isinstance(result, Fault) and result.hung and (times := self._times_hung(digest)) < HUNG_TIMES:
             decided.reasons[row] = f"{result.reason}: time {times} of {HUNG_TIMES}"[:REASON_CHARS_MAX]  # RETRY
         elif isinstance(result, Fault | BadRecord):
             decided.add_undone(row, Kind.REJECTED, str(result.reason), primary)
         else:
-            reason = f"the adapter returned {type(result).__name__}, not Joined or Filtered"
+            reason = f"the adapter returned {type(result).__name__}, not Joined, Filtered or Unpaired"
             decided.add_undone(row, Kind.REJECTED, reason, primary)
 
     def _times_hung(self, digest: bytes) -> int:
@@ -309,7 +314,7 @@ def unregistered(decided: Decided) -> JoinAnswers:
     """The answers to a batch as it was decided, before anything of it is registered."""
     n = len(decided.outcomes)
     verdicts = replace(Verdicts.plain(np.frombuffer(decided.outcomes, np.uint8)), reasons=decided.reasons)
-    return JoinAnswers(verdicts, np.zeros(n, np.bool_), ambiguous=decided.ambiguous)
+    return JoinAnswers(verdicts, np.zeros(n, np.bool_), ambiguous=decided.ambiguous, unpaired=decided.unpaired)
 
 
 def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
@@ -320,7 +325,7 @@ def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str)
             decided.reasons[row] = UNKNOWN_REASON
     if len(order) == len(events):
         verdicts = replace(verdicts, reasons=decided.reasons) if decided.reasons else verdicts
-        return JoinAnswers(verdicts, reply.same_line, ambiguous=decided.ambiguous)
+        return JoinAnswers(verdicts, reply.same_line, ambiguous=decided.ambiguous, unpaired=decided.unpaired)
     answers = unregistered(decided)
     answers.same_line[order] = reply.same_line
     verdicts = answers.verdicts.put([(order, verdicts)])

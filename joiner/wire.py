@@ -85,6 +85,7 @@ def reply(answers: JoinAnswers) -> pb.JoinReply:
         reason_of=verdicts.reasons.keys(),
         reasons=map(_text, verdicts.reasons.values()),
         ambiguous=answers.ambiguous,
+        unpaired=answers.unpaired,
     )
     if _TAKEN in message.outcomes:
         taken = np.flatnonzero(verdicts.outcomes == _TAKEN)
@@ -103,14 +104,15 @@ def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
     """The answers to n events. Raises WireError; an outcome of a newer version is RETRY."""
     if len(message.outcomes) != n or len(message.reasons) != len(message.reason_of):
         raise WireError(f"{len(message.outcomes)} outcomes for {n} events")
-    if any(row >= n for row in (*message.owner_of, *message.reason_of, *message.ambiguous)):
+    if any(row >= n for row in (*message.owner_of, *message.reason_of, *message.ambiguous, *message.unpaired)):
         raise WireError(f"rows beyond the {n} that were asked about")
     names = {name: at for at, name in enumerate(dict.fromkeys(message.owner_datacentres))}
     verdicts = Verdicts.blank(n, datacentres=tuple(names))
     if message.reason_of:
         verdicts = replace(verdicts, reasons=dict(zip(message.reason_of, message.reasons, strict=True)))
     verdicts.outcomes[:] = _OUTCOMES[np.frombuffer(message.outcomes, np.uint8)]
-    answers = JoinAnswers(verdicts, np.zeros(n, np.bool_), message.overloaded, ambiguous=tuple(message.ambiguous))
+    same_line, ambiguous, unpaired = np.zeros(n, np.bool_), tuple(message.ambiguous), tuple(message.unpaired)
+    answers = JoinAnswers(verdicts, same_line, message.overloaded, ambiguous=ambiguous, unpaired=unpaired)
     if message.owner_of or message.owner_datacentres:
         _fill_owners(answers, message, names)
     if _TAKEN in message.outcomes and 0 in verdicts.owner_kinds[verdicts.outcomes == _TAKEN].tobytes():

@@ -61,7 +61,7 @@ OPTIONS = frozenset(
      "startingoffsets"}
 )  # fmt: skip
 CORES = 8
-"""For this many readers at least, where the number of cores is not known."""
+"""Least number of readers, where the number of cores is not known."""
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -253,7 +253,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._rows = RowMaker(options, schema)
         self._target: dict[str, Cursor] | None = None
-        """With a trigger of what is there now: not beyond this."""
+        """With a trigger for what is there now: the end."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's name
         start = (

@@ -33,7 +33,7 @@ OPERATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "LessThan": operator.lt,
     "LessThanOrEqual": operator.le,
 }
-"""By the names of Spark's classes. A null is never what is wanted."""
+"""Comparisons by the names of Spark's filters. A null never matches."""
 OF_FILES: Mapping[str, type] = {"datacentre": str, "slot": str, "kind": str}
 """Columns that are the same in all rows of a file: with them whole files are left out."""
 OF_ROWS: Mapping[str, type] = {"hour": int, "event_time_ns": int}
@@ -101,7 +101,7 @@ def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
 
 
 def furthest(one: Cursor, other: Cursor) -> Cursor:
-    """For each log the later position."""
+    """The later position of each log."""
     positions = dict(one.positions)
     for place, at in other.positions.items():
         positions[place] = max(at, positions.get(place, at))

@@ -29,13 +29,13 @@ class CountedHour:
     """What a verification counted of one hour in one datacentre."""
 
     lines: int = 0
-    """Of raw foreign logs."""
+    """Lines of raw foreign logs."""
     unread: int = 0
-    """Of them, those that the dispatcher had not read when the ledger was."""
+    """Lines that the dispatcher had not read when the ledger was."""
     records: dict[str, int] = field(default_factory=dict)
-    """Of each output log."""
+    """Records of each output log."""
     backfilled: int = 0
-    """Of them, those that a backfill wrote: no dispatcher counts them."""
+    """Records that a backfill wrote: no dispatcher counts them."""
     fresh: int = 0
     """Records written after the ledger was read."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 TORN_BYTES_MAX = 1 << 20
-"""So much of a line that is no output record is shown."""
+"""How much of a line that is no output record is shown."""
 NOTHING = msgspec.Raw()
 
 

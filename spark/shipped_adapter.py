@@ -21,7 +21,7 @@ from photon.adapters.entry_points import NAME
 from photon.adapters.join_adapters import adapter_of_join
 from photon.adapters.loader import SOURCE_BYTES_MAX
 from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
-from photon.config.settings import Join
+from photon.config.settings import Duration, Join, Within
 
 SIDES = ("primary", "foreign")
 
@@ -35,6 +35,7 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     primary: dict[str, Any] | None = None
     foreign: dict[str, Any] | None = None
     shape: dict[str, Any] | None = None
+    within: dict[str, float] | None = None
     files: dict[str, bytes] = {}
     """Relative path -> content."""
 
@@ -57,12 +58,17 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
         primary=_with_files(join.primary, base, files),
         foreign=_with_files(join.foreign, base, files),
         shape=_with_files(join.shape, base, files, "hash_key_file"),
+        within=_seconds(join.within),
         files=files,
     )
     if decoded(encoded(spec)) != spec:
         where = f"join.{name}.options"
         raise UsageError(f"{where}: holds a value that is not JSON; use texts, numbers, lists and tables")
     return spec
+
+
+def _seconds(within: Within | None) -> dict[str, float] | None:
+    return None if within is None else {"before": float(within.before), "after": float(within.after)}
 
 
 def _with_files(
@@ -110,7 +116,12 @@ def _made(data: bytes, directory: Path) -> Adapter:
     for name, content in spec.files.items():
         _put(base / name, content)
     join = Join(
-        adapter=spec.adapter, options=spec.options, primary=spec.primary, foreign=spec.foreign, shape=spec.shape
+        adapter=spec.adapter,
+        options=spec.options,
+        primary=spec.primary,
+        foreign=spec.foreign,
+        shape=spec.shape,
+        within=None if spec.within is None else Within(**{name: Duration(s) for name, s in spec.within.items()}),
     )
     return adapter_of_join(join, spec.join, base)
 

@@ -49,7 +49,7 @@ def partition_bytes(spark: SparkSession, total: int, wanted: int | None = None) 
 
 
 def fair_bytes(total: int, cores: int) -> int:
-    """As ``partition_bytes``, for a given number of cores."""
+    """Like ``partition_bytes``, for a given number of cores."""
     return min(max(total // (max(cores, 1) * WAVES), PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
 
 

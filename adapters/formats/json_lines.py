@@ -45,9 +45,17 @@ class JsonLinesSide(SideReader):
     """Reads one side of JSON Lines. ``time`` and ``time_field`` are needed for foreign headers only."""
 
     def __init__(
-        self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
+        self,
+        key: str,
+        id_field: str | None = None,
+        time_field: str | None = None,
+        time: TimeReader | None = None,
+        *,
+        decimals: bool = False,
     ) -> None:
+        """``decimals``: a key may be any number, and is then its text as it is written."""
         self._key = key
+        self._decimals = decimals
         self._id = id_field
         self._time_field = time_field
         self._time = time
@@ -64,7 +72,7 @@ class JsonLinesSide(SideReader):
                     return name.encode()
             except (ValueError, RecursionError):
                 pass  # no text, or no such record
-        return _name_bytes(parse_object(record), self._key, "key", record)
+        return _name_bytes(parse_object(record), self._key, "key", record, decimals=self._decimals)
 
     def header(self, record: bytes, file: LogFile) -> ForeignHeader:
         (header,) = self.headers((record,), file).rows()
@@ -116,7 +124,7 @@ class JsonLinesSide(SideReader):
 
     def _parsed_header(self, record: bytes) -> ForeignHeader:
         fields = parse_object(record)
-        key_bytes = _name_bytes(fields, self._key, "key", record)
+        key_bytes = _name_bytes(fields, self._key, "key", record, decimals=self._decimals)
         time_ns = self._time_ns(fields, record)
         if self._id is None:
             return ForeignHeader(key_bytes, time_ns)
@@ -255,8 +263,8 @@ def find(fields: dict[str, Any], name: str) -> Any:
     return at
 
 
-def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes) -> bytes:
-    """A key or id as canonical bytes. Raises BadRecord."""
+def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes, *, decimals: bool = False) -> bytes:
+    """A key or id as canonical bytes; with ``decimals`` any number as it is written. Raises BadRecord."""
     value = fields.get(name, _MISSING)
     if value is _MISSING:
         value = find(fields, name)
@@ -272,6 +280,8 @@ def _name_bytes(fields: dict[str, Any], name: str, role: str, record: bytes) -> 
         text = ""
     if text.lstrip("-").isdigit():
         return (text if text.strip("-0") else "0").encode()
+    if decimals and text:
+        return text.encode()
     if value is _MISSING:
         raise BadRecord(f"{role} field {name!r} is missing")
     raise BadRecord(f"{role} field {name!r} is {_kind_of(value)}, not text or an integer")

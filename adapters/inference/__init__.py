@@ -14,7 +14,9 @@ Pure: records in, configuration and explanation out.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import orjson
@@ -26,6 +28,7 @@ from photon.adapters.inference.moments import (
     find_time,
     is_named_time,
     seconds_of_a_day,
+    time_of,
     zone_between,
 )
 from photon.adapters.inference.rows import NEITHER, Sample, Side, read_side
@@ -47,6 +50,7 @@ time = { field = "at", format = "%Y-%m-%d %H:%M:%S,%f", zone = "Europe/Berlin" }
 """What to write for lines of any shape: for each side, with a line that it reads."""
 
 
+_FORM = ("format", "delimiter", "columns", "pattern", "absent")
 _EVENT_NAMES = frozenset(
     {"id", "_id", "event_id", "eventid", "uuid", "guid", "event_uuid", "record_id", "message_id"}
 )
@@ -112,12 +116,46 @@ def infer(primary: Sample, foreign: Sample, *, whole: bool = True) -> Inferred |
     return Inferred(primary_config, foreign_config, lines, toml_of(primary_config, foreign_config))
 
 
+def describe(sample: Sample, told: Mapping[str, Any], *, foreign: bool) -> dict[str, Any] | str:
+    """One side's table: what is told of it, its key at least, and what its records say of the rest. ``told["time"]``
+    may be a field's name alone. A text: why it is unclear."""
+    table = dict(told)
+    if foreign and table.get("format") in ("zeek", "zeek-json") and "time" not in table:
+        return table
+    key = table["key"] if isinstance(table["key"], str) else ""
+    side = read_side(sample)
+    if "format" not in table:
+        if isinstance(side, str):
+            return side
+        found = side.config(key)
+        for name in _FORM:
+            if (value := getattr(found, name)) is not None:
+                table.setdefault(name, value)
+    time = table.get("time")
+    if not foreign or isinstance(time, Mapping):
+        return table
+    if isinstance(side, str):
+        return f"{side}; give time a unit or a format"
+    if isinstance(time, str) and time not in side.names():
+        return f"have no field {time!r} for the event time; they have {', '.join(side.names()[:12])}"
+    read = time_of(time, side.values(time)) if isinstance(time, str) else find_time(side)
+    if read is None:
+        return f"have values of no known unit or format in {time!r}; give time a unit or a format"
+    if isinstance(read, str):
+        return read.removeprefix("the foreign logs ")
+    table["time"] = {"field": read.field, "unit" if read.unit else "format": read.unit or read.format}
+    if "id" not in table:
+        event_id, _ = _find_id(side, key, read.field)
+        table |= {} if event_id is None else {"id": event_id}
+    return table
+
+
 def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes: tuple[str, ...] = ()) -> str:
     """``notes``: comments at the top."""
     out = [f"# {note}" for note in notes]
     for role, side in (("primary", primary), ("foreign", foreign)):
         out.append(f"[join.{name}.{role}]")
-        for field in ("format", "delimiter", "columns", "pattern", "absent", "key", "id"):
+        for field in (*_FORM, "key", "id"):
             value = getattr(side, field)
             if value is not None:
                 out.append(f"{field} = {_quoted(value)}")

@@ -60,7 +60,7 @@ class Block:
     part: str = ""
     """The unit of the ``LogPart`` that was read; empty where the log was read on."""
     proof: bytes = b""
-    """Of a position at ``end``."""
+    """Proof of the position ``end``."""
     anew: bool = False
     """The first of a log that was read on somewhere, and turned out to hold other bytes before that place."""
 

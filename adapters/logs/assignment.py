@@ -205,7 +205,7 @@ class Logs:
 
     # -- compressed files cut short --------------------------------------------------------------------------------
     def cut(self, log: TrackedLog, cut_short: bool) -> None:
-        """Its compressed file was read to the end, in the middle of a stream or not."""
+        """Notes that its compressed file was read to the end, in the middle of a stream or not."""
         log.cut_scans = 0 if cut_short else -1
         (self._cut.add if cut_short else self._cut.discard)(log.identity)
 

@@ -23,7 +23,7 @@ from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.discovery import FoundFile, SeenFiles, check_directory, compile_patterns, discover, look_at
 from photon.adapters.logs.files import Files
 from photon.adapters.logs.identity import ALIKE_MARK
-from photon.adapters.logs.lag import WORST, Lag, LogReading, lag_of_all, mark, read_of, readings_of
+from photon.adapters.logs.lag import WORST, Lag, LogReading, Unread, lag_of_all, mark, read_of, readings_of, unread_of
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import UNREAD, LogDirectoryError, Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reading import LogReader
@@ -154,6 +154,18 @@ class Follower:
     def lag(self, worst: int = WORST) -> Lag:
         """How far behind, in bytes and in time; names the ``worst`` logs."""
         return lag_of_all(len(self._logs.all), self._behind.values(), worst)
+
+    def unread_now(self) -> Unread:
+        """What the last scan saw and was not handed out yet. To be asked for right after it: a last line without
+        line end, and what is known to be gone, is not waited for."""
+        doubt = ""
+        if not self._whole:
+            doubt = "the log directory could not be listed"
+        elif problems := self.unread():
+            doubt = str(problems[0])
+        elif self.restless:
+            doubt = "files that were just seen are not told apart yet"
+        return unread_of(self._behind.values(), doubt)
 
     # -- workers: who reads which log ------------------------------------------------------------------------------
     def in_sight(self) -> list[str]:

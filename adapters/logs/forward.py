@@ -53,7 +53,7 @@ class ForwardBytes(ABC):
         pass
 
     def read(self, offset: int, length: int) -> bytes:
-        """As in Source; a damaged stream ends where it cannot be inflated."""
+        """As in Source; a damaged stream ends where it can no longer be inflated."""
         if offset < self._start:
             self._restart(offset)
         while (missing := offset + length - self._start - len(self._buffer)) > 0:

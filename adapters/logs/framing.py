@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from photon.adapters.logs.api import OversizedRecord
 
 OVERSIZED_HEAD_BYTES = 1024
-"""So much of an oversized record is kept for the report."""
+"""How much of an oversized record is kept for the report."""
 
 
 @dataclass(frozen=True, slots=True)

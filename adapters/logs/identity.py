@@ -25,7 +25,7 @@ their ids and times. That the bytes before these are the same is not proved: tha
 ALIKE_MARK = "~"
 """Between the identity that name and first record make, and the number of a log that has them from another one."""
 IDENTITY_BYTES = 1 << 16
-"""So much of the first data record decides; the rest of a longer one is not looked at."""
+"""How much of the first data record decides; the rest of a longer one is not looked at."""
 HEAD_BYTES = 4 * IDENTITY_BYTES
 """Header, blank lines and the deciding part of the first record must stand in so many bytes."""
 FINGERPRINT_BYTES = 1024

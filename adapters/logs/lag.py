@@ -9,7 +9,7 @@ from heapq import nlargest
 from photon.adapters.logs.tracked_logs import TrackedLog
 
 MARKS_MAX = 16
-"""So many moments of growth are remembered of a log that is behind."""
+"""How many moments of growth are remembered of a log that is behind."""
 WORST = 10
 
 
@@ -25,7 +25,7 @@ class LogLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of all logs together; ``worst``: a few of them, the oldest first."""
+    """The lag of all logs together; ``worst``: a few of them, the oldest first."""
 
     logs: int  # known
     behind: int  # of these not read to the end
@@ -78,6 +78,32 @@ def lag_of_all(known: int, behind: Iterable[TrackedLog], worst: int = WORST) -> 
     oldest = min((lag.since_ns for lag in lags), default=None)
     shown = nlargest(worst, lags, key=lambda lag: (-lag.since_ns, lag.bytes, lag.path))
     return Lag(known, len(lags), sum(lag.bytes for lag in lags), oldest, tuple(shown))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What a scan saw and had not been handed out by then (``Follower.unread_now``)."""
+
+    logs: tuple[tuple[TrackedLog, tuple[int, int], int], ...]
+    """Each with its file, and with how many bytes of that on disk."""
+    doubt: str = ""
+    """Why there may be more that the scan did not see; empty: there is not."""
+
+    def next(self) -> str:
+        """The path of a log that has not been handed out so far; empty: all of it was, or is gone."""
+        return next((log.path for log, key, size in self.logs if not _reaches(log, key, size)), "")
+
+
+def unread_of(behind: Iterable[TrackedLog], doubt: str = "") -> Unread:
+    """``behind``: as for ``lag_of_all``."""
+    logs = [(log, log.file) for log in behind if not log.is_done()]
+    return Unread(tuple((log, file.key, file.size) for log, file in logs if file is not None), doubt)
+
+
+def _reaches(log: TrackedLog, key: tuple[int, int], size: int) -> bool:
+    if log.is_done():
+        return True
+    return log.file is not None and log.file.key == key and read_of(log) >= size
 
 
 @dataclass(frozen=True, slots=True)

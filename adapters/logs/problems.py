@@ -50,7 +50,7 @@ class ProblemKind(enum.StrEnum):
 UNREAD = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY, ProblemKind.DAMAGED, ProblemKind.UNSUPPORTED)
 """Each says that a file, or a part of it, is there and not read. (VANISHED: was there.)"""
 KEPT = (*UNREAD, ProblemKind.UNENDED)
-"""Of these there are no more than files."""
+"""Kinds of problems that are bounded by the number of files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from photon.adapters.logs.reader import Source
 
 READ_BYTES = 1 << 20
 MARKS_MAX = 4096
-"""So many records' begins are remembered, evenly spread."""
+"""How many records' begins are remembered, evenly spread."""
 MARK_SPACING_BYTES = 1 << 20
 
 

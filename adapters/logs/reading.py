@@ -35,7 +35,7 @@ class ReadBytes:
     data: bytes
 
     def proof(self, at: int) -> bytes:
-        """Of a position within the data, or at its end."""
+        """The proof of a position within the data, or at its end."""
         stop = at - self.begin
         if stop >= PROOF_BYTES:
             return proof_of(self.data[stop - PROOF_BYTES : stop])

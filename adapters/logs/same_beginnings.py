@@ -20,7 +20,7 @@ from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 
 COPIES_MAX = 1024
-"""So many pairs of files are remembered to be copies as far as they are compared."""
+"""How many pairs of files are remembered to be copies as far as they are compared."""
 
 
 class Alike:

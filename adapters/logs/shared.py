@@ -50,7 +50,7 @@ class SharedFollower(Follower):
     def __init__(
         self, directory: Path, *, max_record: int = 1 << 20, parts: Iterable[LogPart] = (), **options: Any
     ) -> None:
-        """As Follower. ``parts``: to be read from the start on."""
+        """Like Follower. ``parts``: to be read from the start on."""
         super().__init__(directory, max_record=max_record, **options)
         self._max_record = max_record
         self._splittable = options.get("framing", LINES).splittable
@@ -96,11 +96,11 @@ class SharedFollower(Follower):
             self._match()  # at once: no log may be read from a file that is known to hold another one
 
     def caught_up(self) -> bool:
-        """As Follower.caught_up, parts included."""
+        """Like Follower.caught_up, parts included."""
         return not self._next_parts and super().caught_up()
 
     def backlog(self) -> tuple[int, int]:
-        """As Follower.backlog, parts included."""
+        """Like Follower.backlog, parts included."""
         read, known = super().backlog()
         for reading in self._parts.values():
             known += reading.part.end - reading.part.begin

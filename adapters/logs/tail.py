@@ -33,9 +33,9 @@ CHANGED_S = 0.005
 CHANGED_SHARE = 0.25
 """Looking at what changed takes at most this share of the time."""
 IDLE_S = 0.1
-"""With notification: the directory is polled so often even without a wake-up."""
+"""With notification: how often the directory is polled even without a wake-up."""
 WHOLE_S = 30.0
-"""With notification: between two scans of the whole directory."""
+"""With notification: time between two scans of the whole directory."""
 WHOLE_SHARE = 0.005
 
 

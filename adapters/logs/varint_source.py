@@ -23,7 +23,7 @@ VARINT_BYTES_MAX = 5
 MESSAGE_BYTES_MAX = (1 << 31) - 1
 """Protobuf's own limit; a larger length says that this is no such log."""
 MARKS_MAX = 4096
-"""So many places of messages are remembered of one file, evenly spread."""
+"""How many places of messages are remembered of one file, evenly spread."""
 MARK_SPACING_BYTES = 1 << 18
 """Bytes of lines between two of them at first; twice as many whenever MARKS_MAX is reached."""
 PART_BYTES = 3 << 16

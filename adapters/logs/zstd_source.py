@@ -24,7 +24,7 @@ WINDOW_BYTES_MAX = 8 << 20
 """Levels 1 to 19 need no larger window; RFC 8878 asks readers to support this one."""
 BLOCK_BYTES_MAX = 128 << 10
 FRAMES_MAX = 1024
-"""So many begins of frames are remembered of one file, evenly spread."""
+"""How many begins of frames are remembered of one file, evenly spread."""
 FRAME_SPACING_BYTES = 1 << 20
 """Uncompressed bytes between two that are remembered at first; twice as many whenever FRAMES_MAX is reached."""
 HEADER_BYTES_MAX = 18

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Unpaired
 from photon.adapters.faults import header_fault, joined_fault, key_fault, payload_fault
 from photon.adapters.testkit.samples import Sample, Samples
 
@@ -122,7 +122,9 @@ def result_fault(result: object) -> str:
     """What is wrong with an answer of ``join``; None: nothing."""
     if isinstance(result, Joined):
         return joined_fault(result) or ""
-    return "" if isinstance(result, Filtered) else f"join gave a {type(result).__name__}, not Joined or Filtered"
+    if isinstance(result, Filtered | Unpaired):
+        return ""
+    return f"join gave a {type(result).__name__}, not Joined, Filtered or Unpaired"
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,7 @@ LONG_BYTES = 2 << 20
 """More than ``limits.record``: no running join hands out such a record, yet it must not take the process down."""
 NESTED = 100_000
 SAMPLES_CUT = 3
-"""So many records of each side are cut and soiled."""
+"""How many records of each side are cut and soiled."""
 SHOWN_BYTES = 60
 RUBBISH: tuple[bytes, ...] = (b"\x00" * 16, b"\xff\xfe\xfd\x80", b"\x1f\x8b\x08\x00")
 """No record of any text format: an adapter that finds an event time in it has made it up."""

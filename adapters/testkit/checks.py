@@ -35,7 +35,7 @@ Clock = Callable[[], float]
 """Seconds; the default counts what this thread computes, so that a busy machine makes no difference."""
 Check = Callable[[Adapter, Samples], list[str]]
 FINDINGS_MAX = 20
-"""Of one check; the rest is counted."""
+"""Findings that are kept of one check; the rest is counted."""
 LOCAL_TIME = (
     "is a time read in the zone of the machine, which is another in another datacentre? Say which zone the logs "
     'mean, as in datetime.strptime(…).replace(tzinfo=ZoneInfo("Europe/Berlin"))'
@@ -118,7 +118,7 @@ def check_deterministic(adapter: Adapter, samples: Samples) -> list[str]:
     first = answers(adapter, samples)
     if found := differing(first, answers(adapter, samples)):
         return [f"asked twice: {each}" for each in found]
-    fresh = made_again(type(adapter), copy.deepcopy(adapter.options), adapter.shape)
+    fresh = made_again(type(adapter), copy.deepcopy(adapter.options), adapter.shape, adapter.within)
     if adapter.rule() != fresh.rule():
         return ["rule() differs between two adapters of the same options"]
     if found := differing(first, answers(fresh, samples, backwards=True)):

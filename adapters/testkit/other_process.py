@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from photon.adapters.bounds import bounded_again
 from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.faults import MODULE_PREFIX
 from photon.adapters.loader import load_adapter
@@ -42,6 +43,7 @@ class _Task(msgspec.Struct, frozen=True):
     file: str
     options: dict[str, Any]
     shape: dict[str, Any] | None
+    within: dict[str, int] | None
     primary: list[_Record]
     foreign: list[_Record]
 
@@ -59,7 +61,8 @@ def answers_elsewhere(adapter: Adapter, samples: Samples) -> Answers:
         options = msgspec.to_builtins(_absolute(adapter.options))
         shape = None if adapter.shape is None else _absolute(adapter.shape)
         sides = map(_records, (samples.primary, samples.foreign))
-        task = msgspec.json.encode(_Task(cls.__module__, cls.__qualname__, file, options, shape, *sides))
+        within = None if adapter.within is None else dict(adapter.within)
+        task = msgspec.json.encode(_Task(cls.__module__, cls.__qualname__, file, options, shape, within, *sides))
     except TypeError as error:
         raise NotThere(f"its options are no plain values ({error}), so no other process can make it") from None
     return _asked(task)
@@ -95,12 +98,15 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "base": str(Path(str(options["base"])).resolve())}
 
 
-def made_again(cls: type[Adapter], options: dict[str, Any], shape: Mapping[str, Any] | None) -> Adapter:
-    """Another adapter of this class, in the same shape."""
-    return _as_shaped(cls(options), shape)
+def made_again(
+    cls: type[Adapter], options: dict[str, Any], shape: Mapping[str, Any] | None, within: Mapping[str, int] | None
+) -> Adapter:
+    """Another adapter of this class, within the same bounds and in the same shape."""
+    return _as_told(cls(options), shape, within)
 
 
-def _as_shaped(adapter: Adapter, shape: Mapping[str, Any] | None) -> Adapter:
+def _as_told(adapter: Adapter, shape: Mapping[str, Any] | None, within: Mapping[str, int] | None) -> Adapter:
+    adapter = bounded_again(adapter, within)
     if shape is None or adapter.shape is not None:  # it shapes itself
         return adapter
     return shaped_adapter(adapter, shape["table"], shape["where"], Path(shape["base"]))
@@ -112,12 +118,12 @@ def _made(task: _Task) -> Adapter:
             cls: Any = importlib.import_module(task.module)
             for part in task.name.split("."):
                 cls = getattr(cls, part)
-            return made_again(cls, task.options, task.shape)
+            return made_again(cls, task.options, task.shape, task.within)
         except (ImportError, AttributeError):
             if not Path(task.file).is_file():
                 raise
     loaded = load_adapter(f"{task.file}:{task.name}", task.options, Path(task.options.get("base", ".")))
-    return _as_shaped(loaded, task.shape)
+    return _as_told(loaded, task.shape, task.within)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from photon.adapters.logs.identity import HEAD_BYTES, read_head
 
 RECORDS = 200
 SAMPLE_BYTES = 64 << 20
-"""Of a file no more than this is read."""
+"""Bytes of a file that are read at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import orjson
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault
-from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped
+from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped, Unpaired
 from photon.adapters.faults import header_fault, key_fault, payload_fault
 from photon.adapters.formats.base import Stop
 from photon.adapters.testkit import Report, Sample, Samples, examine
@@ -105,7 +105,7 @@ def examined(adapter: Adapter, trials: Mapping[str, Trial]) -> Report:
 
 
 def report_json(report: Report | None) -> dict[str, Any]:
-    """For ``-o json``; nothing without a report."""
+    """The report for ``-o json``; empty without one."""
     if report is None:
         return {}
     return {
@@ -120,6 +120,23 @@ def matches(primary: Trial, foreign: Trial) -> int:
     return sum(each.key in keys for each in foreign.read)
 
 
+def unpaired(adapter: Adapter, primary: Trial, foreign: Trial) -> list[tuple[Tried, str]]:
+    """Foreign records that are no pair with the primary record they name, the first of its key; and why."""
+    files = {each.offset: each.file for each in foreign.samples}
+    first = {each.key: each for each in reversed(primary.read)}
+    records = {each.offset: each for each in primary.samples}
+    found = []
+    for each in foreign.read:
+        if (named := first.get(each.key)) is not None:
+            sample = records[named.offset]
+            result = asked(
+                adapter, partial(adapter.join, each.record, files[each.offset], sample.record, sample.file)
+            )
+            if isinstance(result, Unpaired):
+                found.append((each, result.reason))
+    return found
+
+
 def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:
     """Of each key that several primary records share, the first two that differ, in the order of the file."""
     first: dict[bytes, Tried] = {}
@@ -131,7 +148,7 @@ def ambiguous(primary: Trial) -> list[tuple[Tried, Tried]]:
 
 
 def as_json(trial: Trial) -> dict[str, Any]:
-    """For ``-o json``."""
+    """The trial for ``-o json``."""
     return {
         "file": trial.path,
         "fault": trial.fault or None,

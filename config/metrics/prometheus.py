@@ -27,7 +27,7 @@ def of_process() -> Iterable[Family]:
 
 
 def text_of(*families: Iterable[Family]) -> bytes:
-    """As Prometheus text."""
+    """The numbers in Prometheus text format."""
     registry = CollectorRegistry(auto_describe=False)
     for each in families:
         registry.register(_Collected(each))
@@ -39,5 +39,5 @@ class _Collected(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Family]:
-        """For prometheus_client, which asks once."""
+        """What prometheus_client asks a collector for."""
         yield from self._families

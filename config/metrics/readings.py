@@ -45,7 +45,7 @@ class Readings:
         return self._families.values()
 
     def text(self) -> str:
-        """As Prometheus text."""
+        """The numbers in Prometheus text format."""
         from photon.config.metrics.prometheus import text_of
 
         return text_of(self.families()).decode()
@@ -80,7 +80,7 @@ Details = Callable[[], "Awaitable[Mapping[str, Any]] | Mapping[str, Any]"]
 
 
 class ProcessMetrics:
-    """All that a process says of itself."""
+    """All that a process reports."""
 
     def __init__(
         self, sources: Sequence[Source] = (), details: Details | None = None, now: Callable[[], float] = time.time
@@ -118,7 +118,7 @@ class ProcessMetrics:
         return text_of(readings.families(), of_process())
 
     async def details(self) -> bytes:
-        """JSON; an empty object when there are none, or they cannot be had."""
+        """JSON; an empty object if there are none, or they cannot be read."""
         if self._details is None:
             return b"{}"
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.StrEnum):
-    """Of a metric."""
+    """The kinds of Prometheus metrics that are used."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -30,7 +30,7 @@ class Metric:
 
 
 PROCESS = "every process"
-"""The services below it are words of ``photon SERVICE serve``."""
+"""The other services are kinds of ``photon serve``."""
 
 _EVENT_PARTS = ("join",)
 
@@ -46,16 +46,17 @@ def _gauges(prefix: str, labels: tuple[str, ...], **helps: str) -> list[Metric]:
 _OF_PROCESS = [
     *_gauges("photon", ("version",), build_info="1, for each version that runs."),
     *_gauges("photon", (), clock_seconds="Unix time by the clock of the process's machine, as it answered."),
-    *_gauges("photon", ("directory",), disk_free_bytes="Free for the process on the disk of one of its directories."),
-    *_counters("photon_metrics", (), failures="Parts of a process that could not say their metrics."),
+    *_gauges("photon", ("directory",), disk_free_bytes="Free on the disk of one of its directories."),
+    *_counters("photon_metrics", (), failures="Parts of a process whose metrics could not be read."),
 ]
 
 _DISPATCHER = [
     *_counters(
         "photon_dispatcher",
         _EVENT_PARTS,
-        read="Events read from foreign logs. All workers of a pipeline say their common count.",
+        read="Events read from foreign logs. All workers of a pipeline report their common count.",
         reread="Lines read a second time that were counted already.",
+        unpaired="Events that are unmatched though their primary event is there: out of the join's bounds.",
         ambiguous="Events joined or rejected though several different primary events have their key.",
         wasted_joins="Joins thrown away because another datacentre had registered first.",
         retimed="Lines whose id was registered with an event time more than clock.uncertainty off: not joined again.",
@@ -69,7 +70,7 @@ _DISPATCHER = [
         "photon_dispatcher",
         _EVENT_PARTS,
         pending_events="Events read and without a verdict.",
-        oldest_pending_seconds="Since the first read of the oldest event without a verdict; 0: there is none.",
+        oldest_pending_seconds="Since the first read of the oldest event without a verdict; 0: none.",
         logs="Foreign logs known.",
         logs_behind="Foreign logs not read to their ends.",
         lag_bytes="Of foreign logs, on disk and not read.",
@@ -84,7 +85,7 @@ _DISPATCHER = [
         waiting_for_home_events="Events left to their home datacentre now.",
         head_start_seconds="How long events are left to their home.",
         reopened_ids="Ids that the registry gave up and nobody has registered since.",
-        reopened_missing_ids="Of these, those whose record stands in no log here.",
+        reopened_missing_ids="Of these, those whose record is in no log here.",
         caught_up="1: all logs are read and nothing waits in memory.",
         arrivals_followed="1: the event store tells which primary events have come; 0: back-off finds them.",
     ),
@@ -127,12 +128,12 @@ _JOINER = [
         redo_log_limit_bytes="limits.redo_log.",
         copy_behind_bytes="Durable in the slot and not in its copy in another datacentre; absent: it has none.",
         copy_bypassed="1: what the copy does not have is shown to readers.",
-        copy_trouble="1: nothing can be shipped to the copy until somebody mends it.",
+        copy_trouble="1: nothing can be shipped to the copy until somebody repairs it.",
     ),
 ]
 
 _COPIES = [
-    *_gauges("photon_copies", (), slots="Slots of other datacentres of which copies were asked for here."),
+    *_gauges("photon_copies", (), slots="Slots of other datacentres whose copies are kept here."),
     *_counters(
         "photon_copies",
         (),
@@ -164,9 +165,9 @@ _EVENT_STORE = [
         lag_bytes="Of primary logs, on disk and not read.",
         logs="Primary logs in the file map.",
         cache_bytes="Held by the cache, cache nodes included as last heard.",
-        missing_logs="Primary logs that look-ups led to and that cannot be had.",
-        missing_keys="Keys asked for that stand in them, at least.",
-        sought_keys="Keys asked for in vain and remembered: when one comes, the dispatcher is told.",
+        missing_logs="Primary logs that look-ups need and that cannot be read.",
+        missing_keys="Keys asked for that are in them, at least.",
+        sought_keys="Keys asked for in vain and remembered: the dispatcher hears when one comes.",
     ),
 ]
 
@@ -227,7 +228,7 @@ _REGISTRY = [
         config="Number of the shard config in force.",
         resharding="1: a change of the shards is under way.",
         memory_bytes="Of memory that all ids take.",
-        memory_limit_bytes="registry.memory_limit; absent: there is none.",
+        memory_limit_bytes="registry.memory_limit; absent: no limit.",
         overloaded_memory="1: no further ids are taken for want of memory.",
         clock_objection="1: this replica's clock is in doubt; it proposes no boundary and no change of the shards.",
     ),
@@ -248,6 +249,28 @@ _VERIFIER = [
         slot_problem="1: the slot cannot be verified.",
     ),
     *_gauges("photon_verifier", ("slot", "finding"), alarms="Alarms that stand, by finding."),
+]
+
+_WATERMARK = [
+    *_gauges("photon_watermark", ("kind",), lag_seconds="How far exact and percentile are behind the clock."),
+    *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that have no verdict."),
+    *_counters("photon_watermark", (), late_records="Records that came after the exact watermark had passed them."),
+]
+"""Of the verifier's process."""
+
+_RELAY = [
+    *_counters(
+        "photon_relay",
+        ("side", "upstream"),
+        bytes="Of another join's output, written by the datacentre upstream and copied here, since the start.",
+        events="Pairs of these.",
+    ),
+    *_gauges(
+        "photon_relay",
+        ("side", "upstream"),
+        lag_bytes="Of that output, published and not copied.",
+        lag_seconds="Since all that was published had been copied; less than a second is none.",
+    ),
 ]
 
 _WAN = [
@@ -272,7 +295,9 @@ SERVICES: dict[str, list[Metric]] = {
     "cache": _CACHE,
     "registry": _REGISTRY,
     "verifier": _VERIFIER,
+    "watermark": _WATERMARK,
     "copies": _COPIES,
+    "relay": _RELAY,
     "wan": _WAN,
     "status": _STATUS,
 }
@@ -285,7 +310,7 @@ def _shown(labels: tuple[str, ...]) -> str:
 
 
 def as_markdown() -> str:
-    """For docs/metrics.md: a table for each service."""
+    """The tables of docs/metrics.md, one for each service."""
     parts = []
     for service, metrics in SERVICES.items():
         title = "Every process" if service == PROCESS else f"`{service}`"

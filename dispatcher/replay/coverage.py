@@ -135,7 +135,7 @@ def _without_row(db: sqlite3.Connection, identity: str, number: int) -> Iterable
 
 
 def holding(chunks: Sequence[Chunk], times: I64) -> list[Chunk]:
-    """Those of them that may hold an event of one of these times."""
+    """The chunks that may hold an event of one of these times."""
     ordered = np.sort(times)
     first = np.searchsorted(ordered, np.array([chunk.oldest_ns for chunk in chunks], np.int64), "left")
     after = np.searchsorted(ordered, np.array([chunk.newest_ns for chunk in chunks], np.int64), "right")

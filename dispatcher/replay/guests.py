@@ -32,7 +32,7 @@ class LineRules:
     patience: Patience
 
     def events(self, block: Block) -> Events:
-        """Those that can be read; of the others it was told when they were read first."""
+        """The events that can be read; the others were reported when they were read first."""
         events, _ = events_of(block, *records_of(block), self.adapter, self.digester, self.patience.at_first_ns)
         return events
 

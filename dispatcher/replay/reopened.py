@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
 PERIOD_S = 5.0
-"""From one reading of the list to the next."""
+"""Time between two readings of the list."""
 SHARD_S = 0.02
 """The same at least for each shard."""
 ASK_S = 5.0
 PAGE_IDS = 4096
 WANTED_MAX = 20_000
-"""So many ids, of all shards, are looked for at once: each chunk is read once for all of them."""
+"""How many ids, of all shards, are looked for at once: each chunk is read once for all of them."""
 MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
 """An id that was not found is looked for again after so long, twice as long each time."""
 REMEMBERED_MAX = 100_000
@@ -67,7 +67,7 @@ class Id(NamedTuple):
 
 @dataclass(slots=True)
 class _Missing:
-    """Of an id that was not found. Monotonic seconds."""
+    """When an id that was not found is looked for again. Monotonic seconds."""
 
     next_s: float
     pause_s: float
@@ -205,13 +205,16 @@ class Reopened:
         new = [each for each in wanted if each.name not in known]
         if new:
             now_ns = self.clock.now_ns()
-            insert = "INSERT OR IGNORE INTO reopened VALUES (?, ?, ?, ?)"
+            insert = "INSERT OR IGNORE INTO reopened (digest, generation, event_time_ns, seen_ns) VALUES (?, ?, ?, ?)"
             self.state.commit(Changes(also=[(insert, (*each.name, each.event_time_ns, now_ns)) for each in new]))
             known.update((each.name, now_ns) for each in new)
         return known
 
     def _note(self, wanted: Sequence[Id], found: Mapping[bytes, ForeignEvent]) -> None:
         now = self.clock.monotonic()
+        update = "UPDATE reopened SET missing = ? WHERE digest = ? AND generation = ? AND missing <> ?1"
+        gone = [(each.digest not in found, *each.name) for each in wanted]
+        self.state.commit(Changes(also=[(update, row) for row in gone]))
         for each in wanted:
             if each.digest in found:
                 self._missing.pop(each.name, None)

@@ -87,7 +87,7 @@ def matches(pattern: str, path: str) -> bool:
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 def requests(db: sqlite3.Connection) -> list[Request]:
-    """In the order of asking. Raises sqlite3.Error."""
+    """All requests, in the order of asking. Raises sqlite3.Error."""
     rows = db.execute("SELECT id, from_ns, to_ns, pattern, asked_ns, status, ended_ns FROM replays ORDER BY id")
     return [
         Request(number, from_ns, to_ns, pattern, asked_ns, Step(step), ended_ns)
@@ -223,14 +223,14 @@ def cancel(state: Path, number: int, now_ns: int) -> bool:
 
 
 def progress(state: Path) -> list[Progress]:
-    """Of all requests, those done too. Raises StateError."""
+    """The progress of all requests, those done too. Raises StateError."""
     with open_state(state) as db:
         return [Progress(each, parts(db, each.number)) for each in requests(db)]
 
 
 @contextmanager
 def open_state(path: Path) -> Iterator[sqlite3.Connection]:
-    """As ``opened``, to be changed."""
+    """Like ``opened``, for changes."""
     with opened(path, "rw") as db:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version != SCHEMA_VERSION:

@@ -44,6 +44,8 @@ What other programs may import. These names follow semantic versioning; all else
 
 """
 PUBLIC = {
+    "photon.library.front": "`photon.join` and `photon.read` ([In another program](../embedding.md))",
+    "photon.library.records": "What they give: records, tables",
     "photon.library": "Run joins and deployments, read outputs ([In another program](../embedding.md))",
     "photon.adapters.contract": "What an adapter is ([Adapters](../adapters.md))",
     "photon.eventid": "Event ids for servers that write events ([Event ids](../eventid.md))",

@@ -17,7 +17,7 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.core.outcomes import Refusal, Status
 
 MESSAGE_BYTES_MAX = 4 << 20
-"""Of one request or reply; the largest batch of ids has 720 KiB."""
+"""Largest request or reply; the largest batch of ids has 720 KiB."""
 REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
 REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
 REQUESTS_OUTSTANDING_MAX = 64

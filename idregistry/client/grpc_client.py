@@ -54,7 +54,7 @@ _Probe = asyncio.Task[Description | Refusal]
 
 
 def newer(one: Description | Refusal, other: Description) -> Description:
-    """Of two descriptions the one with the later config."""
+    """The description with the later config."""
     return one if isinstance(one, Description) and one.config > other.config else other
 
 

@@ -79,7 +79,7 @@ def slot_name(claim: SlotClaim) -> pb.SlotName:
 
 
 def ids_of(*columns: bytes) -> Ids | Refusal:
-    """As ``Ids.decode``."""
+    """Like ``Ids.decode``."""
     try:
         return Ids.decode(*columns)
     except IdsError as error:
@@ -324,7 +324,7 @@ def reshard_reply(found: Resharding) -> pb.ReshardReply:
 
 
 def resharding_of(reply: pb.ReshardReply) -> Resharding | Refusal:
-    """Of a reply whose status is OK."""
+    """The contents of a reply whose status is OK."""
     ranges = _ranges_of(reply)
     if isinstance(ranges, Refusal):
         return ranges

@@ -80,7 +80,7 @@ def median(offsets: Sequence[Offset]) -> Offset:
 
 
 class Agreement(enum.IntEnum):
-    """As in registry.proto, number by number."""
+    """The numbers of registry.proto."""
 
     AGREES = 1
     """The own clock is surely within S of the median."""

@@ -81,11 +81,11 @@ class Batch(Command, frozen=True, tag="batch"):
     clear_times: bytes = b""
     clear_tokens: bytes = b""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Of the shards: the one by which no other shard held the inserted ids. 0: version 2 did not say."""
+    """Of the shards: the one by which no other shard held the ids. 0: version 2 did not say."""
 
     @staticmethod
     def of(callers: list[tuple[int, int]], inserts: Sequence[Ids], clears: Sequence[Ids], config: int) -> Batch:
-        """Of what several requests bring, one after another."""
+        """A batch of what several requests bring, one after another."""
         cleared = {f"clear_{name}": column for name, column in Ids.encode_cleared(clears).items()}
         return Batch(callers=callers, **Ids.encode(inserts), **cleared, config=config)
 
@@ -144,7 +144,7 @@ class Reopen(Command, frozen=True, tag="reopen"):
     retired: bool = False
     """Only ids whose owner's slot is fenced in this shard (rule 14)."""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """As a Batch's."""
+    """Like a Batch's."""
 
     def ids(self) -> Ids:
         """Raises IdsError."""
@@ -199,9 +199,9 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     tags: bytes
     generations: bytes = b""  # empty: all 0
     cleared: bool = False
-    """Their records are durable in an output."""
+    """Whether their records are durable in an output."""
     config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """As a Batch's."""
+    """Like a Batch's."""
 
     def ids(self) -> Ids:
         """Raises IdsError."""

@@ -81,7 +81,7 @@ class DigestIndex:
     def __init__(self, rows: RowsOfWords) -> None:
         self._rows = rows
         self._groups = 1
-        """Of each segment."""
+        """Groups of each segment."""
         self._low, self._high = GrowingArray(np.uint32), GrowingArray(np.uint16)
         self._depth = 0
         self._directory: I64 = np.zeros(1, np.int64)  # top bits of the hash -> first group of its segment
@@ -92,7 +92,7 @@ class DigestIndex:
 
     @property
     def nbytes(self) -> int:
-        """Of the places in use."""
+        """Bytes of the places in use."""
         return len(self._depths) * self._groups * GROUP * 6
 
     # -- batches ------------------------------------------------------------------------------------------------

@@ -259,11 +259,11 @@ class IdTable:
         return words
 
     def _enter(self, bucket: Bucket, start: int) -> None:
-        """Its rows from ``start`` on, after those of all earlier buckets."""
+        """Enters the bucket's rows from ``start`` on, after those of all earlier buckets."""
         self._enter_rows(bucket, np.arange(start, bucket.count))
 
     def _enter_rows(self, bucket: Bucket, rows: I64) -> None:
-        """Those whose ids are not there yet; the others are hidden."""
+        """Enters the rows whose ids are not there yet; the others are hidden."""
         lo, hi = bucket.rows["lo"][rows], bucket.rows["hi"][rows]
         absent = self._index.find(lo, hi) == 0
         new = np.flatnonzero(absent)
@@ -302,7 +302,7 @@ class IdTable:
         return sorted(self._buckets)
 
     def bucket_rows(self, number: int) -> Rows:
-        """Of one of them, to be read at once; none when it is there no more."""
+        """The rows of one bucket, to be read at once; none if it is gone."""
         bucket = self._buckets.get(number)
         return np.zeros(0, ROW) if bucket is None else bucket.rows[: bucket.count]
 

@@ -16,7 +16,7 @@ from photon.idregistry.raft.api import GroupState
 
 
 class Status(enum.IntEnum):
-    """As in registry.proto, number by number."""
+    """The numbers of registry.proto."""
 
     UNSPECIFIED = 0
     OK = 1
@@ -94,7 +94,7 @@ class Description:
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:
-    """Of two that both say they lead a group, the one of the newer term does."""
+    """Round trips, and the longest commit time of a group. Of two that claim to lead it the newer term's does."""
     leading: dict[int, GroupFacts] = {}
     for description in described:
         for facts in description.groups:

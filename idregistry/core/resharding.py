@@ -48,7 +48,7 @@ class Change:
     starts_ns: int
     """Event times from here on go by the new shards."""
     shards: tuple[int, ...]
-    """Those of the new range."""
+    """The shards of the new range."""
     added: tuple[int, ...]
     leaving: tuple[int, ...]
     """Take no new event from then on; removed when their last id is collected."""

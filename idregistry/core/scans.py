@@ -32,7 +32,7 @@ from photon.idregistry.core.id_table import Entry, IdTable
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, ShardState
 
 PAGE_IDS_MAX = 16_384
-"""Of one page: 672 KiB of columns."""
+"""Ids of one page: 672 KiB of columns."""
 PAGE_ROWS_MAX = 262_144
 """Rows looked at for one page: a few milliseconds."""
 _CURSOR = struct.Struct("<BqIq")
@@ -256,7 +256,7 @@ class Traced:
 
 
 def traced(entry: Entry | None, state: ShardState, time_ns: int) -> Traced:
-    """Of a shard's entry for an id with this event time; None: it has none."""
+    """A shard's entry for an id with this event time; ``entry`` None: it has none."""
     boundary = None if state.boundary == NO_BOUNDARY else state.boundary
     if entry is None:
         below = boundary is not None and time_ns < boundary

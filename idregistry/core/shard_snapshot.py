@@ -63,9 +63,9 @@ class ShardImage:
     bucket_bits: int
     state: ShardState
     buckets: list[FrozenBucket] = field(default_factory=list)
-    """Of one that is to be written."""
+    """Buckets of a snapshot that is to be written."""
     table: IdTable = field(default_factory=IdTable)
-    """Of one that was read."""
+    """Table of a snapshot that was read."""
 
 
 # -- the chunks -----------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class HeadFacts:
 
 
 def head_facts(chunk: bytes) -> HeadFacts:
-    """Of a snapshot's first chunk. Raises SnapshotError."""
+    """The facts in a snapshot's first chunk. Raises SnapshotError."""
     image = _begin(_decode(chunk))
     return HeadFacts(image.state.sharding.number, image.bucket_bits, image.state.boundary)
 

@@ -116,7 +116,7 @@ class ShardMachine:
             self.applied = index
             match decoded:
                 case c.Batch():
-                    return BatchAnswers(self._insert(decoded), self._clear(decoded.clears()))
+                    return BatchAnswers(self._insert(decoded), self._clear(decoded.clears(), decoded.config))
                 case c.Announce():
                     return self._announce(decoded)
                 case c.Fence():
@@ -351,14 +351,16 @@ class ShardMachine:
                 answers[i] = Answer.TAKEN
 
     # -- clear, reopen, collection ------------------------------------------------------------------------------
-    def _clear(self, ids: Ids) -> Verdicts:
+    def _clear(self, ids: Ids, config: int) -> Verdicts:
+        """``config``: by which no other shard held them; once it has changed, another may."""
         if not len(ids):
             return Verdicts.blank(0)
         met = self._table.clear(*digest_columns(ids.digests), ids.tokens)
         answers = np.full(len(ids), Answer.REFUSED, np.uint8)
         answers[(met.states == CLEARED) | ((met.states == OWNED) & (met.tokens == ids.tokens))] = Answer.CLEARED
         answers[(met.states == 0) & (ids.times < self._state.boundary)] = Answer.NO_OP
-        answers[(met.states == 0) & ~self._state.sharding.own(ids.digests)] = WRONG_SHARD
+        own = self._state.sharding.own(ids.digests) & (config in (0, self._state.sharding.standing.config))
+        answers[(met.states == 0) & ~own] = WRONG_SHARD
         return Verdicts.plain(answers)
 
     def _reopen(self, command: c.Reopen) -> U8:

@@ -15,14 +15,14 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, ShardImage, read_
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Of a group after one entry."""
+    """A group's state after one entry."""
 
     applied: int
     ids: int
     sum: str
     """Of all ids' entries, whatever their order; hex. Of the config group: of its snapshot."""
     facts: str
-    """Of all else a shard knows: slots, incarnations, boundary, ranges; hex."""
+    """Hash of all else a shard knows: slots, incarnations, boundary, ranges; hex."""
     boundary_ns: int | None = None
 
 
@@ -64,7 +64,7 @@ def facts_sum(image: ShardImage) -> str:
 
 
 def differences(group: int, found: Mapping[str, Fingerprint]) -> list[str]:
-    """For people; none: all are the same. Replica names tell the minority."""
+    """The differences in words; empty: all are the same. Replica names show the minority."""
     kinds: dict[Fingerprint, list[str]] = {}
     for name, each in sorted(found.items()):
         kinds.setdefault(each, []).append(name)

@@ -34,7 +34,7 @@ _FIELDS = (
     *(("times", "<i8"), ("tokens", "<u8"), ("tags", "<u4")),
     *(("generations", "<u4"), ("kinds", "u1"), ("states", "u1")),
 )
-"""Of IdColumns behind the digests, in this order."""
+"""The columns of IdColumns after the digests, in this order."""
 ROW_BYTES = DIGEST_BYTES + sum(np.dtype(kind).itemsize for _, kind in _FIELDS)
 _HEADER = struct.Struct("<8sB7xQQq")
 _CRC = struct.Struct("<I")

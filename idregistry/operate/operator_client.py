@@ -58,7 +58,7 @@ class RegistryRefuses(PhotonError):
 
 
 class OperatorClient:
-    """Of all replicas of a deployment. ``close`` it."""
+    """An operator's client of all replicas of a deployment. ``close`` it."""
 
     def __init__(self, addresses: Mapping[str, str], tls: Tls | None = None) -> None:
         """``addresses``: replica -> host:port as seen from here. ``tls`` None: plain text."""

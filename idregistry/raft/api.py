@@ -108,6 +108,9 @@ class GroupState:
     """False once the group stopped on an error (fail-stop)."""
     writable: bool = True
     """False while the disk is full: the replica reads from memory and takes no part; it goes on by itself."""
+    current: bool = True
+    """Where it leads: it has applied an entry of its term, and so all that was acknowledged before. One that has just
+    started and been elected may have applied nothing yet."""
 
 
 class Group(Protocol):

@@ -44,7 +44,7 @@ class EntryLog:
         self._commands: list[bytes] = []  # of the last entries
         self._in_memory = 0
         self.bytes = 0
-        """Of all commands."""
+        """Bytes of all commands."""
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -163,7 +163,7 @@ class EntryLog:
         del self._commands[:gone]
 
     def copy(self) -> EntryLog:
-        """As it is now, while this one goes on."""
+        """A copy of the present state."""
         other = EntryLog(self._read)
         other.first = self.first
         other._terms, other._lengths = self._terms[:], self._lengths[:]

@@ -128,12 +128,14 @@ class RaftGroup:
         self._leader_heard_at = -_NEVER
         self._hand_over: HandOver | None = None
         self._told_to_stand = -1
-        """By the leader of this term, in this step."""
+        """The term whose leader told this replica to stand in this step; -1: none."""
         self._full = False
         """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
         self._still_said_at = -_NEVER
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
+        self._current_in = -1
+        """The last term that it leads, or led, and has applied an entry of."""
         self.due = -_NEVER
         """Monotonic time of the next step if nothing arrives."""
 
@@ -515,6 +517,10 @@ class RaftGroup:
             leader = None  # cut off: one that cannot win an election goes on following whom it followed
         new = (leader, leads, core.term(), core.applied(), core.committed(), not self._full)
         if new != (old.leader, old.is_leader, old.term, old.applied, old.committed, old.writable):
+            term = core.term()
+            if leads and self._current_in != term and self._journal.term_at(core.applied()) == term:
+                self._current_in = term
+            current = self._current_in == term
             with self._lock:
                 if not self._closed:
-                    self._published = GroupState(*new[:5], healthy=True, writable=new[5])
+                    self._published = GroupState(*new[:5], healthy=True, writable=new[5], current=current)

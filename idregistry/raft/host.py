@@ -134,7 +134,7 @@ class RaftHost:
 
     @property
     def numbers(self) -> list[int]:
-        """Of the groups that are here now, ascending."""
+        """Numbers of the groups that are here now, ascending."""
         return sorted(self._groups)
 
     def add_group(self, number: int, machine: StateMachine) -> Future[Group | None]:
@@ -346,7 +346,7 @@ class RaftHost:
         return RaftStopped(f"replica {self._name} has stopped")
 
     def _queue_change(self, change: _Change) -> Future[Group | None]:
-        """With the lock held."""
+        """Queues a change; the lock is held."""
         change.done.set_running_or_notify_cancel()  # it happens, whoever still waits
         if self._ended:
             change.done.set_exception(self._over())

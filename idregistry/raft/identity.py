@@ -50,7 +50,7 @@ class KnownGroups:
     """What a replica's directory says of its groups, ascending."""
 
     present: tuple[int, ...]
-    """Their journals exist: to be opened at the next start."""
+    """Groups whose journals exist: to be opened at the next start."""
     removed: tuple[int, ...]
     """Were here, and never come back under these numbers."""
 

@@ -133,7 +133,7 @@ class Journal:
         self._file: AppendFile | None = None
         self._move_wanted = False
         self._move: Move | None = None
-        """To the next segment, under way."""
+        """The move to the next segment that is under way."""
         self._move_end = 0
         """Bytes of the next segment, with what it has yet to get."""
         self.syncs = 0
@@ -238,7 +238,7 @@ class Journal:
         return self._log.term(index - self._log.first)
 
     def entry_at(self, index: int) -> Entry:
-        """With its command, from memory or from the disk."""
+        """The entry with its command, from memory or from the disk."""
         return self._log.entry(index - self._log.first)
 
     def align(self, index: int, term: int) -> None:

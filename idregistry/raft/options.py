@@ -35,13 +35,13 @@ COMMIT_TOLD_S = 0.01
 """In a stream followers hear of a commit with the next entries, or by a message of its own so long after the last
 ones: such messages would be half of all. A single entry's commit is told at once."""
 TRANSFER_BYTES = 512 << 10
-"""Of a snapshot in one message to a follower."""
+"""Bytes of a snapshot in one message to a follower."""
 QUEUE_BYTES_MAX = 32 << 20
 """Waiting for one peer; beyond it the oldest is dropped (Raft tolerates loss)."""
 INBOX_BYTES_MAX = 64 << 20
 """Received and not yet handled; beyond it the newest is dropped."""
 LOG_MEMORY_BYTES = 4 << 20
-"""Of the newest commands of a group that stay in memory."""
+"""Bytes of the newest commands of a group that stay in memory."""
 GROUPS_MAX = 1024
 """Groups of one replica; beyond it none is added."""
 PROPOSALS_MAX = 4096

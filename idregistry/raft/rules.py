@@ -20,7 +20,7 @@ class LogView:
     last: int
     commit: int
     term_at: Callable[[int], int]
-    """Of an index in [first, last]."""
+    """The term of an index in [first, last]."""
 
 
 @dataclass(frozen=True, slots=True)

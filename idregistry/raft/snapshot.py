@@ -34,7 +34,7 @@ _CRC = struct.Struct("<I")
 _FRAME = struct.Struct("<II")
 _COUNT = struct.Struct("<Q")
 _END = 0xFFFFFFFF
-"""In place of a length."""
+"""Stands for a length: the end."""
 _HEADER_BYTES = _HEADER.size + _CRC.size
 
 

@@ -39,7 +39,7 @@ SILENCE_MAX = 5.0
 AWAIT_S = 0.5
 """It is looked so often whether it was."""
 _OTHER_FIELDS = 16
-"""Of a frame, beside its messages."""
+"""Fields of a frame besides its messages."""
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),

@@ -35,7 +35,7 @@ class Waiting(Generic[T]):
     caller: int  # of an insert; 0: a clear
     deadline: float  # monotonic seconds: not proposed after it
     config: int = 0
-    """Of the shards, that the ids were looked for by; an entry has one."""
+    """The config of the shards that the ids were looked for by; an entry has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Entry(Generic[T]):
             callers=[(each.caller, len(each.ids)) for each in self.inserts],
             inserts=[each.ids for each in self.inserts],
             clears=[each.ids for each in self.clears],
-            config=max((each.config for each in self.inserts), default=0),
+            config=max(each.config for each in (*self.inserts, *self.clears)),
         )
 
     def split(self, answers: BatchAnswers) -> Iterator[tuple[T, Verdicts]]:
@@ -104,11 +104,12 @@ class Batcher(Generic[T]):
         inserts: list[Waiting[T]] = []
         clears: list[Waiting[T]] = []
         expired: list[T] = []
-        ids = 0
+        ids = config = 0
         while self._queue and ids + len(self._queue[0].ids) <= MAX_ENTRY_IDS:
             request = self._queue[0]
-            if inserts and request.caller and request.config != inserts[0].config:
+            if ids and request.config != config:
                 break
+            config = request.config
             self._queue.popleft()
             n = len(request.ids)
             self.queued_ids -= n
@@ -146,7 +147,7 @@ RESUME_SHARE = 0.95
 
 
 class MemoryLimit:
-    """Of all shards of one replica."""
+    """The memory limit over all shards of one replica."""
 
     def __init__(self, limit: int | None = None) -> None:
         """``limit``: bytes of rows and indexes; None: as much as there is."""
@@ -168,7 +169,7 @@ class MemoryLimit:
 
     @property
     def reason(self) -> str:
-        """For who is refused, and for the alarm; empty below the limit."""
+        """The reason for refusals and the alarm; empty below the limit."""
         if not self.reached:
             return ""
         return (

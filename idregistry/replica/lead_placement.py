@@ -32,7 +32,7 @@ class LeadPlacement:
         self._times = 0
 
     def inserted(self, datacentre: str, ids: int) -> None:
-        """So many ids were registered from there, through this replica."""
+        """Notes how many ids were registered from there, through this replica."""
         if self._near:
             self._ids[tuple(self._near.get(datacentre, ()))] += ids
 

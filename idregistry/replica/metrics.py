@@ -14,7 +14,7 @@ PREFIX = "photon_registry"
 
 
 def reads(replica: RegistryReplica) -> list[Source]:
-    """Of one replica: each shard, and what is common to them."""
+    """The sources of one replica: each shard, and what is common to them."""
 
     def shards(into: Readings) -> None:
         for facts in replica.describe().groups:

@@ -38,7 +38,7 @@ _INSPECTED = (
     *("group", "leader", "is_leader", "term", "applied", "healthy", "writable", "ids", "bytes"),
     *("batches", "batch_mean", "commit_ms_p50", "commit_ms_p99", "alarms"),
 )
-"""Of GroupFacts and GroupInspection alike."""
+"""Fields of GroupFacts and GroupInspection alike."""
 
 
 class Operator:

@@ -138,7 +138,7 @@ async def _watch(
     stop: asyncio.Event,
     ready: Callable[[], None],
 ) -> None:
-    """Until told to stop. Health is what the driver says now. Raises ServeError."""
+    """Serves until it is told to stop. Health is the driver's. Raises ServeError."""
     said_ready = False
     serving = False
     while not stop.is_set():

@@ -19,7 +19,7 @@ def propose(
     done: Callable[[ProposalOutcome], None],
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """As ``Group.propose``, but ``done`` is called on the loop."""
+    """Like ``Group.propose``, but ``done`` is called on the loop."""
 
     def on_driver_thread(outcome: ProposalOutcome) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -52,7 +52,7 @@ async def applied(group: Group, command: bytes, where: str, *, timeout: float) -
 
 
 def not_applied(outcome: ProposalOutcome, where: str) -> Refusal:
-    """Of a proposal that was not applied, as far as is known here."""
+    """The refusal for a proposal that was not applied, as far as is known here."""
     if isinstance(outcome, NotLeader):
         return Refusal(Status.NOT_LEADER, leader=outcome.leader or "")
     return Refusal(Status.UNKNOWN, f"{where} lost its leader or did not commit in time")

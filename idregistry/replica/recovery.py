@@ -133,8 +133,11 @@ class RecoveryServer:
 
     # -- proposals: each raises _Refused --------------------------------------------------------------------------
     def _check_leads_config(self) -> None:
-        """A follower may be far behind."""
-        _unless_refused(not_leading(self._replica.config_group.state()))
+        """A follower may be far behind; so may a leader that has just started."""
+        state = self._replica.config_group.state()
+        _unless_refused(not_leading(state))
+        if not state.current:
+            raise _Refused(Refusal(Status.NOT_LEADER))
 
     def _server(self, shard: int) -> ShardServer:
         server = self._replica.shard_server(shard)

@@ -30,7 +30,7 @@ from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.replica.server import RegistryReplica
 
 REQUEST_SECONDS_DEFAULT = 5.0
-"""For callers that set no deadline."""
+"""Deadline of callers that set none."""
 _REPLY_MARGIN = 0.05
 """Answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it."""
 

@@ -94,7 +94,7 @@ class ShardServer:
         return _checked(ids) or self._refusal() or await self._by_entry(ids, none, 0, deadline)
 
     def look_up(self, ids: Ids) -> Answered:
-        """From local memory: a hint."""
+        """Looks ids up in local memory: a hint."""
         if not self.machine.configured:
             return Refusal(Status.UNKNOWN, f"shard {self.number} has not been set up yet")
         if refused := _checked(ids):

@@ -61,7 +61,7 @@ class BatchShell:
         self._pause = pause
 
     async def run(self, batch: BatchName, core: BatchCore, rows: Rows) -> None:
-        """Until the batch has a durable result. Raises AttemptFailed, OSError."""
+        """Runs until the batch has a durable result. Raises AttemptFailed, OSError."""
         step: Instruction = core.begin()
         parts: list[Part] = []
         wait = 0.0

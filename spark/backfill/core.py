@@ -92,7 +92,7 @@ class BatchCore:
         return Insert(self._open) if len(self._open) else Finish(self._open)
 
     def answered(self, answers: Verdicts, now: float) -> Instruction:
-        """To the rows of the last Insert, in its order."""
+        """Takes the answers to the rows of the last Insert, in its order."""
         codes = answers.outcomes
         for answer in (Answer.FENCED, Answer.STALE_INCARNATION):
             if (codes == answer).any():

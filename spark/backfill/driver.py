@@ -108,7 +108,7 @@ class Driver:
         self._pause = pause
         self._limits = limits or DriverLimits()
         self.incarnations: list[int] = []
-        """Of all runs; the newest one is this driver's present one."""
+        """Incarnations of all runs; the newest one is this driver's."""
         self.redone = 0
         """Batches of discarded attempts that this run did again."""
 
@@ -180,7 +180,7 @@ class Driver:
 
     # -- inside -------------------------------------------------------------------------------------------------
     def _drop_unregistered(self, kept: Collection[str]) -> None:
-        """Those that an earlier run named and did not come to publish."""
+        """Drops those that an earlier run named and did not publish."""
         for kind in KIND_OF_DIRECTORY:
             for hour in self._disk.names(self._places.output / kind):
                 for name in self._disk.names(self._places.output / kind / hour):

@@ -54,7 +54,7 @@ def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: Lo
 
 
 def _named(spark: SparkSession, primaries: DataFrame, join: JoinSource, source: LogSource) -> DataFrame:
-    """With ``name``: the log's name without its rotation suffix."""
+    """Adds ``name``: the log's name without its rotation suffix."""
     from pyspark.sql import functions as F  # noqa: N812
 
     adapter = made(join.adapter, task_directory())

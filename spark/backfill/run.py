@@ -52,7 +52,7 @@ class BackfillPlan:
     forgotten: LogSource | None = None
     """Events below the boundary, to be compared with ``outputs``."""
     outputs: tuple[OutputSource, ...] = ()
-    """Of all datacentres."""
+    """Outputs of all datacentres."""
     backfills: tuple[Path, ...] = ()
     """Outputs of other backfills that reach into the range."""
     joined_at: bool = True
@@ -65,7 +65,7 @@ class BackfillOutcome:
 
     manifest: Manifest
     counts: BackfillCounts | None
-    """Of this run's tasks; None: an earlier run had come further than that."""
+    """Counts of this run's tasks; None: an earlier run had come further."""
     redone: int
     cleared: int
 

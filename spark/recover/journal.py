@@ -71,7 +71,7 @@ def journal_path(report: Path, name: str) -> Path:
 
 
 def read_journal(disk: Disk, report: Path, name: str) -> RepairProgress:
-    """As left by the run before, or a new one. Raises RepairsDamaged, OSError."""
+    """The progress of the run before, or a new one. Raises RepairsDamaged, OSError."""
     path = journal_path(report, name)
     if not disk.exists(path):
         return RepairProgress(VERSION, name)

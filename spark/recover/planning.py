@@ -14,7 +14,7 @@ from photon.idregistry.api import U8, Answer
 from photon.spark.classes import Class
 
 BACKFILL_PREFIX = "backfill-"
-"""Of the slots that backfills register under."""
+"""Prefix of the slots that backfills register under."""
 
 
 class RepairWay(enum.StrEnum):
@@ -87,7 +87,7 @@ class ReportedProblem:
     slot: str | None
     """Whose the entry was, where the evidence says so."""
     written_token: int | None = None
-    """Of the record at ``output_offset``, where the evidence says so."""
+    """Token of the record at ``output_offset``, if the evidence says so."""
     only_record: bool = False
     """The event has no other record, says the evidence."""
 

@@ -65,7 +65,7 @@ class RepairRules:
 
 @dataclass(slots=True)
 class RepairTally:
-    """Of one pass: class -> what became of it, or would -> how many."""
+    """Result of one pass: class -> what became of it, or would -> how many."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     slots: Counter[str] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class Repairing:
         self._told = told
         self._asked: set[bytes] = set()
         self._doubtful: set[bytes] = set()
-        """Of the batch: asked for, and an answer was lost."""
+        """Ids of the batch that were asked for and whose answer was lost."""
 
     async def run(self) -> RepairProgress:
         """What was done by this run and those before it; what would be done, without ``apply``.

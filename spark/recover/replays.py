@@ -14,7 +14,7 @@ from photon.spark.recover.journal import Replayed, WantedReplay
 WANTED_MAX = 10_000
 """Ranges that are kept while findings are read."""
 REQUESTS_MAX = 20
-"""Of one datacentre."""
+"""Requests to one datacentre."""
 HOUR_NS = 3_600_000_000_000
 _GLOB = frozenset("*?[")
 

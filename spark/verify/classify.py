@@ -17,7 +17,7 @@ UNREADABLE = "unreadable"
 """As what a line should become: the adapter cannot read it, so that its dispatcher rejects it itself."""
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
 PLACES_MAX = 8
-"""So many places are named in the evidence of a finding."""
+"""How many places are named in the evidence of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,19 @@ class Line:
     time_ns: int | None
     key: bytes | None
     kind: str
-    """joined, filtered, rejected, unmatched (no primary log of its datacentre has its key) or unreadable."""
+    """joined, filtered, rejected, unmatched (no primary log of its datacentre has its key, or the two are no pair) or
+    unreadable."""
     foreign: int | None
-    """Of the payload, as a joined record has it."""
+    """Hash of the payload, as a joined record has it."""
     record: int | None
-    """Of the record's text, as the other logs have it."""
+    """Hash of the record's text, as the other logs have it."""
     primary: int | None
     primary_log: str | None
     primary_offset: int | None
     unread: bool = False
-    """Its dispatcher has not read so far."""
+    """Its dispatcher has not read this far."""
     outside: bool = False
-    """Of the verified range: it was not joined, and says only that it is there."""
+    """It lies outside the verified range: it was not joined, and only shows that it exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Record:
     time_ns: int | None
     key: bytes | None
     foreign: int | None
-    """Of the payload, or of the record's text."""
+    """Hash of the payload, or of the record's text."""
     primary: int | None
     log: str | None
     log_offset: int | None
@@ -264,7 +265,11 @@ def differing(line: Line, record: Record) -> list[str]:
         fields.append("primary")
     has_place = record.kind in (JOINED, FILTERED) or record.primary_log is not None
     place = (record.primary_log, record.primary_offset)
-    if has_place and line.kind != UNMATCHED and place != (line.primary_log, line.primary_offset):
+    if (
+        has_place
+        and (line.kind != UNMATCHED or line.primary_log is not None)
+        and place != (line.primary_log, line.primary_offset)
+    ):
         fields.append("primary_source")
     return fields
 

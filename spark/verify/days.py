@@ -89,7 +89,7 @@ class Days:
 
     @classmethod
     def since(cls, before: Path, deployment: str, files: Sequence[InputFile]) -> Days:
-        """From the report in this directory, if there is one that can be used."""
+        """The days of the report in this directory, if there is a usable one."""
         days = cls(deployment, files)
         try:
             found = msgspec.json.decode((before / DAYS_NAME).read_bytes(), type=_File)
@@ -168,7 +168,7 @@ def pieces_of(from_hour: int, to_hour: int) -> list[tuple[int, int]]:
 
 
 def span_of(pieces: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """From the begin of the first to the end of the last."""
+    """The span from the begin of the first to the end of the last."""
     return (pieces[0][0], pieces[-1][1]) if pieces else None
 
 

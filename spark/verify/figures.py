@@ -29,7 +29,7 @@ class LedgerDifference:
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """So many ids. ``hour`` since 1970; None: of lines that have no time. ``datacentre`` None: nobody's."""
+    """How many ids. ``hour`` since 1970; None: of lines that have no time. ``datacentre`` None: nobody's."""
 
     hour: int | None
     datacentre: str | None
@@ -93,7 +93,7 @@ class Figures:
     """What was not read, and why."""
 
     def totals(self) -> dict[Class, int]:
-        """By class, in the order of ``Class``; those that occur."""
+        """Counts by class that occur, in the order of ``Class``."""
         found: Counter[Class] = Counter()
         for each in self.counts:
             found[each.kind] += each.count

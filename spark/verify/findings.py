@@ -17,7 +17,7 @@ FOUND = (
     "log string, offset bigint, output_file string, output_offset bigint, token string, state string, "
     "generation bigint, evidence string"
 )
-"""As ``schemas.PROBLEM``; also of ids with which nothing is wrong."""
+"""Columns like ``schemas.PROBLEM``; also of ids with which nothing is wrong."""
 FOUND_SCHEMA = pa.schema(
     [
         (name, {"binary": pa.binary(), "bigint": pa.int64(), "string": pa.string()}[kind])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from photon.adapters.containment import Guard
-from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair
+from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, Unpaired
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
 from photon.adapters.shown_records import shown_record
@@ -30,7 +30,7 @@ JOINABLE = (
 
 
 class ExpectedLine(NamedTuple):
-    """Of one foreign record; hashes as in ``rows.NARROW``."""
+    """What one foreign record should give; hashes as in ``rows.NARROW``."""
 
     kind: str
     foreign: int | None
@@ -66,18 +66,20 @@ class FreshJoin:
             return ExpectedLine(UNMATCHED, None, text, None)
         result = self._join(record, self.file(row["log"], row["header"]), primary,
                             self.file(row["p_name"], row["p_header"]))  # fmt: skip
-        if isinstance(result, Filtered):
-            return ExpectedLine(FILTERED, None, text, None)
+        if isinstance(result, Filtered | Unpaired):
+            return ExpectedLine(FILTERED if isinstance(result, Filtered) else UNMATCHED, None, text, None)
         if result is None:
             return ExpectedLine(REJECTED, None, text, None)
         attached = payload_text(result.primary, primary)
         return ExpectedLine(JOINED, hash64(payload_text(result.foreign, record)), text, hash64(attached))
 
-    def _join(self, record: bytes, file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered | None:
+    def _join(
+        self, record: bytes, file: LogFile, primary: bytes, primary_file: LogFile
+    ) -> Joined | Filtered | Unpaired | None:
         """None: the adapter raises, does not come back, or gives what cannot be written: it is rejected."""
         pair = Pair(record, file, primary, primary_file)
         (result,) = Guard(self._adapter).each([pair], lambda each: self._adapter.join(*each))
-        if isinstance(result, Filtered):
+        if isinstance(result, Filtered | Unpaired):
             return result
         return result if isinstance(result, Joined) and not joined_fault(result) else None
 

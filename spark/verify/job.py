@@ -31,7 +31,7 @@ BROADCAST_KEYS_MAX = 300_000
 """Hashes of so many keys are sent to every executor, so that primary records that nobody names go where they are
 read; beyond, they are shuffled."""
 LISTED_MAX = 64
-"""Of one id, so many rows of each role are listed; the rest is counted."""
+"""Rows of each role that are listed of one id; the rest is counted."""
 FRESH_SLACK_S = 5.0
 GOOD = (str(Class.CORRECT), str(Class.LATE), str(Class.PENDING))
 NAMES = [column.split()[0] for column in NARROW.split(", ")]

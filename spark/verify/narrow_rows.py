@@ -12,7 +12,7 @@ LINE, RECORD, ENTRY, WAITING = 0, 1, 2, 3
 GIVEN_UP = "given-up"
 """``state`` of a record: an operator gave it up."""
 HASH_SEED = 42
-"""Of Spark's xxhash64."""
+"""The seed of Spark's xxhash64."""
 NARROW = (
     "digest binary, role tinyint, judged boolean, datacentre string, kind string, log string, offset bigint, "
     "file string, file_offset bigint, token string, event_time_ns bigint, hour bigint, key binary, foreign bigint, "
@@ -25,7 +25,7 @@ the payload (of an output line without one: of the original record), of the reco
 
 
 def hash64(data: bytes) -> int:
-    """As Spark's ``xxhash64`` of a binary, signed."""
+    """Spark's ``xxhash64`` of a binary, signed."""
     value = xxhash.xxh64_intdigest(data, HASH_SEED)
     return value - (1 << 64) if value >> 63 else value
 

@@ -40,7 +40,7 @@ class VerifyTask:
 
     sources: PipelineSources
     deployment: str
-    """Its fingerprint."""
+    """The deployment's fingerprint."""
     from_hour: int
     to_hour: int
     made_at: str

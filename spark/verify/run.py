@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES_MAX = 5
-"""Of each class."""
+"""Examples of each class."""
 EVIDENCE_CHARS_MAX = 600
 
 

@@ -1,7 +1,50 @@
 """Photon joins two endless logs exactly once over all datacentres, within seconds.
 
 After "Photon: Fault-tolerant and Scalable Joining of Continuous Data Streams" (SIGMOD 2013).
-``docs/architecture.md`` walks one event through the rooms of this package.
+
+``photon.join`` joins two log directories, ``photon.read`` reads what was joined (``docs/embedding.md``). What is
+named here is imported when it is first used. ``docs/architecture.md`` walks one event through the rooms of this
+package.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from photon.config.errors import PhotonError, UsageError
+    from photon.library import Deployment, Join, JoinStopped, Output, Record, Records
+    from photon.library.front import Pairs, join, read
+
 __version__ = "0.1.0"
+__all__ = [
+    "Deployment",
+    "Join",
+    "JoinStopped",
+    "Output",
+    "Pairs",
+    "PhotonError",
+    "Record",
+    "Records",
+    "UsageError",
+    "__version__",
+    "join",
+    "read",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(f"module 'photon' has no attribute {name!r}")
+    where = (
+        "config.errors"
+        if name.endswith("Error")
+        else "library.front"
+        if name in ("Pairs", "join", "read")
+        else "library"
+    )
+    return getattr(import_module(f"photon.{where}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

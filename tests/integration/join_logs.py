@@ -26,7 +26,7 @@ time = { field = "time_us", unit = "us" }
 """
 
 
-APART = {"reread", "wasted", "retimed", "ambiguous"}
+APART = {"reread", "wasted", "retimed", "ambiguous", "unpaired"}
 """What is no part of the balance; the first two depend on the moment of a kill."""
 
 

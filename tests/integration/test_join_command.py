@@ -78,7 +78,7 @@ def test_standard_output_is_the_ledger_alone_and_photon_ledger_agrees(finished: 
     told = json.loads(shown.out)
     assert (shown.code, told["total"], told["balances"]) == (
         0,
-        result.json | {"reread": 0, "wasted": 0, "retimed": 0, "ambiguous": 0},
+        result.json | {"reread": 0, "wasted": 0, "retimed": 0, "ambiguous": 0, "unpaired": 0},
         True,
     )
     assert {name: sum(hour[name] for hour in told["hours"].values()) for name in result.json} == result.json

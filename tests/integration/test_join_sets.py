@@ -90,7 +90,7 @@ class Site:
         self.decided |= fresh.keys()
         totals = Counter(line.partition(b":")[0].decode() for line in output.elements())
         assert verdicts.total() == len(fresh)
-        apart = ("reread", "wasted", "retimed", "ambiguous")
+        apart = ("reread", "wasted", "retimed", "ambiguous", "unpaired")
         assert {name: count for name, count in ledger.items() if name not in apart} == {
             "read": expected.read,
             "joined": totals["joined"],

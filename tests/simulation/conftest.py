@@ -8,20 +8,39 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Generator, Iterator
+from dataclasses import astuple
+from typing import Any
 
 import pytest
 
+from tests.simulation.world.speed import Speed
+
+_BEFORE = pytest.StashKey[Speed]()
 _SEED = re.compile(r"SEED=(\d+)|\bseed (\d+)")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if report.when == "setup":
+        item.stash[_BEFORE] = Speed.total
+    elif report.when == "teardown":
+        report.user_properties.append(("speed", astuple(Speed.total - item.stash[_BEFORE])))
     if report.failed and item.get_closest_marker("seeded") is not None:
         named = _SEED.search(report.longreprtext) or re.search(r"()\[(\d+)[-\]]", item.name)
         if named is not None:
             report.sections.append(("Replay", f"make sim SEED={named[1] or named[2]}  # {item.nodeid}"))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How much was simulated for how much of the processor."""
+    reports = [each for found in terminalreporter.stats.values() for each in found]
+    costs = [
+        Speed(*cost) for each in reports for name, cost in getattr(each, "user_properties", ()) if name == "speed"
+    ]
+    if total := sum(costs, Speed()):
+        terminalreporter.write_line(f"simulated: {total}")
 
 
 @pytest.fixture(autouse=True, scope="session")

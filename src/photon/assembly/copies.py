@@ -23,14 +23,21 @@ def keepers(settings: Settings) -> list[str]:
     return sorted(name for name, pipeline in settings.datacentre.items() if pipeline.copies is not None)
 
 
+def keeper(settings: Settings, datacentre: str) -> str | None:
+    """Who keeps the copies of a datacentre's slots. Before others one that joins the same: it is surely elsewhere."""
+    known, join = keepers(settings), settings.datacentre[datacentre].join
+    alike = [name for name in known if settings.datacentre[name].join == join]
+    return keeper_of(datacentre, alike) or keeper_of(datacentre, known)
+
+
 def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying | None:
     """Who keeps the copies of a datacentre's slots; None: one copy is enough. ``tls``: of its joiners."""
-    keeper = keeper_of(datacentre, keepers(settings))
-    address = None if keeper is None else settings.datacentre[keeper].copies
-    if keeper is None or address is None:
+    at = keeper(settings, datacentre)
+    address = None if at is None else settings.datacentre[at].copies
+    if at is None or address is None:
         return None
     output = settings.output
-    client = KeeperClient(address, towards(tls, identity(Role.COPIES, keeper)))
+    client = KeeperClient(address, towards(tls, identity(Role.COPIES, at)))
     return Copying(client, output.copies_wait, output.copies_required)
 
 
@@ -42,5 +49,5 @@ async def serve_copies(room: Room) -> None:
     settings, name, address = room.settings, room.datacentre, room.pipeline.copies
     if address is None:
         raise UsageError(f"datacentre.{name}.copies: is not set; it says where the keeper of copies listens")
-    kept = [each for each in sorted(settings.datacentre) if keeper_of(each, keepers(settings)) == name]
+    kept = [each for each in sorted(settings.datacentre) if keeper(settings, each) == name]
     await serve(room.disk, room.state, kept, address, room.stop, die, room.tls(Role.COPIES))

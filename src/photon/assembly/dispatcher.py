@@ -107,11 +107,11 @@ async def serve_dispatcher(
     plan = DispatcherPlan(
         join=join,
         datacentre=name,
-        foreign=room.base / pipeline.foreign,
+        foreign=room.logs("foreign"),
         output=room.output,
         state=room.state,
         look_ups=LookUpPolicy.BACKLOG,
-        shared_with=[other for other, its in settings.datacentre.items() if its.join == join and other != name],
+        shared_with=settings.beside(name),
         worker=place.name,
         watch=Watch(pipeline.watch),
     )

@@ -48,9 +48,7 @@ def _place(room: Room, join: str | None, given: Sequence[Path | str | None]) -> 
         raise UsageError("--primary, --state and --address go together, in place of --datacentre")
     own = room.pipeline
     tls = room.tls(Role.EVENTSTORE)
-    return StorePlace(
-        own.join, room.base / own.primary, room.state / "eventstore", own.eventstore, tls, room.datacentre
-    )
+    return StorePlace(own.join, room.logs("primary"), room.state / "eventstore", own.eventstore, tls, room.datacentre)
 
 
 async def serve_store(
@@ -82,6 +80,7 @@ async def serve_store(
             may_be_empty=may_be_empty,
             watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
             hbase=table_of(settings, place.datacentre),
+            relayed=place.datacentre is not None and "primary" in settings.relayed(place.datacentre),
         ),
         adapter_of(settings, name, room.base),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, room.reload),
@@ -115,6 +114,7 @@ def eventstore_config(
     may_be_empty: bool = False,
     watch: Watch = Watch.AUTO,
     hbase: HBaseTable | None = None,
+    relayed: bool = False,
 ) -> EventStoreConfig:
     from photon.eventstore.engine import EventStoreConfig
     from photon.eventstore.file_map import MapKind
@@ -128,6 +128,7 @@ def eventstore_config(
         max_record=settings.limits.record,
         watch=watch,
         hbase=hbase,
+        relayed=relayed,
         kind=MapKind.DENSE if configured.file_map == "dense" else MapKind.SPARSE,
         window_micros=round(configured.file_map_window * 1e6),
         window_bytes=configured.file_map_bytes,

@@ -136,7 +136,7 @@ class JoinerPlace:
     reached: str
 
     def note(self, process: str) -> str:
-        """For the registry, which tells dispatchers."""
+        """The note for the registry, which tells dispatchers."""
         return noted(self.reached, process)
 
 

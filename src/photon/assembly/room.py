@@ -18,7 +18,7 @@ from photon.adapters.join_adapters import adapter_of
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.roles import Role, identity
-from photon.config.settings import Pipeline, Settings
+from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.api import Digester
@@ -47,7 +47,7 @@ class Nearby:
 
     store: OperatedStore | None = None
     joiners: dict[str, Joiner] = field(default_factory=dict)
-    """By address."""
+    """Joiners by address."""
     replicas: dict[str, object] = field(default_factory=dict)
     """The registry's, by name: what answers their callers."""
 
@@ -90,13 +90,20 @@ class Room:
         """The pipeline's directory."""
         return self.base / self.pipeline.output
 
+    def logs(self, side: Side) -> Path:
+        """The directory of a side's logs; where a relay fills it, it is made."""
+        directory = self.base / self.pipeline.logs(side)
+        if side in self.settings.relayed(self.datacentre):
+            directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
     def adapter(self) -> Adapter:
         """One of the join's."""
         return adapter_of(self.settings, self.pipeline.join, self.base)
 
     @property
     def digester(self) -> Digester:
-        """Of the join's ids. Raises UsageError."""
+        """The digester of the join's ids. Raises UsageError."""
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
     def tls(self, role: Role, place: str | None = None) -> Tls | None:

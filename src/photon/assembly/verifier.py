@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from photon.adapters.contract import Adapter, Framing
 from photon.assembly.registry import admitted
 from photon.assembly.room import Room
+from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
@@ -16,13 +18,19 @@ from photon.config.roles import Role
 from photon.config.serving import listen
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
+from photon.dispatcher.database import STATE_NAME
+from photon.dispatcher.undecided import read_undecided
 from photon.fleet.access import pipeline_named
+from photon.fleet.polling import LIST_S, Gatherer
 from photon.fleet.processes import KINDS
+from photon.fleet.slots_shown import SlotsShown
+from photon.outputs.output_places import PublishedEnd
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
+from photon.verifier.watermark_keeper import WatermarkKeeper
 
 SERVICE_NAME = KINDS["verifier"].health
 """What its health is reported under; beside it there are only its metrics."""
@@ -49,6 +57,12 @@ def limits_of(settings: Settings) -> ServiceLimits:
     )
 
 
+def within_ns(settings: Settings, join: str) -> int | None:
+    """How long after its event time, by any clock, a line is in its log; None: nothing is promised."""
+    within = settings.join[join].written_within
+    return None if within is None else int((within + settings.clock.uncertainty) * NS_PER_S)
+
+
 async def serve_verifier(room: Room) -> None:
     """Raises VerifierBusy when another one runs here."""
     settings, pipeline = room.settings, room.pipeline
@@ -65,18 +79,42 @@ async def serve_verifier(room: Room) -> None:
         def recovery(place: SlotPlace) -> Step:
             return RecoveryStep(SlotRecovery(disk, place.state, registry.recovery), clock)
 
+        gatherer = Gatherer(tls)
+        closing.push_async_callback(gatherer.close)
+        slots = SlotsShown(
+            disk,
+            own.slots,
+            room.datacentre,
+            {slot: each.address for slot, each in pipeline.joiners.items()},
+            lambda: registry.recovery.list_slots(timeout=LIST_S),
+            gatherer.gather,
+        )
+        watermarks = WatermarkKeeper(
+            disk,
+            clock,
+            own.state,
+            within_ns(settings, pipeline.join),
+            undecided=lambda: read_undecided(own.state / STATE_NAME),
+            slots=slots.ask,
+            cursor=PublishedEnd(disk, own.slots).look,
+        )
         service = VerifierService(
             own,
             world,
             limits_of(settings),
             lambda directory: sources_of(settings, room.base, room.datacentre, directory, adapter),
             [recovery],
+            watermarks,
         )
 
         async def ready() -> None:
             if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
                 space = free_space({"state": own.state, "output": own.output})
-                metrics = ProcessMetrics([verifier_metrics(disk, own, clock), space], lambda: details_of(disk, own))
+
+                async def details() -> dict[str, Any]:
+                    return {**await details_of(disk, own), **watermarks.details()}
+
+                metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space], details)
                 server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
                 closing.push_async_callback(server.stop)
                 await server.serving()

@@ -48,7 +48,7 @@ class Events:
 
     @staticmethod
     def of(rows: Iterable[ForeignEvent]) -> Events:
-        """From events one by one."""
+        """Columns made of single events."""
         columns = tuple(zip(*rows, strict=True)) or ((),) * len(ForeignEvent._fields)
         ids, digests, times, keys, records, of_file, offsets, as_of, generations = columns
         files, file_index = intern_files(of_file)

@@ -34,7 +34,7 @@ class Ids:
 
     @staticmethod
     def of(digests: bytes, times: I64, tokens: U64 | None = None) -> Ids:
-        """For a look-up, or a clear."""
+        """Ids for a look-up, or a clear."""
         n = len(digests) // DIGEST_BYTES
         tokens = np.zeros(n, np.uint64) if tokens is None else tokens
         return Ids(bytes(digests), times, tokens, np.zeros(n, np.uint8), np.zeros(n, np.uint32))
@@ -74,7 +74,7 @@ class Ids:
 
     @staticmethod
     def encode_cleared(parts: Sequence[Ids]) -> dict[str, bytes]:
-        """As ``encode``, of what a clear names."""
+        """Like ``encode``, of what a clear names."""
         if not parts:
             return {}
         return {

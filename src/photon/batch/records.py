@@ -34,7 +34,7 @@ class Records:
 
     @staticmethod
     def of(rows: Sequence[PrimaryRecord]) -> Records:
-        """From records one by one."""
+        """Columns made of single records."""
         records, of_file, offsets = tuple(zip(*rows, strict=True)) or ((), (), ())
         files, file_index = intern_files(of_file)
         return Records(files, file_index, np.array(offsets, np.int64), records)

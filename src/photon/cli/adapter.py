@@ -23,7 +23,7 @@ FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
 LINES_MAX = 10
 VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
-"""What differs from line to line in reasons that are one and the same."""
+"""The parts of a reason that differ from line to line."""
 
 
 @click.command()
@@ -31,7 +31,9 @@ VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
 @click.option("--primary", type=PATH, help="A file of the primary logs; plain, .gz or .zst.")
 @click.option("--foreign", type=PATH, help="A file of the foreign logs.")
 @click.option("--join", "join", metavar="NAME", help="Which join of the configuration; not needed when there is one.")
-@click.option("-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Read so many.")
+@click.option(
+    "-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many records to read."
+)
 @click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
 @formatted
 def test(
@@ -43,7 +45,7 @@ def test(
     checks: bool,
     out: Printed,
 ) -> int:
-    """Show what is read from the first records of files, why records are rejected, and whether the contract is kept.
+    """Show what is read from files, why records are rejected, and whether the adapter keeps its contract.
 
     Nothing is joined or written.
 
@@ -54,7 +56,7 @@ def test(
     adapter breaks the contract.
     """
     from photon.adapters.join_adapters import adapter_of, join_named
-    from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file
+    from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file, unpaired
     from photon.config.loader import load
     from photon.eventstore.shared_keys import DOES
 
@@ -65,6 +67,7 @@ def test(
     named = {"primary": primary, "foreign": foreign}
     trials = {side: try_file(loaded, side, path, records) for side, path in named.items() if path is not None}
     found = matches(trials["primary"], trials["foreign"]) if len(trials) == 2 else None
+    apart = unpaired(loaded, trials["primary"], trials["foreign"]) if len(trials) == 2 else []
     report = examined(loaded, trials) if checks else None
     shared = ambiguous(trials["primary"]) if "primary" in trials else []
     said: dict[str, Any] = {side: as_json(trial) for side, trial in trials.items()}
@@ -78,6 +81,9 @@ def test(
             click.echo(f"{found} of {total} foreign records name one of these primary records")
             if total and not found:
                 click.echo(f"  the first {records} of each file may be of different hours: try more with -n")
+        if apart:
+            one_of, why = apart[0]
+            click.echo(f"  {len(apart)} of them are no pair with it: line {one_of.line}: {why}")
         if shared:
             one, two = shared[0]
             many = "1 key has" if len(shared) == 1 else f"{len(shared)} keys have"
@@ -88,7 +94,7 @@ def test(
             click.echo(f"  {DOES[loaded.primary_duplicates]} (primary.duplicates)")
         _print_report(report)
 
-    out.show({**said, "matched": found, "ambiguous": places, **report_json(report)}, people)
+    out.show({**said, "matched": found, "unpaired": len(apart), "ambiguous": places, **report_json(report)}, people)
     if report is not None and not report.kept:
         return FAILED
     if any(not trial.read for trial in trials.values()):
@@ -100,9 +106,9 @@ def test(
 @click.argument("name", required=False)
 @formatted
 def show(out: Printed, name: str | None) -> int:
-    """Show what a format or an adapter is, where it comes from, its settings, and what it reads of a sample.
+    """Describe a format or an adapter: origin, settings, and what it reads of a sample.
 
-    NAME is a format, the name of an installed adapter, or path.py:Class. Without NAME: the formats that need no code,
+    NAME is a format, an installed adapter, or path.py:Class. Without NAME: list the formats that need no code,
     and the adapters that installed packages bring.
 
     \b
@@ -149,12 +155,12 @@ def _show_all(out: Printed) -> int:
 
 @click.command()
 @click.argument("name")
-@click.option("--directory", type=PATH, default=Path(), help="Where the package's folder is made.", show_default=True)
+@click.option("--directory", type=PATH, default=Path(), help="Where to make the package's folder.", show_default=True)
 @formatted
 def init(out: Printed, name: str, directory: Path) -> int:
     """Make a package with a working adapter: entry point, sample logs, tests, README. Change it to your logs.
 
-    NAME is a Python identifier; the package's folder is called so, and must not exist.
+    NAME is a Python identifier and the name of the package's folder, which must not exist.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Who did what to a deployment by this machine's command line: a file of JSON lines beside the deployment file.
+"""Who did what to a deployment by this machine's command line: a file of JSON lines next to the deployment file.
 
 A command that changes something writes a line before it begins and one when it has ended, so that one that was killed
 is seen too. Where the first cannot be written nothing is done. Calls of operators are told in the logs of the
@@ -25,10 +25,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PHOTON_AUDIT"
 NAME = ".photon-audit.jsonl"
 FILE_BYTES = 4 << 20
-"""At most, and as much again in the one old file that is kept, NAME.1."""
+"""Largest size, and that of the one old file that is kept, NAME.1."""
 ARGUMENTS_MAX, SAID_CHARACTERS = 200, 300
 ARGUMENTS = "photon.arguments"
-"""Of click's meta: the words of the command line."""
+"""Key in click's meta: the words of the command line."""
 HIDDEN = ("--set", "--spark")
 """KEY=VALUE: the value may be a secret."""
 OUTCOMES = {0: "done", 1: "failed", 2: "refused", 3: "attention"}
@@ -55,7 +55,7 @@ def audited(command: Command) -> Command:
 
 
 def place(deployment: Path) -> Path:
-    """The file of a deployment file: what PHOTON_AUDIT names, else NAME beside it."""
+    """The file of a deployment file: what PHOTON_AUDIT names, else NAME next to it."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else deployment.absolute().parent / NAME
 

@@ -19,9 +19,9 @@ DAYS = click.IntRange(min=1, max=36_500)
 
 @click.command("init")
 @click.argument("directory", type=PATH)
-@click.option("--name", default="photon", show_default=True, help="What the authority calls itself.")
+@click.option("--name", default="photon", show_default=True, help="The authority's name.")
 @click.option("--days", type=DAYS, default=3650, show_default=True, help="How long it is valid.")
-@click.option("--force", is_flag=True, help="Replace the one that is there: all its certificates become useless.")
+@click.option("--force", is_flag=True, help="Replace the existing one: all its certificates become useless.")
 @formatted
 def certs_init(out: Printed, directory: Path, name: str, days: int, force: bool) -> None:
     """Make an authority: ca.crt, which every process needs, and ca.key, which only photon certs needs.
@@ -42,10 +42,10 @@ def certs_init(out: Printed, directory: Path, name: str, days: int, force: bool)
 @click.argument("directory", type=PATH)
 @click.option("--name", "identity", required=True, metavar="IDENTITY",
               help="registry-REPLICA, eventstore-DATACENTRE, cache-…, joiner-…, dispatcher-…, wan, …")  # fmt: skip
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address to put into it.")
-@click.option("--ca", "authority", type=PATH, help="The authority's directory, if another one.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address for it.")
+@click.option("--ca", "authority", type=PATH, help="The authority's directory, if it is another one.")
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long it is valid.")
-@click.option("--force", is_flag=True, help="Replace the one that is there.")
+@click.option("--force", is_flag=True, help="Replace the existing one.")
 @formatted
 def certs_issue(
     directory: Path,
@@ -76,8 +76,8 @@ def certs_issue(
 @click.option("--ca", "authority", type=PATH,
               help="The authority's directory; default: that of [tls]. Made if it has none.")  # fmt: skip
 @click.option("--days", type=DAYS, default=365, show_default=True, help="How long the certificates are valid.")
-@click.option("--renew", is_flag=True, help="Also issue anew what expires within 30 days.")
-@click.option("--force", is_flag=True, help="Issue all anew; the authority stays.")
+@click.option("--renew", is_flag=True, help="Also renew what expires within 30 days.")
+@click.option("--force", is_flag=True, help="Renew all; the authority stays.")
 @click.option("--each-in", "parent", type=PATH, metavar="DIR",
               help="Each identity in a directory DIR/IDENTITY of its own, for volumes; needs --ca.")  # fmt: skip
 @click.option("--directories-only", is_flag=True, help="With --each-in: only make those directories.")
@@ -90,9 +90,9 @@ def certs_for(
     parent: Path | None,
     directories_only: bool,
 ) -> None:
-    """Issue whatever certificate a deployment file's processes and its operator lack, into the directory of [tls].
+    """Issue all certificates that a deployment lacks, into the directory of [tls].
 
-    Can be repeated: what is there is kept. A process takes up a renewed certificate when it is restarted.
+    Can be repeated: existing ones are kept. A process uses a renewed certificate after a restart.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from photon.lab.chaos.command import Where
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
-"""That can be done by hand."""
+"""Faults that can be injected by hand."""
 
 config_option = click.option(
     "--config", type=PATH, metavar="FILE",
@@ -30,7 +30,7 @@ project_option = click.option(
 )
 compose_option = click.option(
     "--compose", type=PATH, metavar="FILE", default=Path("docker-compose.yml"),
-    show_default=True, help="Of --project.",
+    show_default=True, help="With --project.",
 )  # fmt: skip
 
 
@@ -66,20 +66,20 @@ def list_(out: Printed) -> None:
 
 @click.command("run")
 @click.argument("scenario", required=False)
-@click.option("--random", "drawn", is_flag=True, help="Random faults in place of a scenario: a new one every 15 s.")
-@click.option("--seed", type=int, help="Of the faults and of the traffic; drawn and shown where it is not given.")
+@click.option("--random", "drawn", is_flag=True, help="Random faults instead of a scenario: a new one every 15 s.")
+@click.option("--seed", type=int, help="Seed of faults and traffic; default: drawn and shown.")
 @click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="How long; only with random faults.")
-@click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events a second in place of the scenario's.")
+@click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events a second; default: the scenario's.")
 @config_option
 @run_option
 @project_option
 @compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
-              help="With --config: write lines of our own, or use what comes.  [default: existing]")  # fmt: skip
+              help="With --config: write own lines, or use what arrives.  [default: existing]")  # fmt: skip
 @click.option("--directory", type=PATH, metavar="DIR",
               help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
-              help="Without --config: in each datacentre.")  # fmt: skip
+              help="Without --config: joiners in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
               help="quick: outputs and ledgers against the truth; spark: photon spark verify too.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would happen when.")
@@ -144,12 +144,12 @@ def run(
 @click.argument("do", type=click.Choice(FAULTS))
 @click.argument("targets", nargs=-1)
 @_running
-@click.option("--for", "lasts", type=DURATION, help="How long; without it until photon chaos heal.")
-@click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="Of a cut.  [default: drop]")
-@click.option("--one-way", is_flag=True, help="Of a cut or a delay.")
-@click.option("--delay", type=DURATION, help="Of a delay: how much more, one way.")
-@click.option("--skew", type=float, help="Of a clock: seconds, also below 0.")
-@click.option("--shards", type=click.IntRange(1), help="Of a reshard.")
+@click.option("--for", "lasts", type=DURATION, help="How long; default: until photon chaos heal.")
+@click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="With cut.  [default: drop]")
+@click.option("--one-way", is_flag=True, help="With cut or delay.")
+@click.option("--delay", type=DURATION, help="With delay: how much more, one way.")
+@click.option("--skew", type=float, help="With clock: seconds, may be negative.")
+@click.option("--shards", type=click.IntRange(1), help="With reshard.")
 @audited
 def fault(
     at: Deployed,
@@ -163,7 +163,7 @@ def fault(
     skew: float | None,
     shards: int | None,
 ) -> None:
-    """Do one fault by hand. TARGETS are processes, regions, a datacentre, or leader.
+    """Inject one fault. TARGETS are processes, regions, a datacentre, or leader.
 
     Processes are named as photon status processes shows them.
 
@@ -191,7 +191,7 @@ def fault(
 @_running
 @audited
 def heal(at: Deployed, where: Where) -> None:
-    """Take back all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
+    """Undo all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
 
     \b
     Example:

@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: int) -> None:
-    """What would happen when."""
+    """The plan as a table."""
     if out.json:
         whole = {"scenario": scenario.name, "seed": seed, "seconds": scenario.seconds, "rate": scenario.rate}
         print_json({**whole, "plan": [asdict(step) for step in steps]})

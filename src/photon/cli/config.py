@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from photon.cli.errors import DONE
 from photon.config.loader import load
+from photon.config.settings import SIDES
 
 if TYPE_CHECKING:
     from photon.cli.heads import Deployed
@@ -29,7 +30,7 @@ class Checked(NamedTuple):
 
     settings: Settings
     survives: list[str]
-    """Which losses."""
+    """The losses that the registry survives, in words."""
     hints: list[str]
     """What lies outside of this machine and is made once; whether it is there is not known here."""
     missing: list[str]
@@ -63,15 +64,15 @@ def _missing(settings: Settings, base: Path) -> list[str]:
         notes.append(f"still to be made: the key (head -c 32 /dev/urandom > {path})")
     for name, pipeline in settings.datacentre.items():
         notes += [
-            f"still to be made: the log directory {base / side} of datacentre {name}"
-            for side in (pipeline.primary, pipeline.foreign)
-            if not (base / side).is_dir()
+            f"still to be made: the log directory {base / pipeline.logs(side)} of datacentre {name}"
+            for side in SIDES
+            if side not in settings.relayed(name) and not (base / pipeline.logs(side)).is_dir()
         ]
     return notes
 
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
-    """Which are still to be made. Raises UsageError for one that cannot be used."""
+    """Certificates still to be made. Raises UsageError for one that cannot be used."""
     from photon.fleet.access import tls_of
     from photon.fleet.processes import identities
 

@@ -16,16 +16,16 @@ from photon.cli.heads import PATH, Printed, formatted
 
 @click.command()
 @click.option("--seconds", type=click.FloatRange(min=5.0, max=3600.0), default=30.0, show_default=True,
-              help="How long lines are written.")  # fmt: skip
+              help="How long to write lines.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(min=10, max=100_000), default=500, show_default=True,
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True,
-              help="Of the stream and of whom is killed; an odd one prefers the registry's leader.")  # fmt: skip
+              help="Chooses the stream and what is killed; an odd seed prefers the registry's leader.")  # fmt: skip
 @click.option("--keep", type=PATH, metavar="DIR", help="Keep all files in this new directory.")
 @click.option("--no-kill", is_flag=True, help="Kill nothing.")
 @formatted
 def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, out: Printed) -> int:
-    """Join a live stream in two datacentres, lose one of them, verify every click.
+    """Join a live stream in two datacentres, lose one, and verify every click.
 
     Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in
     three regions, 30 ms apart: all processes of their own. One whole datacentre is killed with kill -9, its registry

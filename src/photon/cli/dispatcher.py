@@ -102,14 +102,14 @@ def _heard(at: Deployed) -> list[Heard]:
               help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @sure
 @click.option("--reader", "readers", multiple=True, metavar="NAME",
-              help="This other datacentre reads the logs, though its dispatcher may not answer.")  # fmt: skip
+              help="This other datacentre reads the logs, even if its dispatcher does not answer.")  # fmt: skip
 @audited
 def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ...]) -> int:
-    """Leave out what a stopped dispatcher has not read, because another datacentre reads it.
+    """Skip what a stopped dispatcher has not read, because another datacentre reads it.
 
-    For a dispatcher whose state was lost, or that is too far behind. What is left out gets its verdict from the other
-    datacentre alone and is not counted in this one's ledger. Where records are not in the order of their event time,
-    less is left out. Compressed files are read through to find the place.
+    For a dispatcher that lost its state or is too far behind. What is skipped gets its verdict from the other
+    datacentre and is not counted in this one's ledger. Where records are not in the order of their event time,
+    less is skipped. Compressed files are read through to find the place.
 
     \b
     Examples:
@@ -188,10 +188,10 @@ def _total(answer: SkipAnswer) -> str:
 @click.option("--file", "pattern", metavar="GLOB", default="",
               help="Only logs whose path below the foreign logs matches.")  # fmt: skip
 @dry_run
-@click.option("--wait", is_flag=True, help="Until it is done, showing how far it is.")
+@click.option("--wait", is_flag=True, help="Wait until it is done, showing progress.")
 @click.option("--status", "show", is_flag=True,
-              help="In place of a time range: the replays asked for, and how far they are.")  # fmt: skip
-@click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="In place of a time range: end this replay.")
+              help="Instead of a time range: show the replays and their progress.")  # fmt: skip
+@click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a time range: end this replay.")
 @audited
 def replay(
     at: Deployed,
@@ -205,9 +205,9 @@ def replay(
 ) -> int:
     """Dispatch the events of a time range again.
 
-    Safe at any time: what the registry has a verdict for is left alone, what it has none for gets one. The ledger
-    counts these events as reread. The request is kept in the dispatcher's state: a running dispatcher takes it up
-    within a second, a stopped one when it starts, and a killed one goes on where it was.
+    Safe at any time: events with a verdict are left alone, others get one. The ledger
+    counts all as reread. The request is kept in the dispatcher's state: a running dispatcher takes it up
+    within a second, a stopped one when it starts, and a killed one continues.
 
     \b
     Examples:
@@ -268,7 +268,7 @@ def _cancel(at: Deployed, pipeline: Pipeline, number: int, *, dry_run: bool) -> 
 
 
 def _wait(pipeline: Pipeline, number: int) -> int:
-    """Until a request is done; says how far it is on standard error."""
+    """Waits until a request is done; progress goes to standard error."""
     from photon.dispatcher.replay import requests
     from photon.dispatcher.replay.requests import Step
 

@@ -24,13 +24,13 @@ UNCERTAINTY_S = 5.0
 @click.command()
 @click.argument("part", required=False, type=click.Choice(["config", "registry"]), metavar="[PART]")
 @click.option("--datacentre", "here", multiple=True, metavar="NAME",
-              help="Is on this machine; else it is told from addresses and directories.")  # fmt: skip
+              help="It is on this machine; default: judged by addresses and directories.")  # fmt: skip
 @deployed(required=False, help="The deployment file; without it only this machine.")
 def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
-    """Look for what is wrong, or soon will be, before a deployment is started or while it runs, and say what to do.
+    """Find what is wrong, or soon will be, before a deployment is started or while it runs, and say what to do.
 
     \b
-    Looks at: configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
+    Checks configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
     directories, open files, ports, certificates and key files, the registry.
     Parts:
       config    only whether the deployment file and each adapter that it names are good, and what it survives
@@ -115,7 +115,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
 
 
 def _tell(what: str) -> None:
-    """What is looked at, on a terminal."""
+    """Shows on a terminal what is being checked."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[Klooking at {what} …")
         sys.stderr.flush()

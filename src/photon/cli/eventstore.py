@@ -28,15 +28,15 @@ SHOWN = 20
 @click.command()
 @deployed(datacentre="Whose table; may be left out if there is one datacentre.")
 def init(at: Deployed) -> int:
-    """Make the table of a file map in HBase: split from the start, its rows with a time to live.
+    """Create the table of a file map in HBase.
 
-    What is there already is left as it is; where it is not as the configuration wants it, that is said and the exit
+    An existing table is left as it is; if it differs from the configuration, that is reported and the exit
     code is 3. Needs [datacentre.NAME.hbase] in the deployment file.
 
     \b
     Example:
       photon eventstore init --config photon.toml --datacentre east
-    Exit codes: 0 it is there, 1 failed, 3 it is there, and something should be looked at (it is said).
+    Exit codes: 0 it exists, 1 failed, 3 it exists, but differs.
     """
     from photon.fleet import hbase
 
@@ -146,22 +146,22 @@ def _show_unavailable(logs: tuple[UnavailableLog, ...]) -> None:
 # -- forget ----------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("logs", nargs=-1, metavar="LOG...")
-@click.option("--all", "every", is_flag=True, help="Every log that look-ups met and whose file is gone.")
+@click.option("--all", "every", is_flag=True, help="Every log that look-ups needed and whose file is gone.")
 @sure
 @deployed(datacentre="Whose event store; may be left out if there is one.")
 @audited
 def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes: bool) -> int:
     """Give up primary logs whose files are gone for good, so that events stop waiting for them.
 
-    LOG is a path as photon status eventstore shows it, or the first eight digits of an identity. Keys that stand in
-    such a log count as absent from then on: their events become unmatched when their patience ends. A log whose file
-    is there cannot be given up. Once a file with the log's content is there again, its records are found again.
+    LOG is a path as photon status eventstore shows it, or the first eight digits of an identity. Keys in
+    such a log then count as absent: their events become unmatched when their patience ends. A log whose file
+    exists cannot be given up. If a file with the log's content comes back, its records are found again.
 
     \b
     Examples:
       photon eventstore forget queries.log.7 --dry-run --config photon.toml --datacentre east
       photon eventstore forget --all --yes --config photon.toml --datacentre east
-    Exit codes: 0 done, or nothing stands against it; 1 some of the logs cannot be given up, 2 wrong usage.
+    Exit codes: 0 done, or it can be done; 1 some of the logs cannot be given up, 2 wrong usage.
     """
     from photon.config.errors import UsageError
     from photon.config.words import many

@@ -30,22 +30,22 @@ Progress = Callable[[str, int], None]
 @click.command()
 @click.argument("event_id")
 @click.argument("output", type=click.Path(path_type=Path), required=False)
-@deployed(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
-@click.option("--base64", "raw", is_flag=True, help="EVENT_ID is what event_id_raw_base64 of a record says.")
+@deployed(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
+@click.option("--base64", "raw", is_flag=True, help="EVENT_ID is the event_id_raw_base64 of a record.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=30.0, show_default=True, metavar="SECONDS",
-              help="For everything; large outputs may need more.")  # fmt: skip
+              help="For the whole search; large outputs may need more.")  # fmt: skip
 def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout: float) -> int:
-    """Tell what became of one event: read, tried, matched or why not, registered, written, over all datacentres.
+    """Tell the story of one event over all datacentres: read, tried, matched or why not, registered, written.
 
-    EVENT_ID is the event's id as records have it, or LOG:OFFSET, the place of its line. OUTPUT is an output of photon
-    join, whether it runs or not; with --config all processes of the deployment are asked.
+    EVENT_ID is the event's id in the records, or LOG:OFFSET, the place of its line. OUTPUT is an output of photon
+    join, running or not; with --config all processes of the deployment are asked.
 
     \b
     Examples:
       photon explain 10.0.0.7:4711:1760000000000000 --config photon.toml
       photon explain click-000123 out/
       photon explain clicks-3.log:73400320 --config photon.toml -o json
-    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 no such id can be, 3 something could not be
+    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 not a possible id, 3 something could not be
     asked or searched, and is named.
     """
     from photon.config.errors import UsageError
@@ -84,7 +84,7 @@ def _of_join(output: Path, question: Question, seconds: float, progress: Progres
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """On stderr, where that is a terminal."""
+    """Shows progress on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda what, total: None
         return
@@ -109,6 +109,8 @@ def _show(story: Story) -> None:
     from photon.adapters.times import rfc3339_us
     from photon.fleet.explain.question import shown
 
+    if story.upstream:
+        click.echo(f"join     {story.join}")
     click.echo(f"event    {shown(story.event_id)}")
     if story.event_time_ns is not None:
         click.echo(f"time     {rfc3339_us(story.event_time_ns)}")
@@ -127,6 +129,9 @@ def _show(story: Story) -> None:
             click.echo(f"searched {one['datacentre']}: {one['what']}{files}")
     for gap in story.missing:
         click.echo(f"missing  {gap['where']}: {gap['why']}")
+    for above in story.upstream:
+        click.echo(f"\nmade of an event of the join {above.join}:")
+        _show(above)
 
 
 def _cells(step: Step) -> list[str]:

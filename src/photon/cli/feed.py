@@ -15,16 +15,18 @@ POLL_S = 2.0
 
 @click.command("serve")
 @click.option("--into", "directories", multiple=True, required=True, type=PATH,
-              help="Gets queries/ and clicks/; given several times, each gets the same files.")  # fmt: skip
+              help="Directory for queries/ and clicks/; if repeated, each gets the same files.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1, 100_000), default=50, show_default=True,
               help="Clicks a second; there are ten times as many queries.")  # fmt: skip
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the first stream; each start begins one.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Seed of the first stream; each start begins a new one."
+)
 @click.option("--keep", type=SIZE, default="1GiB", show_default=True,
-              help="The oldest files are deleted beyond so much, in each directory.")  # fmt: skip
+              help="Delete the oldest files beyond this size, in each directory.")  # fmt: skip
 @click.option("--stop-at", type=SIZE, default="8GiB", show_default=True,
-              help="Nothing more is written after so much.")  # fmt: skip
+              help="Write nothing more after this size.")  # fmt: skip
 def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_at: int) -> None:
-    """Write until SIGTERM; a line that has begun its way is then written at once.
+    """Write a stream until SIGTERM.
 
     \b
     Example:
@@ -45,16 +47,18 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
 @click.command("check")
 @click.option("--of", "directory", required=True, type=PATH, help="Where the stream was written.")
 @click.option("--output", "outputs", multiple=True, required=True, type=PATH,
-              help="Of one datacentre; name all of them.")  # fmt: skip
-@click.option("--wait", type=DURATION, default="0s", show_default=True, help="How long events may still come out.")
+              help="Output of one datacentre; name all of them.")  # fmt: skip
+@click.option(
+    "--wait", type=DURATION, default="0s", show_default=True, help="How long to wait for events still to come out."
+)
 @formatted
 def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
-    """Compare outputs with the truth of a stream that was stopped in order: every click once, rightly joined.
+    """Compare outputs with the truth of a stream that was stopped in order.
 
     \b
     Example:
       photon feed check --of east/logs --output east/output --output west/output --wait 60s
-    Exit codes: 0 every click came out exactly once over all outputs, 1 not.
+    Exit codes: 0 every click came out exactly once over all outputs and rightly joined, 1 not.
     """
     import time
 

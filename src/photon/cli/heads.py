@@ -1,6 +1,6 @@
 """The heads of commands: the options that many of them take, and what a command gets in place of these options.
 
-Every command is told its deployment file by ``--config FILE`` or FILE; else it is what PHOTON_CONFIG names. Where
+Every command gets its deployment file by ``--config FILE`` or FILE, else from PHOTON_CONFIG. Where
 something else may be named in its place (an output, an address), PHOTON_CONFIG counts only if it is not named.
 ``photon join`` and ``photon chaos run`` do not look at it: without ``--config`` they make a deployment of their own.
 """
@@ -103,7 +103,7 @@ class Deployed(Printed):
 
     @property
     def tls(self) -> Tls | None:
-        """What an operator shows; None: plain text. Raises UsageError."""
+        """The operator's certificate; None: plain text. Raises UsageError."""
         from photon.config.tls import OPERATOR
         from photon.fleet.access import tls_of
 
@@ -159,7 +159,7 @@ FILE = click.argument("file", type=PATH, envvar=VARIABLE)
 """FILE, of commands on the deployment as a whole."""
 run_option = click.option(
     "--run", type=PATH, metavar="DIR",
-    help="Run directory: logs, lock, control socket; .photon-run beside the deployment file if not named.",
+    help="Run directory: logs, lock, control socket; default: .photon-run next to the deployment file.",
 )  # fmt: skip
 
 
@@ -249,12 +249,12 @@ def _default() -> Path | None:
 def dry_run(command: Command) -> Command:
     """Adds ``--dry-run`` (``dry_run``): shows what would be done and changes nothing. Exit code 0, or 1 with the
     reason where it would be refused."""
-    return click.option("--dry-run", is_flag=True, help="Only show what would be done; nothing is changed.")(command)
+    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
 
 
 def sure(command: Command) -> Command:
     """Adds ``--dry-run`` and ``--yes`` (``dry_run``, ``yes``), for what cannot be taken back."""
-    asked = click.option("--yes", is_flag=True, help="Do it without asking; where nobody can be asked it is needed.")
+    asked = click.option("--yes", is_flag=True, help="Do it without asking; required without a terminal.")
     return dry_run(asked(command))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from photon.supervision.zygote import Zygote
 
 NAMED = 3
-"""So many of the logs that were not read are named."""
+"""How many of the logs that were not read are named."""
 
 
 @click.command()
@@ -28,9 +28,9 @@ NAMED = 3
               help="The primary logs: a directory, a file, a glob, or - for standard input.")  # fmt: skip
 @click.option("--foreign", type=PATH, required=True, help="The foreign logs, likewise.")
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
-@click.option("--config", type=PATH, help="How the logs are read; inferred where it is easy.")
+@click.option("--config", type=PATH, help="How the logs are read; inferred if not given.")
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
-@click.option("--once", is_flag=True, help="Stop when all that is there has a verdict.")
+@click.option("--once", is_flag=True, help="Stop when everything in the logs has a verdict.")
 @click.option("--keep-pending", is_flag=True, help="With --once: events without a primary wait for the next run.")
 @click.option("--replicas", type=click.Choice(["1", "3", "5"]), default="1", show_default=True,
               help="Registry replicas; 3 or 5 run as processes of their own.")  # fmt: skip
@@ -39,7 +39,7 @@ NAMED = 3
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the configuration.")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--stages", type=PATH, help="Write where the time goes to this file.")
+@click.option("--stages", type=PATH, help="Write a profile of the stages to this file.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input does.")
 def join(
     once: bool, keep_pending: bool, replicas: str, max_rejected: int, quiet: bool, out: Printed,
@@ -110,7 +110,7 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
 
 
 def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tuple[int, str]:
-    """Exit code, and what a person should be told beside the ledger."""
+    """Exit code, and what to print besides the ledger."""
     from photon.fleet.ledger import balances
 
     ledger = result.ledger

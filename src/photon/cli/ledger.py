@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path), required=False)
 @deployed(required=False, unless=["output"], sets=False, datacentre="With --config: only this one's ledger.",
-          help="In place of OUTPUT: the deployment file.")  # fmt: skip
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+          help="Instead of OUTPUT: the deployment file.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
-              help="With --watch: from one time to the next.")  # fmt: skip
+              help="With --watch: the interval.")  # fmt: skip
 def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
-    """Show the ledger per event-time hour, of an output of photon join or of a pipeline's state directory.
+    """Show the ledger by hour of event time, of an output of photon join or a pipeline's state directory.
 
     \b
-    With --config of several datacentres: all whose state lies on this machine, sums of those whose dispatcher
-    answers, and what they made together: each event is joined, filtered or unmatched in one datacentre, and counted
+    With --config of several datacentres: all whose state is on this machine, sums of those whose dispatcher
+    answers, and the total: each event is joined, filtered or unmatched in one datacentre, and counted
     as elsewhere by the others that read it. --watch -o json writes a line each time.
     Examples:
       photon ledger out/
@@ -68,7 +68,7 @@ class _Seen:
 
 
 def _tell(seen: _Seen) -> int:
-    """What is wrong, on stderr; the exit code."""
+    """Prints what is wrong on stderr; the exit code."""
     for each in seen.missing:
         click.echo(f"photon: {each}", err=True)
     if seen.unbalanced:
@@ -79,7 +79,7 @@ def _tell(seen: _Seen) -> int:
 
 
 def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
-    """Reads what is asked for, each time it is called. Raises UsageError."""
+    """A function that reads the ledgers asked for. Raises UsageError."""
     from photon.dispatcher.database import read_ledger
     from photon.fleet.ledger import as_json, hour_name
 
@@ -208,27 +208,31 @@ def _table_of(read: Ledger) -> Table:
 
 
 def _table_of_all(found: Sequence[Account]) -> Table:
-    """Each hour: a line for each datacentre, and what they made together."""
-    from photon.fleet.ledger import hour_name, named, together
+    """Each hour: a line for each datacentre, and what those of each join made together."""
+    from photon.fleet.ledger import by_join, hour_name, named, together
 
     known = [each for each in found if each.total is not None]
     first = known[0].total
     assert first is not None
     table = _table(["hour (UTC)", "datacentre"], first)
     names = list(first.as_dict())
-    all_ = together(found)
-    for hour, made in all_.hours.items():
+    joins = by_join(known)
+    all_ = {"all" if len(joins) == 1 else f"all of {join}": together(each) for join, each in joins.items()}
+    for hour in sorted({hour for each in all_.values() for hour in each.hours}):
         label = hour_name(hour)
         for each in known:
             if each.whole is not None and hour in each.whole.hours:
                 table.add_row(label, each.datacentre, *_counts(each.whole.hours[hour]))
                 label = ""
-        table.add_row("", "all", *_known(names, named(made)), style="dim")
+        for what, made in all_.items():
+            if hour in made.hours:
+                table.add_row("", what, *_known(names, named(made.hours[hour])), style="dim")
     table.add_section()
     for at, each in enumerate(known):
         assert each.total is not None
         table.add_row("" if at else "all", each.datacentre, *_counts(each.total), style="bold")
-    table.add_row("", "all", *_known(names, named(all_.total)), style="bold")
+    for what, made in all_.items():
+        table.add_row("", what, *_known(names, named(made.total)), style="bold")
     return table
 
 

@@ -1,7 +1,7 @@
-"""The ``photon`` command: the tree of its nouns and verbs. Each is imported when it is called, for a quick start.
+"""The ``photon`` command: the tree of its nouns and verbs. A command is imported when it is called.
 
 A command that looks is a PART of ``photon status`` or ``photon doctor`` (their tables), a process that serves is a
-KIND of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``NOUNS`` here.
+KIND of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``NOUNS`` and one in ``TASKS``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
     "status": "status:status",
     "top": "top:top",
     "ledger": "ledger:ledger",
+    "watermark": "watermark:watermark",
     "explain": "explain:explain",
     "doctor": "doctor:doctor",
     "read": "read:read",
     "serve": "serve:serve",
     "sink": (
-        "Write what a pipeline publishes in another form, each record once.",
+        "Write a pipeline's output in another form, each record once.",
         "parquet out/ --into lake/clicks",
         {"parquet": "sink:parquet"},
     ),
     "adapter": (
-        "Look at how logs are read, and write what reads them: try a configuration on files, begin an adapter.",
+        "Try a configuration on files; start an adapter of your own.",
         "test config/examples/zeek.toml --primary conn.log --foreign dns.log",
         {"test": "adapter:test", "show": "adapter:show", "init": "adapter:init"},
     ),
@@ -68,17 +69,17 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
         },
     ),
     "eventstore": (
-        "The EventStore: key to primary event.",
+        "The event store finds the primary event of a key.",
         "forget queries.log.7 --config photon.toml --datacentre east",
         {"init": "eventstore:init", "forget": "eventstore:forget"},
     ),
     "joiner": (
-        "The joiners: each looks up, registers and writes.",
+        "Joiners look events up, register and write them.",
         "drain east-1 --config photon.toml",
         {"drain": "running:drain"},
     ),
     "dispatcher": (
-        "The dispatcher: reads foreign logs and sees to it that each event gets its verdict.",
+        "The dispatcher reads foreign logs until each event has its verdict.",
         "skip --config photon.toml --datacentre east --to now",
         {
             "skip": "dispatcher:skip",
@@ -88,27 +89,27 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
         },
     ),
     "verifier": (
-        "The continuous verifier: checks what was published, clears tokens, raises alarms.",
+        "The continuous verifier checks what was published, clears tokens and raises alarms.",
         "acknowledge --config photon.toml --datacentre east --dry-run",
         {"acknowledge": "verifier:acknowledge"},
     ),
     "slot": (
-        "The slots of joiners: retire one whose disk is gone.",
+        "Slots of joiners: retire one whose disk is gone.",
         "retire east-1 --config photon.toml --dry-run",
         {"retire": "slot:retire"},
     ),
     "spark": (
-        "Verification, recovery and backfill on Spark: what outgrows one machine.",
+        "Verification, recovery and backfill on Spark.",
         "verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/",
         {"verify": "spark.verify:verify", "recover": "spark.recover:recover", "backfill": "spark.backfill:backfill"},
     ),
     "chaos": (
-        "Do faults to a running deployment, heal it, and verify every event.",
+        "Inject faults into a running deployment, heal it, and verify every event.",
         "run short --directory /tmp/chaos",
         {"list": "chaos:list_", "run": "chaos:run", "fault": "chaos:fault", "heal": "chaos:heal"},
     ),
     "wan": (
-        "Delay and cut what passes between regions on one machine.",
+        "Delay and cut traffic between regions on one machine.",
         "set east west --round-trip 100ms --control 127.0.0.1:7100",
         {"serve": "wan:wan_serve", "set": "wan:wan_set", "cut": "wan:wan_cut", "heal": "wan:wan_heal"},
     ),
@@ -120,7 +121,54 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
     "health": "main:health",
     "completion": "main:completion",
 }
-"""In the order of help. Noun -> module:command in photon.cli; or what it is, an example, and its verbs."""
+"""Noun -> module:command in photon.cli; or what it is, an example, and its verbs."""
+
+TASKS: Mapping[str, Mapping[str, str]] = {
+    "Join": {
+        "join": "Join two log directories exactly once.",
+        "read": "Print the records of an output, each once, from a cursor on.",
+        "sink": "Write an output as Parquet files, each record once.",
+        "demo": "Join a live stream in two datacentres, lose one, verify all.",
+    },
+    "Run": {
+        "up": "Run all processes of a deployment on this machine.",
+        "down": "End the processes of a deployment.",
+        "restart": "Restart processes, one after the other.",
+        "hold": "End processes until they are released.",
+        "release": "Start held processes again.",
+        "reload": "Apply a changed deployment file.",
+        "serve": "Run one process of a deployment.",
+        "certs": "Make the certificates for mutual TLS.",
+        "health": "Ask one process whether it serves.",
+    },
+    "Look": {
+        "status": "Show what a deployment, or a part of it, is doing.",
+        "top": "Show the busiest processes, slots, logs and shards.",
+        "ledger": "Show what became of everything that was read, by hour.",
+        "watermark": "Show up to which time an output is complete, or wait for it.",
+        "explain": "Tell the story of one event.",
+        "doctor": "Find what is wrong, or soon will be.",
+    },
+    "Repair": {
+        "dispatcher": "Pause and resume reading; skip or replay a time range.",
+        "joiner": "Drain a joiner.",
+        "slot": "Retire a slot whose disk is gone.",
+        "eventstore": "Create the file map in HBase; give up a deleted primary log.",
+        "registry": "Back up, restore, reshard; replace a replica.",
+    },
+    "Verify": {
+        "verifier": "Acknowledge alarms of the continuous verifier.",
+        "spark": "Verify a day, repair losses, backfill an archive, on Spark.",
+        "chaos": "Inject faults into a deployment and verify every event.",
+        "wan": "Delay and cut traffic between regions on one machine.",
+        "feed": "Write a generated stream, and check what became of it.",
+    },
+    "Build": {
+        "adapter": "Try how logs are read; start an adapter of your own.",
+        "completion": "Print shell completion.",
+    },
+}
+"""By task, as ``photon --help`` shows the nouns: each in one line, without importing its command."""
 
 MOVED: Mapping[str, str] = {
     "ps": "status processes --config FILE",
@@ -154,15 +202,22 @@ MOVED: Mapping[str, str] = {
     "copies serve": "serve copies",
     "status serve": "serve status",
 }
-"""Names of before -> what does it now."""
+"""Former names -> what does it now."""
 
 
 class Tree(OneLineErrors):
-    """A group whose commands are imported when they are called. ``lazily``: as ``NOUNS``."""
+    """A group whose commands are imported when they are called. ``lazily``: as ``NOUNS``; ``tasks``: as ``TASKS``."""
 
-    def __init__(self, *args: Any, lazily: Mapping[str, Any], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        lazily: Mapping[str, Any],
+        tasks: Mapping[str, Mapping[str, str]] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._lazily = lazily
+        self._tasks = tasks
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._lazily)
@@ -179,10 +234,18 @@ class Tree(OneLineErrors):
         assert isinstance(command, click.Command)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self._tasks is None:
+            super().format_commands(ctx, formatter)
+            return
+        for task, lines in self._tasks.items():
+            with formatter.section(task):
+                formatter.write_dl([*lines.items()], col_max=12)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises UsageError, with what does it now, for a name of before."""
+        """Raises UsageError, with the new name, for a former one."""
         words = [*_path(ctx), *args[:3]]
         for count in range(len(words), 0, -1):
             if (now := MOVED.get(old := " ".join(words[:count]))) is not None:
@@ -213,15 +276,17 @@ def walk(
 
 
 @click.group(
-    cls=Tree, lazily=NOUNS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Tree,
+    lazily=NOUNS,
+    tasks=TASKS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "--version", prog_name="photon", message="%(prog)s %(version)s")
 def main(debug: bool) -> None:
-    """Join two endless logs exactly once over all datacentres.
+    """Photon joins two endless logs exactly once, over all datacentres.
 
-    Five commands look: status, top, ledger, explain, doctor. A process runs with serve. The rest acts: photon NOUN
-    VERB, or a verb alone where the noun would be the deployment.
+    photon COMMAND --help describes a command, with examples.
 
     \b
     Examples:
@@ -235,15 +300,15 @@ def main(debug: bool) -> None:
 @click.command()
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--tls", "certificates", type=click.Path(path_type=Path), envvar="PHOTON_HEALTH_TLS", show_envvar=True,
-              help="Directory of ca.crt and the process's own pair; without it plain text is spoken.")  # fmt: skip
-@click.option("--identity", metavar="NAME", help="Which pair of --tls, where it holds several.")
+              help="Directory with ca.crt and the process's own pair; without it plain text.")  # fmt: skip
+@click.option("--identity", metavar="NAME", help="Which pair of --tls, if it has several.")
 @click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True, help="Seconds.")
 @formatted
 def health(address: str, certificates: Path | None, identity: str | None, timeout: float, out: Printed) -> None:
-    """Ask the process at HOST:PORT whether it serves: the health check of a container. Silent when it does.
+    """Ask the process at HOST:PORT whether it serves; silent when it does. A container's health check.
 
     \b
-    It shows the process's own certificate, so it is run beside the process, in its container or on its machine.
+    It uses the process's own certificate, so run it in the process's container or on its machine.
     Example:
       photon health 127.0.0.1:7001 --tls certs/ --identity registry-r1
     Exit codes: 0 it serves, 1 it does not, or does not answer.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("output", type=PATH, required=False)
-@config_option(required=False, unless=["output"], help="In place of OUTPUT: the deployment file.")
+@config_option(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM.")
+@click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM.")
 @click.option("--cursor", "cursor_file", type=PATH, metavar="FILE",
-              help="Begin where FILE says, and keep it up to date.")  # fmt: skip
-@click.option("--with-cursor", is_flag=True, help="A line with the cursor first, and after each block of records.")
+              help="Begin at the cursor in FILE, and update it.")  # fmt: skip
+@click.option("--with-cursor", is_flag=True, help="Print the cursor first, and after each block of records.")
+@click.option("--with-watermark", is_flag=True,
+              help="Print the watermark whenever it has moved past what was read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
               help="Where to begin; CURSOR is a line of --with-cursor.")  # fmt: skip
-@click.option("--cleared-only", is_flag=True, help="Only what holds even if a slot is retired; a little later.")
+@click.option(
+    "--cleared-only", is_flag=True, help="Only records that hold even if a slot is retired; a little later."
+)
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
 @click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,
               help="json: the records as they are; table: one line each, for people.")  # fmt: skip
@@ -45,22 +50,23 @@ def read(
     follow: bool,
     cursor_file: Path | None,
     with_cursor: bool,
+    with_watermark: bool,
     begin: str,
     cleared_only: bool,
     limit: int | None,
     output_format: str,
 ) -> int:
-    """Write the records of an output to standard output, exactly once from one cursor to the next.
+    """Print the records of an output, each exactly once from one cursor to the next.
 
-    Only what is published is read: it stays, whatever crashes. OUTPUT is an output of photon join.
+    Reads only what is published, which no crash takes back. OUTPUT is an output of photon join.
 
     \b
     Examples:
       photon read out/ --kind unmatched
       photon read out/ --follow --cursor billing.cursor >> billing.jsonl
       photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
-    Exit codes: 0 all is read, the limit is reached, or told to end; 3 with --cleared-only, there are files that the
-    verifier objects to; 1 failed; 2 wrong usage.
+    Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
+    to some files; 1 failed; 2 wrong usage.
     """
     from photon.config.disk import RealDisk
     from photon.config.errors import UsageError
@@ -71,13 +77,16 @@ def read(
     if with_cursor and (cursor_file is not None or output_format == "table"):
         other = "--cursor" if cursor_file is not None else "-o table"
         raise UsageError(f"--with-cursor and {other} exclude each other: the cursor is in the stream, or in a file")
+    if with_watermark and output_format == "table":
+        raise UsageError("--with-watermark and -o table exclude each other")
     place = named_place(output, config, datacentre)
+    watermark = _watermarks(place, kinds) if with_watermark else lambda cursor: b""
     kept = CursorFile(RealDisk(), cursor_file) if cursor_file is not None else None
     try:
         start = _start(place, kept, begin)
         reader = Reader(RealDisk(), place, kinds, cursor=start, cleared_only=cleared_only)
         terms = StreamTerms(follow=follow, limit=limit, with_cursor=with_cursor)
-        return _pass_on(reader, start, kept, terms, as_table=output_format == "table")
+        return _pass_on(reader, start, kept, terms, watermark, as_table=output_format == "table")
     finally:
         if kept is not None:
             kept.close()
@@ -122,7 +131,28 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     return start
 
 
-def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: StreamTerms, *, as_table: bool) -> int:
+def _watermarks(place: OutputPlace, kinds: Sequence[str]) -> Callable[[Cursor], bytes]:
+    from photon.config.disk import RealDisk
+    from photon.outputs.watermarks import WatermarkTail
+
+    tail = WatermarkTail(RealDisk(), place.state, kinds)
+
+    def line(cursor: Cursor) -> bytes:
+        pair = tail.moved(cursor)
+        return b"" if pair is None else pair.encode() + b"\n"
+
+    return line
+
+
+def _pass_on(
+    reader: Reader,
+    start: Cursor,
+    kept: CursorFile | None,
+    terms: StreamTerms,
+    watermark: Callable[[Cursor], bytes],
+    *,
+    as_table: bool,
+) -> int:
     from photon.cli.read_sink import OutputSink, Signals
     from photon.outputs.streaming import Stream
 
@@ -146,6 +176,7 @@ def _pass_on(reader: Reader, start: Cursor, kept: CursorFile | None, terms: Stre
         monotonic=time.monotonic,
         render=table if as_table else None,
         tell=tell,
+        watermark=watermark,
     )  # fmt: skip
     try:
         if as_table:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")
 """FILE may be left out where PHOTON_CONFIG names it."""
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
-                       help="Seconds until it must be done.")  # fmt: skip
+                       help="Seconds to wait at most.")  # fmt: skip
 POLL_S = 0.1
 WAIT_S = 180.0
 TELL_S = 2.0
@@ -145,7 +145,7 @@ def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., An
                 out.show({"run": str(directory), done: chosen}, f"{done}: {', '.join(chosen)}")
             return DONE
 
-        whose = click.option("--datacentre", metavar="NAME", help="Only those that are lost with this datacentre.")
+        whose = click.option("--datacentre", metavar="NAME", help="Only those of this datacentre.")
         return added(audited(formatted(headed)), [WORDS, whose, run_option, TIMEOUT, dry_run])
 
     return add
@@ -153,13 +153,13 @@ def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., An
 
 @click.command()
 @_on_processes("restarted")
-@click.option("--at-once", is_flag=True, help="All of them together: where others do their work meanwhile.")
+@click.option("--at-once", is_flag=True, help="Restart all of them together.")
 def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at_once: bool) -> None:
     """Restart processes that photon up keeps running, one after the other.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind that there
-    is none of is passed over if others are there. Each one ends in order, and is up again before the next one ends;
-    what it reads at its start (release, settings, certificates) it reads again.
+    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
+    processes is skipped if others are named. Each one ends in order and is up again before the next one ends;
+    it then has the new release, settings and certificates.
 
     \b
     Examples:
@@ -250,10 +250,10 @@ def _takes_out(datacentre: str = "") -> Callable[[Callable[..., int]], Callable[
 
 @click.command()
 @click.argument("name")
-@click.option("--last", is_flag=True, help="Though it is the last one up: its datacentre's events wait meanwhile.")
+@click.option("--last", is_flag=True, help="Even if it is the last one up: its datacentre's events then wait.")
 @_takes_out()
 def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float, dry_run: bool) -> int:
-    """Take joiner NAME out of service: it gets no new events, what it holds is decided and written, then it is held.
+    """Take joiner NAME out of service: it gets no new events, finishes what it has, and is held.
 
     Its datacentre's other joiners get the events from then on. Refused where none of them is up. It stays down until
     photon release, or until photon up is started again. In containers: docker-compose stop.
@@ -286,10 +286,10 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
 @click.command()
 @_takes_out("Whose dispatcher; may be left out if there is one.")
 def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
-    """Let a datacentre's dispatcher read nothing until photon dispatcher resume: all its workers end and are held.
+    """Stop a datacentre's dispatcher, all its workers, until photon dispatcher resume.
 
-    What it has read and has no verdict for is in its state, and waits. Another datacentre that reads the same logs
-    joins on, without a head start for this one. It stays paused until it is resumed, or until photon up is started
+    Events without a verdict wait in its state. Another datacentre that reads the same logs
+    goes on. It stays paused until it is resumed, or until photon up is started
     again. In containers: docker-compose stop.
 
     \b
@@ -318,7 +318,7 @@ def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
 @click.command()
 @_takes_out("Whose dispatcher; may be left out if there is one.")
 def resume(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
-    """Let a paused dispatcher read on where it was, and wait until it is up.
+    """Start a paused dispatcher again, and wait until it is up.
 
     \b
     Example:
@@ -348,14 +348,14 @@ def _say(at: Deployed, found: dict[str, object], line: str) -> int:
 @deployed(file=True)
 @run_option
 @TIMEOUT
-@click.option("--no-wait", is_flag=True, help="Do not wait until new processes are up: where they need others first.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until new processes are up.")
 @dry_run
 @audited
 def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, dry_run: bool) -> int:
-    """Let the running photon up take up its changed deployment file and the operator's certificate.
+    """Make the running photon up apply its changed deployment file and the operator's certificate.
 
-    Processes that the file has gained are started and waited for, those that it has lost end. The others go on as
-    they are; those named as changed take up their settings when they are restarted. A file that has a mistake
+    New processes are started and waited for, those no longer in the file end. The others go on as
+    they are; those reported as changed take their new settings when they are restarted. A file with a mistake
     changes nothing.
 
     \b
@@ -387,7 +387,7 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, dry_ru
 def down(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> None:
     """End what photon up runs: dispatchers, joiners, event stores, caches, registry, proxy, in this order.
 
-    Nothing is lost by it: photon up with the same file continues. What a photon up that was killed may have left
+    Nothing is lost: photon up with the same file continues. What a killed photon up may have left
     is ended too.
 
     \b

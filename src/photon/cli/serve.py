@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
-    """Until SIGTERM; ``with_parent``: or until standard input ends."""
+    """Serves until SIGTERM; ``with_parent``: or until standard input ends."""
     from photon.config import runtime
     from photon.config.stopping import stop_event
 
@@ -38,30 +38,30 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.argument("name", required=False)
 @config(required=False, unless=["primary"])
 @overrides
-@click.option("--datacentre", metavar="NAME", help="Whose; may be left out if there is one.")
+@click.option("--datacentre", metavar="NAME", help="Which one; may be left out if there is only one.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
-              help="Of its log on standard error: for machines, or for people.")  # fmt: skip
+              help="Format of its log on standard error.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT",
-              help="Where to listen; else at --address (joiner, dispatcher), or where the file says.")  # fmt: skip
-@click.option("--address", metavar="HOST:PORT", help="Joiner, dispatcher: where it is reached, if the file does not "
-                                                     "say so; auto:PORT for this machine's host name.")  # fmt: skip
+              help="Where to listen; default: --address (joiner, dispatcher), or as the file says.")  # fmt: skip
+@click.option("--address", metavar="HOST:PORT", help="Joiner, dispatcher: where others reach it, if not in the file; "
+                                                     "auto:PORT: this machine's host name.")  # fmt: skip
 @click.option("--accept-damaged-log", is_flag=True,
               help="Joiner: start although a part of the slot's redo log cannot be read: it is set aside, and what "
               "it owned without having written it is given up and joined again (docs/verification.md).")  # fmt: skip
 @click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
-              help="Dispatcher: where to begin in logs that are there when no state is: 2h ago, an ISO time, epoch "
-              "seconds.")  # fmt: skip
+              help="Dispatcher: where to begin in existing logs without state; TIME: 2h (ago), ISO, "
+              "epoch seconds.")  # fmt: skip
 @click.option("--ignore-checkpoints", is_flag=True,
-              help="Dispatcher: forget how far logs were read and begin where --read-from says; what has a verdict "
-              "keeps it.")  # fmt: skip
+              help="Dispatcher: forget how far logs were read and begin where --read-from says; verdicts are "
+              "kept.")  # fmt: skip
 @click.option("--id-rule", "id_rules", multiple=True, metavar="JOIN=HEX",
-              help="Registry: hash of the rule that derives a join's ids; else of the file's joins.")  # fmt: skip
+              help="Registry: hash of the rule that derives a join's ids; default: of the file's joins.")  # fmt: skip
 @click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: which join of the file.")
 @click.option("--primary", type=PATH, help="Event store without --datacentre: the primary logs.")
-@click.option("--state", type=PATH, help="Event store without --datacentre: where the file map lies.")
-@click.option("--once", is_flag=True, help="Event store: what is there now is all there will ever be.")
-@click.option("--may-be-empty", is_flag=True, help="With --once: no primary record at all is no error.")
+@click.option("--state", type=PATH, help="Event store without --datacentre: directory of the file map.")
+@click.option("--once", is_flag=True, help="Event store: the logs will not grow.")
+@click.option("--may-be-empty", is_flag=True, help="With --once: having no primary record is no error.")
 @click.option("--stages", type=PATH, help="Event store: write the samples of each stage to this file.")
 def serve(
     kind: str,
@@ -73,7 +73,7 @@ def serve(
     log_format: str,
     **options: Any,
 ) -> int:
-    """Run one process of a deployment until SIGTERM: KIND, and which of them, NAME, where the file has several.
+    """Run one process of a deployment, KIND, until SIGTERM; NAME chooses among several.
 
     \b
     Kinds:
@@ -82,9 +82,10 @@ def serve(
       cache [NAME]       keeps recent primary records in memory; the event store feeds it
       joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: a free slot that the file does not
                          name (docs/dispatcher.md, Scaling)
-      dispatcher [NAME]  reads foreign logs; NAME is a worker, where several share the state on this machine;
+      dispatcher [NAME]  reads foreign logs; NAME is a worker, if several share the state on this machine;
                          auto: one more, under a free name
-      verifier           verifies all slots of a datacentre, on the machine that they are on
+      verifier           verifies all slots of a datacentre that are on this machine
+      relay              what other joins have published, as logs of a join that builds on them (docs/chains.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
       pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
                          work for each event, on one core. Each listens at its own address, as if it ran by itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 
@@ -15,18 +16,27 @@ from photon.config.output_kinds import KINDS
 
 @click.command()
 @click.argument("output", type=PATH, required=False)
-@deployed(required=False, unless=["output"], sets=False, help="In place of OUTPUT: the deployment file.",
+@deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
           datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
 @click.option("--into", type=PATH, required=True, metavar="DIR",
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM.")
-@click.option("--cleared-only", is_flag=True, help="Only what holds even if a slot is retired; a little later.")
+@click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM.")
+@click.option(
+    "--cleared-only", is_flag=True, help="Only records that hold even if a slot is retired; a little later."
+)
+@click.option("--columns", type=click.Choice(["struct", "flat", "json"]),
+              help="Payloads as structs (foreign.amount), a column each (foreign_amount), or JSON text. "
+              "Not given: as DIR has them; of a new one structs.")  # fmt: skip
+@click.option("--schema", "schema_file", type=PATH, metavar="FILE",
+              help="TOML with types of the payloads, [foreign] amount = \"float\"; not given: found.")  # fmt: skip
+@click.option("--partition", type=click.Choice(["hour"]),
+              help="DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC.")  # fmt: skip
 @click.option("--roll-size", type=SIZE, default="128MiB", show_default=True,
-              help="End the files after so many bytes of JSON Lines.")  # fmt: skip
+              help="Close a file after this many bytes of JSON Lines.")  # fmt: skip
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
-              help="End them so long after their first record.")  # fmt: skip
+              help="Close a file this long after its first record.")  # fmt: skip
 def parquet(
     at: Deployed,
     output: Path | None,
@@ -34,17 +44,21 @@ def parquet(
     kinds: tuple[str, ...],
     follow: bool,
     cleared_only: bool,
+    columns: Literal["struct", "flat", "json"] | None,
+    schema_file: Path | None,
+    partition: Literal["hour"] | None,
     roll_size: int,
     roll_age: float,
 ) -> int:
-    """Write published records as rolled Parquet files, each record once over all starts.
+    """Write published records as rolled Parquet files, each record once.
 
-    Ended at any moment, it goes on where it was: what the manifest does not name is written again.
+    It may be ended at any moment and continues: what the manifest does not name is written again.
     OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
 
     \b
     Examples:
       photon sink parquet out/ --into lake/clicks
+      photon sink parquet out/ --into lake/hours --partition hour --schema types.toml
       photon sink parquet --config photon.toml --datacentre east --into lake/east --follow --roll-age 1min
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
@@ -54,14 +68,17 @@ def parquet(
 
     from photon.config.disk import RealDisk
     from photon.library import Output
-    from photon.sinks.parquet import ParquetSink, RollLimits, pour
+    from photon.sinks.parquet import Form, ParquetSink, RollLimits, pour
 
     published = Output(named_place(output, at.given, at.datacentre))
     limits = RollLimits(roll_size, roll_age)
+    form = None
+    if (columns, schema_file, partition) != (None, None, None):
+        form = Form(columns or "struct", partition, None if schema_file is None else _schema(schema_file))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic) as files:
+    with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, _say) as files:
 
         def idle(seconds: float) -> None:
             files.tick()
@@ -74,3 +91,18 @@ def parquet(
     people = f"{written.records:,} records in {written.files:,} files"
     at.show({"files": written.files, "records": written.records}, people)
     return DONE
+
+
+def _say(line: str) -> None:
+    click.echo(f"photon: {line}", err=True)
+
+
+def _schema(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    from photon.config.errors import UsageError
+
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--schema {path}: {error}") from None

@@ -171,9 +171,9 @@ def _witness_json(each: WitnessRow) -> dict[str, Any]:
 @click.command()
 @click.argument("name")
 @click.option("--copy", type=PATH, metavar="DIR",
-              help="A surviving copy of the slot's output (with joined/ ...): it stays written.")  # fmt: skip
+              help="A surviving copy of the slot's output (with joined/ ...), which stays valid.")  # fmt: skip
 @click.option("--ids", type=PATH, metavar="FILE",
-              help="Where the list of ids goes; else beside the slot's state, or the working directory.")  # fmt: skip
+              help="File for the list of ids; default: in the slot's state, or the working directory.")  # fmt: skip
 @sure
 @click.option("--wait", type=DURATION, default="5min", show_default=True,
               help="How long each step waits for the registry.")  # fmt: skip
@@ -187,8 +187,8 @@ def retire(
     \b
     Refused while its joiner lives or its directory can be read on this machine: starting a joiner there loses
     nothing, and this may. Every dispatcher that still reads the logs takes the ids up again. The list of ids is
-    written first: exactly these may be read twice by who read the slot's output above what was cleared. Killed
-    anywhere, the command goes on when it is repeated. A retired name is never used again.
+    written first: exactly these may come twice to readers of the slot's uncleared output. Killed
+    anywhere, the command continues when repeated. A retired name is never used again.
     Examples:
       photon slot retire east-1 --config photon.toml --dry-run
       photon slot retire east-1 --config photon.toml --yes

@@ -34,7 +34,7 @@ class Part(NamedTuple):
     function: str
     """module:function in photon.cli; it gets a Deployed, and what it takes, as far as it was given."""
     takes: str
-    """Parameters beside --config and -o."""
+    """Parameters besides --config and -o."""
 
 
 OVERVIEW = "overview"
@@ -48,8 +48,8 @@ PARTS: Mapping[str, Part] = {
     "members": Part("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
     "shards": Part("which event times each holds, and a change", "registry.reshard:shards",
                    "overrides replica timeout"),
-    "lag": Part("how far a dispatcher is behind its logs", "dispatcher:lag", "overrides datacentre"),
-    "eventstore": Part("how far primary logs are read, and those that are missing", "eventstore:show",
+    "lag": Part("how far dispatchers are behind their logs", "dispatcher:lag", "overrides datacentre"),
+    "eventstore": Part("how far primary logs are read, and missing ones", "eventstore:show",
                        "overrides datacentre"),
     "cache": Part("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
     "verifier": Part("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
@@ -62,9 +62,9 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 
 
 @click.command(
-    help=f"""Show what a deployment, or a PART of it, does now.
+    help=f"""Show what a deployment, or a PART of it, is doing.
 
-    Asks the processes that the file names, with the operator's certificate; some parts lie in files of this machine.
+    Asks the processes of the file, with the operator's certificate; some parts are read from files of this machine.
 
     \b
     Parts:
@@ -83,26 +83,28 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
       photon status registry --config photon.toml --wait -o json
       photon status slots east-1 --config photon.toml
       photon status certificates certs/
-    Exit codes: 0 all is well, 3 something wants a person (an alarm, a process that is silent, --wait in vain, a
+    Exit codes: 0 all is well, 3 something needs attention (an alarm, a silent process, --wait timed out, a
     change under way, a certificate that expires within 30 days), 1 nothing answers, 2 wrong usage.
     """
 )
 @click.argument("part", type=click.Choice(list(PARTS)), default=OVERVIEW, metavar="[PART]")
 @click.argument("name", required=False)
 @click.option("--url", "urls", multiple=True, metavar="URL",
-              help="Overview, in place of --config: a status page's address; may be repeated.")  # fmt: skip
-@click.option("--control", metavar="HOST:PORT", help="Of wan, in place of --config: where the proxy is controlled.")
-@click.option("--watch", is_flag=True, help="Overview: show it again and again, until Ctrl-C.")
-@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="With --watch: between two looks.")
+              help="Overview, instead of --config: a status page's address; may be repeated.")  # fmt: skip
+@click.option("--control", metavar="HOST:PORT", help="wan, instead of --config: the proxy's control address.")
+@click.option("--watch", is_flag=True, help="Overview: repeat until Ctrl-C.")
+@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="With --watch: the interval.")
 @click.option("--web", is_flag=True, help="Overview: serve one datacentre's page from this machine, until Ctrl-C.")
-@click.option("--listen", metavar="HOST:PORT", help="With --web: where; default: a free port of 127.0.0.1.")
-@click.option("--wait", is_flag=True, help="Of processes, until all are up; of registry, until it is whole.")
+@click.option("--listen", metavar="HOST:PORT", help="With --web: the address; default: a free port of 127.0.0.1.")
+@click.option("--wait", is_flag=True, help="processes: until all are up; registry: until it is whole.")
 @click.option("--timeout", type=DURATION,
-              help="Of --wait: how long (processes 3min, registry 2min); shards: for an answer (10s).")  # fmt: skip
-@click.option("--replica", metavar="NAME", help="Of shards: what this one knows, not the config group's leader.")
-@click.option("--limit", type=click.IntRange(min=1), help="Of audit: the newest so many.  [default: 50]")
+              help="With --wait: at most (processes 3min, registry 2min); shards: for an answer (10s).")  # fmt: skip
+@click.option("--replica", metavar="NAME", help="shards: ask this replica instead of the config group's leader.")
+@click.option("--limit", type=click.IntRange(min=1), help="audit: how many, newest first.  [default: 50]")
 @run_option
-@deployed(required=False, unless=["urls", "control"], datacentre="Of this one only; else of all, or of the only one.")
+@deployed(
+    required=False, unless=["urls", "control"], datacentre="Only this datacentre; default: all, or the only one."
+)
 def status(at: Deployed, part: str, **given: Any) -> int:
     """Dispatches to the part."""
     chosen = PARTS[part]
@@ -190,7 +192,7 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
     from photon.status.view import View
 
     with asking(at) as (names, ask):
-        views = {name: View(name, __version__, sorted(at.settings.datacentre.keys() - {name})) for name in names}
+        views = {name: View(name, __version__, at.settings.beside(name)) for name in names}
 
         def look() -> list[dict[str, Any]]:
             heard = ask()
@@ -202,7 +204,7 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
 
 
 def _fetched(url: str) -> dict[str, Any]:
-    """Of a status page. Raises PhotonError, UsageError."""
+    """The overview from a status page. Raises PhotonError, UsageError."""
     import urllib.error
     import urllib.request
 

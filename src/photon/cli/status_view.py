@@ -30,6 +30,11 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
                  f"{delay(flow['foreign_lag_s'])} behind in {flow['foreign_logs']:,.0f} logs"),
         ("primary", f"{rate(flow['primary_events_per_s'])} events, {size(flow['primary_lag_bytes'])} and "
                     f"{delay(flow['primary_lag_s'])} behind, cache hits {share(flow['hit_ratio'])}"),
+        *(
+            ("upstream", f"{each['upstream']} ({each['side']}): {rate(each['events_per_s'])} pairs, "
+                         f"{size(each['lag_bytes'])} and {delay(each['lag_s'])} behind")
+            for each in said.get("upstream", ())
+        ),
         ("joined", f"{rate(verdicts['joined'])}, elsewhere {rate(verdicts['elsewhere'])}, unmatched "
                    f"{rate(verdicts['unmatched'])}, wasted {rate(flow['wasted_per_s'])}"),
         ("latency", f"p50 {delay(latency['p50_s'])}, p90 {delay(latency['p90_s'])}, p99 "
@@ -39,6 +44,8 @@ def _datacentre(said: dict[str, Any], now_s: float) -> str:
                    f"their home, {flow['joiner_open_ids']:,.0f} being registered"),
         ("output", f"{size(flow['published_bytes'])} published, {size(flow['uncleared_bytes'])} not cleared, "
                    f"{size(flow['unchecked_bytes'])} not checked"),
+        ("watermark", f"{delay(flow['watermark_lag_s'])} ago, exact {delay(flow['exact_watermark_lag_s'])} ago, "
+                      f"{flow['watermark_waiting']:,.0f} events wait, {flow['late_records']:,.0f} records were late"),
         *_copies(said.get("copies", [])),
         ("ledger", ", ".join(f"{name} {count:,}" for name, count in ledger.items()) or NONE),
     ]  # fmt: skip

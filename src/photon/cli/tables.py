@@ -69,5 +69,5 @@ def time_of(ns: int | None) -> str | None:
 
 
 def moment(ns: int | None) -> str:
-    """As ``time_of``, for a cell."""
+    """Like ``time_of``, for a cell."""
     return time_of(ns) or "-"

@@ -26,19 +26,19 @@ Look = Callable[[], dict[str, Any]]
 
 
 @click.command()
-@deployed(datacentre="Of this one only; else of all.")
+@deployed(datacentre="Only this datacentre; default: all.")
 @click.option("--view", type=click.Choice(VIEWS), default="processes", show_default=True, help="What the lines are.")
 @click.option("--sort", type=click.Choice(SORTS), default=None,
-              help="The most first; default: cpu for processes, else rate.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="So many lines; default: what fits.")
-@click.option("--once", is_flag=True, help="One look, over one period, and end.")
+              help="Largest first; default: cpu for processes, else rate.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Number of lines; default: what fits.")
+@click.option("--once", is_flag=True, help="Show one period and end.")
 @click.option("--every", type=click.FloatRange(min=0.2), default=2.0, show_default=True, metavar="SECONDS",
-              help="From one look to the next.")  # fmt: skip
+              help="The interval.")  # fmt: skip
 def top(at: Deployed, view: str, sort: str | None, limit: int | None, once: bool, every: float) -> int:
-    """Show what processes, slots, logs or shards are busy with, until Ctrl-C.
+    """Show how busy processes, slots, logs or shards are, until Ctrl-C.
 
-    cpu is in cores, over the last period. A process's rate is what it deals with in a second: events read
-    (dispatchers of one state say their common count), events answered (joiners), events indexed and keys looked up
+    cpu is in cores, over the last period. A process's rate is per second: events read
+    (dispatchers of one state show their common count), events answered (joiners), events indexed and keys looked up
     (event stores, cache nodes), ids registered (the registry's leaders). Logs are those that are behind. With -o json
     a line is written each time, with all four views.
 

@@ -31,10 +31,10 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
               help="With --detach: seconds until all must be up.")  # fmt: skip
 @click.option("--unhealthy-after", type=click.FloatRange(min=0.0), default=30.0, show_default=True, metavar="SECONDS",
-              help="Kill and restart a process that was up and has not answered for so long, not counting the time "
-                   "in which others kept it from running; 0: never.")  # fmt: skip
-@click.option("--no-logs", is_flag=True, help="In the foreground: only what happens to the processes.")
-@click.option("--background", is_flag=True, hidden=True, help="How --detach starts the process it leaves behind.")
+              help="Kill and restart a process that was up and has not answered for this long, not counting time "
+                   "in which it could not run; 0: never.")  # fmt: skip
+@click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, ends and failures.")
+@click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
     at: Deployed,
@@ -47,8 +47,8 @@ def up(
 ) -> int:
     """Run all processes of a deployment file on this machine, and keep them running.
 
-    Whatever ends is started again, after waits that grow. In the foreground until Ctrl-C (twice: kill -9), with
-    what the processes write; with --detach until photon down. The paths of the file are made, but for the logs'
+    Whatever ends is restarted, after growing waits. In the foreground until Ctrl-C (twice: kill -9), with
+    what the processes write; with --detach until photon down. Missing directories are made, except the logs'
     directories and the key.
 
     \b
@@ -90,7 +90,7 @@ def _detached(at: Deployed, run: Path, timeout: float, unhealthy_after: float) -
             run, [*command, "--background"], timeout, lambda line: click.echo(f"photon: {line}", err=True)
         )
     except KeyboardInterrupt:
-        raise PhotonError("interrupted; photon up goes on in the background, photon down ends it") from None
+        raise PhotonError("interrupted; photon up continues in the background, photon down ends it") from None
     show(at, states, run)
 
 

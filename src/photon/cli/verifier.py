@@ -30,12 +30,12 @@ def show(at: Deployed) -> int:
 
 
 @click.command()
-@click.option("--slot", "slots", multiple=True, metavar="NAME", help="Of this slot only; may be given several times.")
+@click.option("--slot", "slots", multiple=True, metavar="NAME", help="Only this slot; may be repeated.")
 @sure
 @deployed(datacentre="Whose slots; may be left out if there is one.")
 @audited
 def acknowledge(at: Deployed, slots: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Say that the alarms that stand have been dealt with. They stay in the slots' alarms.jsonl, as over.
+    """Acknowledge the alarms that stand. They stay in the slots' alarms.jsonl, as over.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The progress of a join on a terminal, or as plain lines where there is none."""
+"""The progress of a join on a terminal, or as plain lines elsewhere."""
 
 from __future__ import annotations
 

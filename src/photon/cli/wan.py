@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
-    control = click.option("--control", metavar="HOST:PORT", help="Where the proxy is controlled.")
+    control = click.option("--control", metavar="HOST:PORT", help="The proxy's control address.")
     named = "The deployment file: its wan.control and [tls]."
     return control(deployed(required=False, unless=["control"], sets=False, help=named)(audited(command)))
 
@@ -83,7 +83,7 @@ def _checked(control: str) -> str:
 def wan_serve(
     routes: Path, control: str, round_trip: float, stop_with_parent: bool, certificates: Path | None
 ) -> None:
-    """Run the proxy until SIGTERM: each route listens in one region and leads to a target in another.
+    """Run the proxy until SIGTERM: each route listens in one region and connects to a target in another.
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
 
@@ -140,7 +140,7 @@ def wan_set(
     delay: float | None,
     one_way: bool,
 ) -> None:
-    """Set the delay between regions A and B; open connections feel it at once.
+    """Set the delay between regions A and B, for open connections too.
 
     \b
     Examples:
@@ -162,7 +162,7 @@ def wan_set(
 @click.argument("a")
 @click.argument("b", required=False)
 @_controlled
-@click.option("--from-all", is_flag=True, help="In place of B: cut A from every other region.")
+@click.option("--from-all", is_flag=True, help="Instead of B: cut A from every other region.")
 @click.option("--one-way", is_flag=True, help="From A only.")
 @click.option(
     "--fault",

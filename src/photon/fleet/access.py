@@ -1,4 +1,4 @@
-"""What whoever asks a deployment needs of its settings: a datacentre, a certificate, a client of the registry."""
+"""What is needed from the settings to ask a deployment: a datacentre, a certificate, a client of the registry."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from photon.config.tls import Tls
 
 if TYPE_CHECKING:
     from photon.idregistry.client.grpc_client import RegistryClient
+    from photon.outputs import OutputPlace
 
 log = get_logger(__name__)
 
@@ -39,6 +40,16 @@ def pipelines_named(settings: Settings, name: str | None) -> list[str]:
     return found or [pipeline_named(settings, name)[0]]
 
 
+def output_of(settings: Settings, base: Path, datacentre: str) -> OutputPlace:
+    """Where a datacentre's output stands, with the copies of it that are on this machine."""
+    from photon.outputs.output_places import COPIES_NAME, OutputPlace
+
+    pipeline = settings.datacentre[datacentre]
+    kept = [base / each.state / COPIES_NAME / datacentre for each in settings.datacentre.values()]
+    copies = tuple(directory for directory in kept if directory.is_dir())
+    return OutputPlace(base / pipeline.output, base / pipeline.state, copies)
+
+
 def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
     """What a process of this identity shows and trusts, as its files say now; None without ``[tls]``.
 
@@ -48,7 +59,7 @@ def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:
 
 
 def tls_in(directory: Path, identity: str) -> Tls:
-    """As tls_of, from a directory of certificates."""
+    """Like tls_of, from a directory of certificates."""
     from photon.config.certificate_files import load
 
     return load(directory, identity, datetime.now(UTC))

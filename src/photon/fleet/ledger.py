@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from photon.dispatcher.ledger import UNKNOWN_HOUR, Ledger, LedgerLine, Verdict, 
 
 VERDICTS = ("joined", "filtered", "unmatched", "late", "rejected", "elsewhere", "duplicate")
 """In the ledger's order; ``read`` is their sum and ``pending``."""
-EMPTY = dict.fromkeys(("read", *VERDICTS, "pending", "reread", "wasted", "retimed", "ambiguous"), 0)
+EMPTY = dict.fromkeys(("read", *VERDICTS, "pending", "reread", "wasted", "retimed", "ambiguous", "unpaired"), 0)
 ASK_S = 2.0
 
 
@@ -62,6 +62,7 @@ class Account:
     total: LedgerLine | None
     whole: Ledger | None = None
     missing: str = ""
+    join: str = ""
 
     @property
     def unbalanced(self) -> list[str]:
@@ -76,7 +77,8 @@ def accounts(settings: Settings, base: Path) -> list[Account]:
     found = {name: _here(base / pipeline.state, name) for name, pipeline in settings.datacentre.items()}
     away = [name for name, each in found.items() if each is None]
     told = asyncio.run(_told(settings, base, away)) if away else {}
-    return [each or told[name] for name, each in found.items()]
+    joins = {name: pipeline.join for name, pipeline in settings.datacentre.items()}
+    return [replace(each or told[name], join=joins[name]) for name, each in found.items()]
 
 
 def _here(state: Path, name: str) -> Account | None:
@@ -120,22 +122,32 @@ def together(found: Sequence[Account]) -> Together:
     return Together(by_hour, made(each.total for each in found if each.total is not None))
 
 
+def by_join(found: Sequence[Account]) -> dict[str, list[Account]]:
+    """A chain's stages are joins of their own: each counts the same events once more."""
+    joins: dict[str, list[Account]] = {}
+    for each in found:
+        joins.setdefault(each.join, []).append(each)
+    return joins
+
+
 def named(counts: Mapping[Verdict, int]) -> dict[str, int]:
     return {verdict.name.lower(): count for verdict, count in counts.items()}
 
 
 def all_as_json(found: Sequence[Account]) -> dict[str, object]:
-    """Each datacentre's own ledger, what they made together, and whose is missing."""
-    all_ = together(found)
+    """Each datacentre's own ledger, what those of each join made together, and whose is missing."""
+    joins = {join: _made(together(each)) for join, each in by_join(found).items()}
     return {
         "datacentres": {each.datacentre: _as_json(each) for each in found if each.total is not None},
-        "made": {
-            "total": named(all_.total),
-            "hours": {hour_name(hour): named(each) for hour, each in all_.hours.items()},
-        },
+        "made": _made(together(found)),
+        "joins": joins,
         "missing": {each.datacentre: each.missing for each in found if each.total is None},
         "balances": not any(each.unbalanced for each in found),
     }
+
+
+def _made(made: Together) -> dict[str, object]:
+    return {"total": named(made.total), "hours": {hour_name(hour): named(each) for hour, each in made.hours.items()}}
 
 
 def _as_json(each: Account) -> dict[str, object]:

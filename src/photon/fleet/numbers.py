@@ -24,7 +24,7 @@ class Sample(NamedTuple):
 
 
 def samples(text: str) -> Iterator[Sample]:
-    """Of one process. Lines that are none are left out."""
+    """The samples of one process; malformed lines are left out."""
     for line in text.splitlines():
         found = _LINE.match(line)
         if found is not None:
@@ -85,7 +85,7 @@ class Numbers:
         return sum(sample.value for _, sample in self.each(name, **labels))
 
     def max(self, name: str, **labels: str) -> float:
-        """Of what several processes say in common; 0 when nobody says it."""
+        """The largest value, of what several processes report in common; 0 if nobody does."""
         return max((sample.value for _, sample in self.each(name, **labels)), default=0.0)
 
     def of(self, who: Process, name: str, **labels: str) -> float | None:
@@ -185,7 +185,7 @@ def quantile(buckets: Mapping[float, float], q: float) -> float | None:
 
 
 def share_within(buckets: Mapping[float, float], bound: float) -> float | None:
-    """Of all, those that took no longer than one of the bounds."""
+    """Share of all that took no longer than one of the bounds."""
     total = max(buckets.values(), default=0.0)
     return buckets[bound] / total if total > 0 and bound in buckets else None
 
@@ -219,6 +219,7 @@ def counts_of(heard: Heard) -> dict[str, int]:
         "wasted": "wasted_joins",
         "retimed": "retimed",
         "ambiguous": "ambiguous",
+        "unpaired": "unpaired",
     }
     found = {column: int(now.sum(f"{prefix}_{name}_total")) for column, name in apart.items()}
     found |= {sample.labels["verdict"]: int(sample.value) for _, sample in now.each(f"{prefix}_events_total")}

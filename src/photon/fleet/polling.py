@@ -1,5 +1,5 @@
 """Asks the processes of a deployment for what they say of themselves: those that its file names, and those that are
-found beside them. One place for everybody who asks.
+found in addition. One place for everybody who asks.
 
 Joiners that the file does not name stand in the registry's list of slots, under the address of their last process;
 dispatchers that took a free name are named by those that share a state with them, and by that state where it lies on
@@ -39,7 +39,7 @@ LIST_S = 1.5
 RECONNECT_MS = 2_000
 """A process that has come back is found again within so long."""
 FOUND_MAX = 256
-"""Of a kind, in one datacentre, that the deployment file does not name."""
+"""Largest number of processes of a kind in one datacentre that the deployment file does not name."""
 SHOWN_S = 60.0
 _OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
 
@@ -63,12 +63,12 @@ class Gatherer:
 
     def __init__(self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True) -> None:
         """``tls``: what is shown; None: plain text is spoken. ``timeout``: seconds for an answer. ``details``: also
-        what they say beside their metrics."""
+        what they report besides their metrics."""
         self._tls, self._timeout, self._request = tls, timeout, pb.MetricsRequest(details=details)
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:
-        """In their order. Channels to others are closed."""
+        """Asks them, in their order. Channels to others are closed."""
         wanted = list(dict.fromkeys(processes))
         for gone in self._channels.keys() - set(wanted):
             await self._channels.pop(gone).close(None)

@@ -25,12 +25,12 @@ class Process:
     address: str | None
     """host:port; None: it does not listen."""
     identity: str = ""
-    """In its certificate."""
+    """The name in its certificate."""
     region: str = ""
     label: str = ""
-    """As ``photon up`` and ``photon status processes`` name it."""
+    """Its name in ``photon up`` and ``photon status processes``."""
     arguments: tuple[str, ...] | None = None
-    """How ``photon serve KIND`` is told which it is; None: ``photon up`` does not start it."""
+    """Its arguments for ``photon serve KIND``; None: ``photon up`` does not start it."""
 
     @property
     def title(self) -> str:
@@ -46,14 +46,14 @@ class Kind:
     """What all processes of a kind have in common."""
 
     stage: int
-    """Of the start: those before it are needed by it."""
+    """Order of the start: it needs those before it."""
     health: str
     """Name of its gRPC service, under which it reports its health; empty: it speaks no gRPC."""
     listed: Callable[[Settings], Iterable[Process]]
     serve: str = ""
     """MODULE:COROUTINE, which is given a Room (``photon.assembly.room``); empty: not for ``photon serve``."""
     takes: str = ""
-    """What goes with ``photon serve KIND``: the names of its parameters."""
+    """The names of its parameters in ``photon serve KIND``."""
 
 
 PIPELINE = "pipeline"
@@ -110,6 +110,10 @@ def _copies(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable
     return [] if pipeline.copies is None else [(datacentre, pipeline.copies, started)]
 
 
+def _relay(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
+    return [(datacentre, pipeline.relay, ())] if settings.relayed(datacentre) else []
+
+
 def _together(datacentre: str, pipeline: Pipeline, settings: Settings) -> Iterable[Member]:
     """Its health is its first joiner's."""
     return [(datacentre, next(iter(pipeline.joiners.values())).address, ())] if pipeline.together else []
@@ -141,6 +145,8 @@ KINDS: Mapping[str, Kind] = {
     "verifier": Kind(
         4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
         "photon.assembly.verifier:serve_verifier", "datacentre"),
+    "relay": Kind(
+        5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay", "datacentre"),
     PIPELINE: Kind(
         5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together),
         "photon.assembly.pipeline:serve_pipeline", "datacentre"),

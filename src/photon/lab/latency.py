@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 READ_MAX = 8 << 20
-"""Of one file at once."""
+"""Bytes of one file that are read at once."""
 RECENT = 5_000
 """Percentiles are shown over so many of the latest events."""
 KINDS = ("joined", "unmatched")

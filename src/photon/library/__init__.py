@@ -8,14 +8,19 @@ These names follow semantic versioning.
 from photon.library.deployment import Deployment, DeploymentFailed, ProcessState
 from photon.library.join import Join, JoinEnded, JoinStopped
 from photon.library.output import Batch, Output
+from photon.library.records import Record, Records
+from photon.outputs.typed_columns import ExtraMissing
 
 __all__ = [
     "Batch",
     "Deployment",
     "DeploymentFailed",
+    "ExtraMissing",
     "Join",
     "JoinEnded",
     "JoinStopped",
     "Output",
     "ProcessState",
+    "Record",
+    "Records",
 ]

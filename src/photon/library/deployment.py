@@ -50,7 +50,7 @@ class ProcessState:
     """One process of a deployment at one moment."""
 
     name: str
-    """As ``photon status processes`` has it: ``joiner east-1``."""
+    """Its name in ``photon status processes``: ``joiner east-1``."""
     datacentre: str
     """It is lost with; empty: with none."""
     state: str
@@ -230,7 +230,7 @@ class Deployment:
             raise (UsageError(said) if ended.exit_code == EXIT_USAGE else DeploymentFailed(said)) from None
 
     def _pid(self) -> int | None:
-        """Of the ``photon up`` that answers in the run directory; None: none does."""
+        """Process id of the ``photon up`` that answers in the run directory, or None."""
         try:
             return ask(self._run, Request(do="ps")).pid
         except PhotonError:

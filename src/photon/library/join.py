@@ -70,7 +70,9 @@ class Join:
         """As the options of ``photon join``. ``config`` None: found out from the logs; ``settings``: KEY=VALUE."""
         if replicas not in (1, 3, 5):
             raise ValueError(f"replicas {replicas}: 1, 3 or 5")
-        self._directory = Path(output)
+        self.once = once
+        self.config = None if config is None else Path(config)
+        self.directory = Path(output)
         self._command = [sys.executable, "-m", "photon", "join", "--stop-with-parent", "--quiet", "-o", "json"]
         self._command += ["--primary", str(primary), "--foreign", str(foreign), "--output", str(output)]
         self._command += ["--replicas", str(replicas)]
@@ -88,7 +90,7 @@ class Join:
     def start(self) -> Self:
         """Raises UsageError when it runs already."""
         if self._process is not None and self._process.poll() is None:
-            raise UsageError(f"{self._directory}: this join runs already")
+            raise UsageError(f"{self.directory}: this join runs already")
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             self._command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, "NO_COLOR": "1"}
@@ -116,13 +118,13 @@ class Join:
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{self._directory}: the join has not ended within {timeout_s:g} s") from None
+            raise TimeoutError(f"{self.directory}: the join has not ended within {timeout_s:g} s") from None
         self._close()
         said = self._last_said()
         if code == EXIT_USAGE:
             raise UsageError(said or "wrong usage")
         if code not in (EXIT_DONE, EXIT_ATTENTION):
-            raise JoinStopped(f"{self._directory}: the join ended with {code}: {said or 'it said nothing'}")
+            raise JoinStopped(f"{self.directory}: the join ended with {code}: {said or 'it said nothing'}")
         return JoinEnded(orjson.loads(self._result), said if code == EXIT_ATTENTION else "")
 
     def stop(self, timeout_s: float = STOP_S) -> JoinEnded:
@@ -157,7 +159,7 @@ class Join:
     # -- looking on --------------------------------------------------------------------------------------------
     def ledger(self) -> dict[str, int]:
         """The counts as they are now. Raises StateError."""
-        return read_ledger(Site(self._directory).state)
+        return read_ledger(Site(self.directory).state)
 
     def said(self) -> tuple[str, ...]:
         """What it told people, its last lines: what was inferred, which logs cannot be read."""
@@ -165,12 +167,12 @@ class Join:
 
     def output(self) -> Output:
         """What it has published, and what it will: also while it is just starting on a new directory."""
-        return Output(OutputPlace(self._directory, Site(self._directory).state))
+        return Output(OutputPlace(self.directory, Site(self.directory).state))
 
     # -- its process -------------------------------------------------------------------------------------------
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise UsageError(f"{self._directory}: this join was not started")
+            raise UsageError(f"{self.directory}: this join was not started")
         return self._process
 
     def _hang_up(self) -> None:

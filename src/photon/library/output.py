@@ -19,9 +19,8 @@ import orjson
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.fleet.access import pipeline_named
+from photon.fleet.access import output_of, pipeline_named
 from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
-from photon.outputs.output_places import COPIES_NAME
 
 POLL_S = 0.2
 """Published lengths are looked at so often while there is nothing to read."""
@@ -68,6 +67,25 @@ class Output:
         """The cursor after all that is published now. Raises PublishedDamaged, OSError."""
         return end_of(self._place.published(self._disk)).encode()
 
+    def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
+        """Raises ValueError."""
+        wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        if unknown := set(wanted) - set(KINDS):
+            raise ValueError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
+        return wanted
+
+    def cursor_of(self, cursor: bytes | str | None) -> Cursor:
+        """``None``: the beginning; "end": behind all that is published now. Raises CursorUnreadable."""
+        if cursor == "end":
+            cursor = self.end()
+        if cursor is None:
+            return Cursor()
+        return Cursor.decode(cursor.encode() if isinstance(cursor, str) else cursor, "cursor")
+
+    def reader(self, kinds: Sequence[str], at: Cursor, *, cleared_only: bool = False) -> Reader:
+        """Begins at ``at``."""
+        return Reader(self._disk, self._place, kinds, cursor=at, cleared_only=cleared_only)
+
     def batches(
         self,
         *,
@@ -84,10 +102,8 @@ class Output:
         ``cleared_only``: only what holds even if a slot is retired; a little later. Raises ValueError,
         CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError.
         """
-        if unknown := set(kinds) - set(KINDS):
-            raise ValueError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
-        at = Cursor() if cursor is None else Cursor.decode(cursor, "cursor")
-        reader = Reader(self._disk, self._place, kinds, cursor=at, cleared_only=cleared_only)
+        at = self.cursor_of(cursor)
+        reader = self.reader(self.checked_kinds(kinds), at, cleared_only=cleared_only)
         while True:
             for block in reader.read():
                 at = at.moved(block.place, block.end())
@@ -100,12 +116,10 @@ class Output:
 
 
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:
-    """Of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
+    """The output of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
     settings = load(config, environment=os.environ)
-    name, pipeline = pipeline_named(settings, datacentre)
-    kept = [config.parent / each.state / COPIES_NAME / name for each in settings.datacentre.values()]
-    copies = tuple(directory for directory in kept if directory.is_dir())
-    place = OutputPlace(config.parent / pipeline.output, config.parent / pipeline.state, copies)
+    name = pipeline_named(settings, datacentre)[0]
+    place = output_of(settings, config.parent, name)
     if not place.state.is_dir() and not place.states(RealDisk()):
         raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
     return place

@@ -30,15 +30,16 @@ def inferred(primary: Given, foreign: Given) -> Inferred | Unclear:
     """Foreign values are looked for among more and more of the primary records, until it is certain or the bound is
     met. Raises LogDirectoryError.
     """
-    events = _looked_at(foreign, *FOREIGN)
+    events = looked_at(foreign, *FOREIGN)
     for size, records in PRIMARY:
-        known = _looked_at(primary, size, records, before=BEFORE)
+        known = looked_at(primary, size, records, before=BEFORE)
         guess = infer(known.records, events.records, whole=known.whole)
         if isinstance(guess, Inferred) or known.whole:
             break
     return guess
 
 
-def _looked_at(logs: Given, size: int, records: int, *, before: float = 0.0) -> Sampled:
+def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
+    """Raises LogDirectoryError."""
     check_directory(logs.directory)
     return sample(logs.directory, compile_patterns(logs.patterns or ALL), size=size, records=records, before=before)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.config.settings import Join, Settings
+from photon.config.settings import Join, Settings, Side
 from photon.config.stopping import Stopped, unless_stopped
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.joiner.slot.identity import OutOfStep
@@ -33,6 +33,9 @@ from photon.local_join.children import JoinOptions, children_of, refused, store_
 from photon.local_join.given import STDIN, Given, check_streams, given, standard_input
 from photon.local_join.inferred import inferred_toml
 from photon.local_join.site import Site
+from photon.outputs import OutputPlace
+from photon.outputs.output_places import EMBEDDED_STATE
+from photon.outputs.relay import Relay
 from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ MANY = 20
 class JoinResult:
     ledger: dict[str, int]
     rejected: int
-    """In this run."""
+    """Rejected in this run."""
     unread: tuple[str, ...]
     """A line for each foreign log that was not read to its end."""
     unended: tuple[str, ...]
@@ -55,7 +58,7 @@ class JoinResult:
     unowned: int
     """Output records whose id the registry does not know as theirs: doubled, or written without a registration."""
     stopped: bool = False
-    """By ``stop``, before all had a verdict."""
+    """Ended by ``stop``, before all had a verdict."""
 
 
 async def run(
@@ -84,13 +87,14 @@ async def run(
     except OutOfStep as other:
         raise refused(site, other) from None
     lock = site.take()
+    relays: list[Relay] = []
     try:
         for side in options.sides().keys() - sides.keys():
             sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
         config = options.config or _inferred(sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
         options = options.at(name, sides)
-        settings, name, adapter = _configured(options, config)
+        options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options)
         before = read_ledger(site.state)["rejected"]
@@ -100,7 +104,7 @@ async def run(
             from photon.local_join.parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
-                stopped = await work(parts, stop, show)
+                stopped = await work(parts, stop, show, () if options.once else relays)
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
                 if primary.unended:
                     say(f"primary log {primary.unended}; events without a primary event wait as well")
@@ -119,7 +123,28 @@ async def run(
     except Stopped:  # while the parts were starting
         return JoinResult(read_ledger(site.state), 0, (), (), 0, True)
     finally:
+        for each in relays:
+            each.close()
         lock.release()
+
+
+def _relayed(
+    options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Relay]
+) -> JoinOptions:
+    """With the directory to which another join's output is brought, where a side is that and its directory the output
+    of a ``photon join``. What is published now is brought at once; what brings more is added to ``relays``.
+
+    Raises UsageError, CursorLost, OutputMissing, PublishedDamaged, RelayedLogLost, OSError.
+    """
+    sides: tuple[tuple[Side, Path], ...] = (("primary", options.primary), ("foreign", options.foreign))
+    for side, output in sides:
+        if settings.join[join].upstream(side) is None or not (output / EMBEDDED_STATE).is_dir():
+            continue
+        relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
+        brought = site.upstream(side)
+        options = replace(options, primary=brought) if side == "primary" else replace(options, foreign=brought)
+        relays[-1].pass_on()
+    return options
 
 
 def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:

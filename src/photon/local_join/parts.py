@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from photon.adapters.contract import Adapter
@@ -16,7 +16,7 @@ from photon.assembly.engines import DispatcherPlan, joiner_engine, open_dispatch
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
-from photon.config.stopping import first, unless_stopped
+from photon.config.stopping import first, unless_stopped, until
 from photon.dispatcher.database import read_reached
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.errors import StateError
@@ -31,12 +31,13 @@ from photon.joiner.slot.slot import Ages
 from photon.local_join.children import Children, JoinFailed, open_registry, refused
 from photon.local_join.site import DATACENTRE, SLOT, Site
 from photon.local_join.status import Status
+from photon.outputs.relay import Relay
 from photon.supervision.supervisor import Supervisor
 from photon.verifier.verifier import Verifier
 
 SHOW_S = 0.2
 SETTLE_S = 60.0
-"""For what was registered to be durable in the output, at the end."""
+"""How long registered records may take to be durable in the output, at the end."""
 
 
 @dataclass(slots=True)
@@ -104,13 +105,16 @@ def _reached(site: Site) -> tuple[int, int] | None:
         return None
 
 
-async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]) -> bool:
-    """Whether it was stopped before the dispatcher was done."""
+async def work(
+    parts: Parts, stop: asyncio.Event, show: Callable[[Status], None], relays: Sequence[Relay] = ()
+) -> bool:
+    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are other joins' output."""
     stopped = False
     began = time.monotonic()
     done = asyncio.Event()
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
     dispatching = asyncio.create_task(parts.dispatcher.run(), name="dispatcher")
+    relaying = asyncio.create_task(_relay(relays, done), name="relay")
     try:
         while not dispatching.done():
             show(await _status(parts, time.monotonic() - began))
@@ -118,8 +122,9 @@ async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]
             local = registry.failure if isinstance(registry, EmbeddedRegistry) else None
             if (failure := parts.supervisor.failure() or local) is not None:
                 raise JoinFailed(failure)
-            if verifying.done():
-                verifying.result()
+            for each in (verifying, relaying):
+                if each.done():
+                    each.result()
             await first(stop, [dispatching], timeout=SHOW_S)
             if stop.is_set() and not dispatching.done():
                 stopped = True
@@ -133,10 +138,17 @@ async def work(parts: Parts, stop: asyncio.Event, show: Callable[[Status], None]
     finally:
         done.set()
         dispatching.cancel()
-        await asyncio.gather(dispatching, verifying, return_exceptions=True)
+        await asyncio.gather(dispatching, verifying, relaying, return_exceptions=True)
     await parts.verifier.run_once()
     show(await _status(parts, time.monotonic() - began))
     return stopped
+
+
+async def _relay(relays: Sequence[Relay], done: asyncio.Event) -> None:
+    """Brings what comes, until ``done``."""
+    while not await until(done, SHOW_S):
+        for each in relays:
+            await asyncio.to_thread(each.pass_on)
 
 
 def _ledger(parts: Parts) -> dict[str, int]:

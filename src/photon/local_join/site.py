@@ -18,7 +18,7 @@ from photon.local_join.given import Given
 
 KEY_BYTES = 32
 LOCK_WAIT_S = 3.0
-"""For a predecessor that was just killed."""
+"""How long to wait for a predecessor that was just killed."""
 OWN_DIRECTORIES = (".photon", "joined", "filtered", "unmatched", "rejected", "late")
 SLOT = "local-1"
 DATACENTRE = "local"
@@ -44,6 +44,10 @@ class Site:
     @property
     def file_map(self) -> Path:
         return self.state / "eventstore"
+
+    def upstream(self, side: str) -> Path:
+        """The logs of a side, where they are another join's output."""
+        return self.state / "upstream" / side
 
     def registry(self, replica: str) -> Path:
         return self.state / "registry" / replica

@@ -31,7 +31,7 @@ class Rates:
     events: float
     """Verdicts a second."""
     left_s: float | None
-    """Until the backlog is done, None while unknown or when there is none."""
+    """Seconds until the backlog is done; None: unknown, or no backlog."""
 
 
 def rates(before: Status, now: Status) -> Rates:

@@ -1,4 +1,4 @@
-"""``photon dispatcher replay``: which pipeline's state, and what is asked of it."""
+"""``photon dispatcher replay``: requests in a pipeline's state."""
 
 from __future__ import annotations
 

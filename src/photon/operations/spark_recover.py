@@ -41,7 +41,7 @@ class Recovery:
 
     @property
     def attention(self) -> dict[str, int]:
-        """What is left for somebody to do: way -> how many."""
+        """What is left for a person: outcome -> how many."""
         found: dict[str, int] = {}
         for classes in self.progress.counts.values():
             for counts in classes.values():
@@ -58,7 +58,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the operator said. ``rate``: ids a second that the registry is asked to give up at most."""
+    """The operator's options. ``rate``: limit of ids a second to give up."""
 
     report: Path
     apply: bool

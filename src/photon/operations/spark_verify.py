@@ -90,7 +90,7 @@ def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
 
 @contextmanager
 def _working(report: Path) -> Iterator[Path]:
-    """A directory beside the report, which executors see as they see the report."""
+    """A directory next to the report, which executors see as they see the report."""
     report.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{report.name}.work-", dir=report.parent))
     try:
@@ -135,7 +135,7 @@ def _add_registry(task: VerifyTask, wish: Wish, work: Path, export: Export, say:
     task.exported_ns = int(made.timestamp()) * NS_PER_S
     if task.to_hour * HOUR_NS > task.exported_ns:
         raise UsageError(
-            f"{directory}: was made at {manifest.made_at}, before --to; name an earlier --to, or make it anew"
+            f"{directory}: was made at {manifest.made_at}, before --to; name an earlier --to, or make another one"
         )
     task.exported_at = _text(task.exported_ns)
     boundaries = [each.boundary_ns for each in check_backup(RealDisk(), directory) if each.boundary_ns is not None]
@@ -160,5 +160,5 @@ def _ledger(settings: Settings, base: Path, names: Sequence[str], task: VerifyTa
 
 
 def _text(time_ns: int) -> str:
-    """As times stand in the outputs."""
+    """The time in the form of the outputs."""
     return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.000000Z")

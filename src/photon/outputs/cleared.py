@@ -45,7 +45,7 @@ class Clearing:
 
 
 def read_clearing(disk: Disk, state: Path) -> Clearing:
-    """Of the slot in this state directory. Raises PublishedDamaged, OSError."""
+    """How far the slot in this state directory is cleared. Raises PublishedDamaged, OSError."""
     path = state / CLEARED_NAME
     if not disk.exists(path):
         return Clearing()

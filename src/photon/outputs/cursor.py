@@ -32,7 +32,7 @@ class Position(NamedTuple):
     """Everything before it was read."""
 
     number: int
-    """Of the file, as in its name."""
+    """The file's number, as in its name."""
     offset: int
     """Uncompressed bytes; it is the end of a line."""
 

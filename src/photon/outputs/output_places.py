@@ -13,11 +13,13 @@ from pathlib import Path
 from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS as KINDS
+from photon.outputs.cursor import Cursor
+from photon.outputs.next_read import end_of
+from photon.outputs.published import COPY_NAME as COPY_NAME
+from photon.outputs.published import OUTPUT_NAME as OUTPUT_NAME
 from photon.outputs.published import RETIRED_NAME, SlotListing, SlotOutput, slot_states
 
 COPIES_NAME = "copies"
-COPY_NAME = "copy.json"
-OUTPUT_NAME = "output"
 SEALED_NAME = "sealed.json"
 """Written when its slot is retired, before anything is cleared or read by it: the copy changes no more."""
 SLOTS_DIRECTORY = "slots"
@@ -47,6 +49,8 @@ class OutputPlace:
     """Holds slots/ and exports/."""
     copies: tuple[Path, ...] = ()
     """Where other datacentres keep the copies of its slots: sealed ones are read where the slot's own is gone."""
+    live: bool = False
+    """Copies are read before they are sealed, too: the slots' own directories are on another machine."""
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
@@ -69,9 +73,10 @@ class OutputPlace:
         own = slot_states(disk, self.state / SLOTS_DIRECTORY)
         names = {state.name for state in own}
         for directory in self.copies:
-            sealed = [name for name in disk.names(directory) if disk.exists(directory / name / RETIRED_NAME)]
-            own += [directory / name for name in sealed if name not in names]
-            names.update(sealed)
+            mark = COPY_NAME if self.live else RETIRED_NAME
+            found = [name for name in disk.names(directory) if disk.exists(directory / name / mark)]
+            own += [directory / name for name in found if name not in names]
+            names.update(found)
         return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
 
     def is_slot(self, state: Path) -> bool:
@@ -81,3 +86,22 @@ class OutputPlace:
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
         """What all of them have published. Raises PublishedDamaged, OSError."""
         return tuple(SlotListing(disk, state, kinds).look() for state in self.states(disk))
+
+
+class PublishedEnd:
+    """The end of what a pipeline's slots have published, asked for again and again."""
+
+    def __init__(self, disk: Disk, slots: Path) -> None:
+        """``slots``: the directory with their state directories."""
+        self._disk, self._slots = disk, slots
+        self._listings: dict[Path, SlotListing] = {}
+
+    def look(self) -> Cursor:
+        """Raises PublishedDamaged, OSError."""
+        states = slot_states(self._disk, self._slots)
+        self._listings = {each: self._listings.get(each) or SlotListing(self._disk, each) for each in states}
+        found = end_of(listing.look() for listing in self._listings.values())
+        for log, at in found.positions.items():
+            if (listing := self._listings.get(self._slots / log.slot)) is not None:
+                listing.forget(log.kind, at.number)
+        return found

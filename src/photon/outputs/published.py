@@ -22,6 +22,9 @@ DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
 DURABLE_VERSION = 1
 RETIRED_NAME = "retired.json"
+COPY_NAME = "copy.json"
+"""Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
+OUTPUT_NAME = "output"
 MANIFEST_VERSION = 1
 RETIRED_VERSION = 1
 PLAIN_SUFFIX = ".jsonl"
@@ -53,14 +56,14 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class SlotOutput:
-    """Of one slot, in the order of (kind, number)."""
+    """Files of one slot, in the order of (kind, number)."""
 
     slot: str
     files: tuple[OutputFile, ...]
     retired: bool = False
     """Nothing but ``files`` is to be read of it any more, wherever a reader stands."""
     output: Path | None = None
-    """Where its files stand, if not in the pipeline's output: a sealed copy."""
+    """Where its files stand, if not in the pipeline's output: a copy."""
 
     def of(self, kind: str) -> tuple[OutputFile, ...]:
         """The files of a kind, in the order in which they were written."""
@@ -140,6 +143,7 @@ class SlotListing:
         self._disk = disk
         self._state = state
         self._kinds = kinds
+        self._output = state / OUTPUT_NAME if disk.exists(state / COPY_NAME) else None
         self._final: dict[str, OutputFile] = {}
         self._read_to = 0  # of the manifest: bytes, and lines
         self._lines = 0
@@ -147,7 +151,7 @@ class SlotListing:
     def look(self) -> SlotOutput:
         """Raises PublishedDamaged, OSError.
 
-        Where a file is told of, all files of its kind that were written before are told of too.
+        If a file is reported, so are all files of its kind that were written before.
         """
         retired = self._retired()
         if retired is not None:
@@ -160,13 +164,13 @@ class SlotListing:
             if not self._read_manifest():
                 break
         if durable is None:
-            return SlotOutput(self._state.name, _ordered(self._final))
+            return SlotOutput(self._state.name, _ordered(self._final), output=self._output)
         rolled = set(durable.rolled)
         files = dict(self._final)
         for name, length in durable.files.items():
             if name not in files and self._wanted(name, self._state / DURABLE_NAME):
                 files[name] = OutputFile(name, length, name in rolled, False)
-        return SlotOutput(durable.slot, _ordered(files))
+        return SlotOutput(durable.slot, _ordered(files), output=self._output)
 
     def forget(self, kind: str, below: int) -> None:
         """Final files of a kind with lower numbers are not told of any more."""

@@ -20,7 +20,7 @@ from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, Slo
 
 BLOCK_BYTES = 1 << 20
 TURN_BYTES = 16 << 20
-"""So much of one log is read before the others have their turn."""
+"""How much of one log is read before the others have their turn."""
 LINE_BYTES_MAX = 1 << 30
 
 
@@ -30,7 +30,7 @@ class OutputBlock:
 
     place: OutputLog
     name: str
-    """Of the file, plain, relative to the output."""
+    """Path of the plain file, relative to the output."""
     number: int
     start: int
     """Uncompressed bytes."""
@@ -49,7 +49,7 @@ class _Log:
 
 
 class Reader:
-    """Of all slots and dispatchers of one pipeline. Not thread-safe."""
+    """Reads all slots and dispatchers of one pipeline. Not thread-safe."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def decode(block: bytes, offset: int = 0) -> OutputRecords:
-    """The rows of whole lines, the first of which begins at ``offset``. A bad line is a row, with ``torn``."""
+    """The rows of whole lines that begin at ``offset``. A bad line is a row, with ``torn``."""
     records = OutputRecords()
     for line in _lines(block):
         records.offset.append(offset)

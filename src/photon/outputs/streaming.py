@@ -61,9 +61,11 @@ class Stream:
         monotonic: Callable[[], float],
         render: Callable[[OutputBlock], bytes] | None = None,
         tell: Callable[[dict[str, int]], None] = lambda held_back: None,
+        watermark: Callable[[Cursor], bytes] = lambda cursor: b"",
     ) -> None:
         """``reader`` begins at ``cursor``. ``save`` keeps a cursor durably; ``render`` makes something else of the
-        lines; ``tell`` hears of files that are not read on, each once."""
+        lines; ``tell`` hears of files that are not read on, each once. ``watermark``: a line for who has read up to a
+        cursor, when there is a new one."""
         self._reader = reader
         self.cursor = cursor
         self._sink = sink
@@ -73,6 +75,7 @@ class Stream:
         self._monotonic = monotonic
         self._render = render
         self._tell = tell
+        self._watermark = watermark
         self._told: set[str] = set()
         self._saved = cursor
         self._saved_at = monotonic()
@@ -110,6 +113,8 @@ class Stream:
         if news:
             self._told.update(news)
             self._tell(news)
+        if line := self._watermark(self.cursor):
+            self._sink.write(line)
         return self.lines != self._terms.limit
 
     def _block(self, block: OutputBlock) -> bool:

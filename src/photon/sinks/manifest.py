@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 
 VERSION = 1
+"""Payloads are JSON text in binary columns, files lie in DIR/KIND."""
+TYPED_VERSION = 2
 
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +28,8 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     first_ns: int | None = None
     """Smallest event time; None: no record has one."""
     last_ns: int | None = None
+    rest: int | UnsetType = UNSET
+    """Records with something that did not fit its column."""
 
 
 class Roll(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +38,8 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     files: list[SinkFile]
     cursor: msgspec.Raw
+    types: dict[str, dict[str, Any]] | UnsetType = UNSET
+    """Kind -> types of the payloads' columns from the next file on, where they are new (``outputs.json_types``)."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +48,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     photon_sink: int = VERSION
     format: str
     kinds: list[str]
+    columns: str | UnsetType = UNSET
+    """struct or flat; unset: payloads are JSON text."""
+    partition: str | UnsetType = UNSET
+    """hour: DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC."""
+    schema: dict[str, Any] | UnsetType = UNSET
+    """Types of the payloads that were given; unset: they are found."""
+
+
+_T = TypeVar("_T")
 
 
 class ManifestDamaged(PhotonError):
@@ -54,6 +71,27 @@ def roll_line(roll: Roll) -> bytes:
     return msgspec.json.encode(roll) + b"\n"
 
 
+def header_of(data: bytes, where: Path) -> Header | None:
+    """None: there is none yet. Raises ManifestDamaged."""
+    first, newline, _ = data.partition(b"\n")
+    return _decoded(first, Header, where) if newline else None
+
+
+def types_after(rolls: Sequence[Roll]) -> dict[str, dict[str, Any]]:
+    """Kind -> types of the payloads' columns, as the newest roll leaves them."""
+    found: dict[str, dict[str, Any]] = {}
+    for roll in rolls:
+        found |= {} if isinstance(roll.types, UnsetType) else roll.types
+    return found
+
+
+def _decoded(line: bytes, kind: type[_T], where: Path) -> _T:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except DECODE_ERRORS as bad:
+        raise ManifestDamaged(f"{where}: is damaged ({bad}); restore it, or begin in a new directory") from None
+
+
 def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
     """The rolls, and the length of what is whole: a last line without newline was torn by a crash.
 
@@ -63,11 +101,8 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
     lines = whole.splitlines()
     if not lines:
         return [], 0
-    try:
-        header = msgspec.json.decode(lines[0], type=Header)
-        rolls = [msgspec.json.decode(line, type=Roll) for line in lines[1:]]
-    except DECODE_ERRORS as bad:
-        raise ManifestDamaged(f"{where}: is damaged ({bad}); restore it, or begin in a new directory") from None
+    header = _decoded(lines[0], Header, where)
+    rolls = [_decoded(line, Roll, where) for line in lines[1:]]
     if header != wanted:
         said, meant = _said(header), _said(wanted)
         raise UsageError(f"{where}: is of a sink of {said}, not of {meant}; name another directory")
@@ -77,7 +112,10 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
 
 
 def _said(header: Header) -> str:
-    return f"{header.format} version {header.photon_sink} with {', '.join(header.kinds)}"
+    said = f"{header.format} version {header.photon_sink} with {', '.join(header.kinds)}"
+    said += "" if header.columns is UNSET else f", columns {header.columns}"
+    said += "" if header.partition is UNSET else f", partition {header.partition}"
+    return said + ("" if header.schema is UNSET else f", types {msgspec.json.encode(header.schema).decode()}")
 
 
 def known(rolls: Sequence[Roll]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Writes what is published as rolled Parquet files. Memory: one row group of each kind.
+"""Writes what is published as rolled Parquet files. Memory: the lines of one row group, and its columns.
 
 The order of writes is the promise: the files, synced and renamed; then the manifest's line, with the cursor after
 their last record. See DESIGN.md.
@@ -9,20 +9,25 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from photon.config.disk import AppendFile, Disk
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.library import Batch
-from photon.outputs.arrow_columns import schema, table_of
+from photon.library.records import needed
+from photon.outputs.arrow_columns import LineUnreadable, table_of
+from photon.outputs.json_types import given_fields, shown
 from photon.outputs.records import OutputRecords, decode
+from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, LineTypes
 from photon.sinks import manifest
 from photon.sinks.manifest import Header, Roll, SinkFile
 
@@ -33,7 +38,12 @@ SUFFIX = ".parquet"
 TEMPORARY = ".tmp"
 COMPRESSION = "zstd"
 GROUP_BYTES = 16 << 20
-"""Of lines: so much goes into one row group."""
+"""Of lines that are held, over all files: then the largest row group is written."""
+BATCH_LINES = 8192
+FILES_MAX = 128
+"""Partitions that are open at once, over all kinds; then the files roll."""
+HOUR_NS = 3_600_000_000_000
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +82,73 @@ class Rolling:
         self.filled, self.since_s = 0, None
 
 
-class ParquetMissing(PhotonError):
-    """pyarrow is not installed."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the files of a sink look like."""
+
+    columns: Literal["json", "struct", "flat"] = "json"
+    """Payloads as JSON text in binary columns; typed, as structs; typed, a column for each leaf."""
+    partition: Literal["hour"] | None = None
+    schema: Mapping[str, Any] | None = None
+    """Types of the payloads, as ``photon.read`` takes them. None: found."""
+
+    def header(self, kinds: Sequence[str]) -> Header:
+        """Raises UsageError."""
+        if self.columns == "json" and self.schema is not None:
+            raise UsageError("a schema goes with columns struct or flat")
+        typed = self.columns != "json"
+        return Header(
+            photon_sink=manifest.TYPED_VERSION if typed or self.partition else manifest.VERSION,
+            format=FORMAT,
+            kinds=list(kinds),
+            columns=self.columns if typed else UNSET,
+            partition=self.partition or UNSET,
+            schema=UNSET if self.schema is None else given_fields(self.schema),
+        )
+
+
+class _Timed(msgspec.Struct, frozen=True):
+    event_time_ns: int | None = None
+
+
+_TIMED = msgspec.json.Decoder(_Timed)
+
+
+def by_hour(data: bytes) -> dict[str, bytes]:
+    """Directory -> those of the lines that go there: ``date=2026-11-25/hour=18``, UTC; of lines without an event time
+    Hive's name for it. Raises LineUnreadable."""
+    found: dict[int | None, list[bytes]] = {}
+    for line in data.splitlines(keepends=True):
+        try:
+            ns = _TIMED.decode(line).event_time_ns
+        except UNREADABLE as bad:
+            raise LineUnreadable(f"a line is no output record ({bad}); photon status verifier says more") from None
+        found.setdefault(None if ns is None else ns // HOUR_NS, []).append(line)
+    return {_directory(hour): b"".join(lines) for hour, lines in found.items()}
+
+
+def _directory(hour: int | None) -> str:
+    if hour is None:
+        return f"date={NO_PARTITION}/hour={NO_PARTITION}"
+    return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(hours=hour):date=%Y-%m-%d/hour=%H}"
 
 
 class _File:
     """One Parquet file under construction: what pyarrow writes passes through here to the disk."""
 
-    def __init__(self, disk: Disk, path: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+    def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes | None) -> None:
+        """``types``: None: payloads are JSON text."""
         self._append: AppendFile = disk.append(path)
-        self._crc32, self._written, self.records = 0, 0, 0
+        self._kind, self._types = kind, types
+        self._crc32, self._written, self.records, self._rest = 0, 0, 0, 0
         self._times: list[int] = []
         self._lines: list[bytes] = []
-        self._filled = 0
+        self.filled = 0
+        """Bytes of lines that are held for the next row group."""
         self._open = True
         self.closed = False
-        self._writer: Any = pq.ParquetWriter(pa.PythonFile(self, mode="w"), schema(), compression=COMPRESSION)
+        self._writer: Any = None
+        """None: before the first row group."""
 
     # -- what pyarrow asks of a file -----------------------------------------------------------------------------
     def write(self, data: Any) -> int:
@@ -113,41 +171,82 @@ class _File:
     def add(self, data: bytes) -> None:
         """Adds whole lines."""
         self._lines.append(data)
-        self._filled += len(data)
-        if self._filled >= GROUP_BYTES:
-            self._write_group()
+        self.filled += len(data)
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Raises LineUnreadable, OSError."""
         if not self._lines:
             return
-        records: OutputRecords = decode(b"".join(self._lines))
-        self._writer.write_table(table_of(records))
-        times = [time for time in records.event_time_ns if time is not None]
+        data = b"".join(self._lines)
+        self._lines, self.filled = [], 0
+        table, times = self._json_table(data) if self._types is None else self._typed_table(data, self._types)
+        if self._writer is None:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            sink = pa.PythonFile(self, mode="w")
+            self._writer = pq.ParquetWriter(sink, table.schema, compression=COMPRESSION)
+        self._writer.write_table(table)
         if times:
             self._times = [min([*self._times, *times]), max([*self._times, *times])]
-        self.records += len(records.offset)
-        self._lines, self._filled = [], 0
+        self.records += table.num_rows
+
+    def _json_table(self, data: bytes) -> tuple[Any, list[int]]:
+        records: OutputRecords = decode(data)
+        return table_of(records), [time for time in records.event_time_ns if time is not None]
+
+    def _typed_table(self, data: bytes, types: LineTypes) -> tuple[Any, list[int]]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        before = types.rest
+        batches = [types.batch(self._kind, lines) for lines in _portions(data.splitlines())]
+        self._rest += types.rest - before
+        table = pa.Table.from_batches(batches)
+        ends = pc.min_max(table["event_time_ns"]).as_py()
+        return table, [each for each in ends.values() if each is not None]
 
     def end(self) -> None:
         """Writes what is left, and makes it durable. Raises LineUnreadable, OSError."""
-        self._write_group()
+        self.write_group()
         self._writer.close()
         self._append.sync()
         self._append.close()
         self._open = False
 
-    def told(self, name: str, kind: str) -> SinkFile:
+    def told(self, name: str) -> SinkFile:
         first, last = self._times or (None, None)
-        return SinkFile(name=name, kind=kind, records=self.records, bytes=self._written, crc32=self._crc32,
-                        first_ns=first, last_ns=last)  # fmt: skip
+        rest = UNSET if self._types is None else self._rest
+        return SinkFile(name=name, kind=self._kind, records=self.records, bytes=self._written, crc32=self._crc32,
+                        first_ns=first, last_ns=last, rest=rest)  # fmt: skip
+
+    def held(self) -> list[bytes]:
+        """The lines for the next row group."""
+        return b"".join(self._lines).splitlines()
 
     def abandon(self) -> None:
         """The file is of no use, unless it was ended."""
         if not self._open:
             return
-        with contextlib.suppress(Exception):  # pyarrow's, of a writer that was not ended
-            self._writer.close()
+        if self._writer is not None:
+            with contextlib.suppress(Exception):  # pyarrow's, of a writer that was not ended
+                self._writer.close()
         self._append.close()
+
+
+def _first(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """So many bytes of the lines, or a little more."""
+    for line in lines:
+        if size <= 0:
+            return
+        size -= len(line)
+        yield line
+
+
+def _portions(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Python's objects of some lines at a time are many times as large as their columns."""
+    for at in range(0, len(lines), BATCH_LINES):
+        yield lines[at : at + BATCH_LINES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,32 +257,44 @@ class Written:
     records: int
 
 
+JSON_FORM = Form()
+
+
 class ParquetSink:
     """A directory of Parquet files, one sink at a time. A context manager: leaving it gives up what no ``roll`` has
     made visible; that is written again next time."""
 
     def __init__(
-        self, disk: Disk, directory: Path, kinds: Sequence[str], limits: RollLimits, monotonic: Callable[[], float]
+        self,
+        disk: Disk,
+        directory: Path,
+        kinds: Sequence[str],
+        limits: RollLimits,
+        monotonic: Callable[[], float],
+        form: Form | None = JSON_FORM,
+        say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """Takes the directory up where it was left. Raises UsageError, ManifestDamaged, ParquetMissing, OSError."""
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise ParquetMissing("pyarrow is not installed; pip install 'photon-join[parquet]'") from None
-        self._disk, self._directory, self._monotonic = disk, directory, monotonic
+        """Takes the directory up where it was left. ``form`` None: the directory's, of a new one structs. ``say``
+        hears of new columns and of values that do not fit. Raises UsageError, ManifestDamaged, ExtraMissing, OSError.
+        """
+        needed("pyarrow.parquet", "parquet")
+        self._disk, self._directory, self._monotonic, self._say = disk, directory, monotonic, say
         self._rolling = Rolling(limits)
-        self._files: dict[str, _File] = {}
+        self._files: dict[tuple[str, str], _File] = {}
+        """(kind, partition's directory) -> file."""
         self._cursor: bytes | None = None
         self.written = Written(0, 0)
         disk.make_dir(directory)
         self._lock = self._locked()
         try:
-            self._header = Header(format=FORMAT, kinds=list(kinds))
+            self._header = self._wanted(form, kinds)
             rolls = self._take_up()
         except BaseException:
             os.close(self._lock)
             raise
         self._number = len(rolls) + 1
+        self._types = self._typed(manifest.types_after(rolls))
+        self._told: set[str] = set()
         self.cursor: bytes | None = bytes(rolls[-1].cursor) if rolls else None
         """Behind all that counts. None: the beginning."""
 
@@ -192,6 +303,25 @@ class ParquetSink:
         if lock is None:
             raise UsageError(f"{self._directory}: another sink writes here; stop it, or name another")
         return lock
+
+    def _wanted(self, form: Form | None, kinds: Sequence[str]) -> Header:
+        path = self._directory / MANIFEST
+        there = None
+        if form is None and self._disk.exists(path):
+            there = manifest.header_of(self._disk.read(path), path)
+        if there is None:
+            return (form or Form("struct")).header(kinds)
+        return msgspec.structs.replace(there, format=FORMAT, kinds=list(kinds))
+
+    def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes | None]:
+        """Kind -> its types; None: payloads are JSON text. What was not written yet has no types before its first row
+        group."""
+        flat, schema = self._header.columns == "flat", self._header.schema
+        if self._header.columns is UNSET:
+            return dict.fromkeys(self._header.kinds)
+        if not isinstance(schema, UnsetType):
+            return {kind: LineTypes.of_schema(schema, flat=flat) for kind in self._header.kinds}
+        return {kind: LineTypes(known[kind], flat=flat) for kind in self._header.kinds if kind in known}
 
     def _take_up(self) -> list[Roll]:
         path = self._directory / MANIFEST
@@ -207,21 +337,52 @@ class ParquetSink:
         known = manifest.known(rolls)
         for kind in self._header.kinds:
             self._disk.make_dir(self._directory / kind)
-            for name in self._disk.names(self._directory / kind):
-                if f"{kind}/{name}" not in known and name.endswith((SUFFIX, TEMPORARY)):
-                    self._disk.remove(self._directory / kind / name)
+            for name in self._names(kind):
+                if name not in known and name.endswith((SUFFIX, TEMPORARY)):
+                    self._disk.remove(self._directory / name)
         return rolls
+
+    def _names(self, directory: str) -> Iterator[str]:
+        """Relative to the sink's directory, of files in it and in its partitions."""
+        for name in self._disk.names(self._directory / directory):
+            if "=" in name:
+                yield from self._names(f"{directory}/{name}")
+            else:
+                yield f"{directory}/{name}"
 
     # -- writing -------------------------------------------------------------------------------------------------
     def add(self, batch: Batch) -> None:
         """Rolls when it is time. Raises LineUnreadable, OSError."""
-        if batch.kind not in self._files:
-            path = self._path(batch.kind)
-            self._files[batch.kind] = _File(self._disk, path.with_name(path.name + TEMPORARY))
-        self._files[batch.kind].add(batch.data)
+        parts = {"": batch.data} if self._header.partition is UNSET else by_hour(batch.data)
+        for partition, data in parts.items():
+            file = self._files.get((batch.kind, partition)) or self._open(batch.kind, partition)
+            file.add(data)
         self._cursor = batch.cursor
         self._rolling.add(len(batch.data), self._monotonic())
+        while sum(file.filled for file in self._files.values()) >= GROUP_BYTES:
+            self._write_group(max(self._files, key=lambda each: self._files[each].filled))
+        if len(self._files) >= FILES_MAX:
+            self.roll()
         self.tick()
+
+    def _open(self, kind: str, partition: str) -> _File:
+        path = self._directory / self._name(kind, partition)
+        self._disk.make_dir(path.parent)
+        types = self._types.get(kind) if self._header.columns is UNSET else self._types.setdefault(
+            kind, LineTypes(flat=self._header.columns == "flat")
+        )  # fmt: skip
+        file = _File(self._disk, path.with_name(path.name + TEMPORARY), kind, types)
+        self._files[kind, partition] = file
+        return file
+
+    def _write_group(self, at: tuple[str, str]) -> None:
+        """The first of a kind is what its types are found of."""
+        kind, _ = at
+        types = self._types.get(kind)
+        if types is not None and not types.known:
+            held = (line for (other, _), file in self._files.items() if other == kind for line in file.held())
+            types.learn(_first(held, SAMPLE_BYTES))
+        self._files[at].write_group()
 
     def tick(self) -> None:
         """To be called now and then while nothing comes."""
@@ -233,14 +394,17 @@ class ParquetSink:
         if self._cursor is None:
             return
         told = []
-        for kind, file in self._files.items():
+        for (kind, partition), file in self._files.items():
+            self._write_group((kind, partition))
             file.end()
-            path = self._path(kind)
+            name = self._name(kind, partition)
+            path = self._directory / name
             self._disk.rename(path.with_name(path.name + TEMPORARY), path)
             self._disk.sync_dir(path.parent)
-            told.append(file.told(f"{kind}/{path.name}", kind))
+            told.append(file.told(name))
+        types = self._grown({kind for kind, _ in self._files})
         self._files = {}
-        line = Roll(number=self._number, files=told, cursor=msgspec.Raw(self._cursor))
+        line = Roll(number=self._number, files=told, cursor=msgspec.Raw(self._cursor), types=types or UNSET)
         self._manifest.write(manifest.roll_line(line))
         self._manifest.sync()
         self.cursor, self._cursor = self._cursor, None
@@ -250,8 +414,29 @@ class ParquetSink:
             self.written.files + len(told), self.written.records + sum(each.records for each in told)
         )
 
-    def _path(self, kind: str) -> Path:
-        return self._directory / kind / f"{self._number:06d}{SUFFIX}"
+    def _grown(self, kinds: set[str]) -> dict[str, dict[str, Any]]:
+        """Kind -> its types from the next file on, where the manifest does not have them yet."""
+        found = {}
+        for kind in sorted(kinds):
+            types = self._types.get(kind)
+            if types is None or types.given:
+                continue
+            for path, is_of, came in types.misfits():
+                if f"{kind} {path}" not in self._told:
+                    self._told.add(f"{kind} {path}")
+                    self._say(f"{kind}: {path} is {shown(is_of)} here and came as {shown(came)}; what does not fit "
+                              "stands in _rest; for another type give --schema, and another directory")  # fmt: skip
+            new = types.grow()
+            if new:
+                columns = ", ".join(f"{path} ({shown(each)})" for path, each in new)
+                self._say(f"{kind}: new columns {columns}, from the next file on; until then they stand in _rest")
+            if new or not types.kept:
+                types.kept = True
+                found[kind] = types.payloads
+        return found
+
+    def _name(self, kind: str, partition: str) -> str:
+        return "/".join(part for part in (kind, partition, f"{self._number:06d}{SUFFIX}") if part)
 
     def __enter__(self) -> Self:
         return self

@@ -34,11 +34,11 @@ from photon.status.view import View
 
 EXPLAIN_PATH = "/explain.json"
 EXPLAIN_S = 9.0
-"""For asking everybody; what has not answered by then is named as missing."""
+"""Time for asking everybody; processes that have not answered by then are named as missing."""
 EXPLAIN_LIMIT_S = 10.0
-"""And then the answer is that there is none."""
+"""Afterwards the answer is that nothing was found."""
 QUERY_BYTES_MAX = 4 * ID_BYTES_MAX
-"""Of an id with every byte escaped, and some more."""
+"""Longest query: an id with every byte escaped, and some more."""
 FIELDS_MAX = 4
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -50,7 +50,7 @@ MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
 }
-"""Of the files that are served; others in the directory are not."""
+"""Suffixes of the files that are served."""
 INDEX = "index.html"
 PERIOD_S = 2.0
 """From the beginning of one gathering to that of the next."""
@@ -132,7 +132,7 @@ class StatusService:
         """``base``: directory of the deployment file, for what lies on this machine; None: nothing does."""
         self._asker = Asker(settings, [datacentre], tls, base)
         self._settings, self._datacentre, self._tls, self._clock = settings, datacentre, tls, clock
-        self._view = View(datacentre, __version__, sorted(settings.datacentre.keys() - {datacentre}))
+        self._view = View(datacentre, __version__, settings.beside(datacentre))
         self._assets = read_assets()
         self._heard: list[Heard] = []
         self._said: dict[str, Any] = {}

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from photon.config.words import many
-from photon.fleet.numbers import Numbers
+from photon.fleet.numbers import Change, Numbers
 from photon.fleet.polling import Heard
 
 ALARMS_MAX = 100
+UPSTREAM_ALARM_S = 60.0
 HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
-"""Of a copy."""
+"""States of a copy, in words."""
 
 
 def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def registry_of(heard: Sequence[Heard], now: Numbers) -> dict[str, Any]:
 
 
 def slots_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
-    """As the verifier sees them; with what each joiner has given."""
+    """The slots as the verifier sees them, with each joiner's count."""
     joined = {}
     for _, sample in now.each("photon_joiner_outcomes_total", outcome="joined"):
         joined[sample.labels["slot"]] = sample.value
@@ -91,6 +92,26 @@ def copies_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
     return found
 
 
+def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
+    """Of a join that reads other joins' output: each output, as its relay copies it."""
+    return [
+        {
+            **sample.labels,
+            "events_per_s": rates.max("photon_relay_events_total", **sample.labels),
+            "lag_bytes": now.max("photon_relay_lag_bytes", **sample.labels),
+            "lag_s": sample.value,
+        }
+        for _, sample in now.each("photon_relay_lag_seconds")
+    ]
+
+
+def _upstream_alarms(now: Numbers) -> Iterator[dict[str, str]]:
+    for who, sample in now.each("photon_relay_lag_seconds"):
+        if sample.value > UPSTREAM_ALARM_S:
+            what = f"the output of {sample.labels['upstream']} was copied to its end {sample.value:.0f} s ago"
+            yield _alarm(who.title, what, "see the relay's log")
+
+
 def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
     for copy in copies:
         if copy["bypassed"] or copy["trouble"]:
@@ -104,7 +125,7 @@ def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
 def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
     """Everything that wants a person: silent processes, what verifier and registry say, unbalanced ledgers."""
     found = [alarm for each in heard for alarm in _told(each)]
-    found += _copy_alarms(copies_of(heard, now))
+    found += [*_copy_alarms(copies_of(heard, now)), *_upstream_alarms(now)]
     failing = now.max("photon_dispatcher_joiners_failing")
     if failing:
         found.append(

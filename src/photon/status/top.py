@@ -23,6 +23,7 @@ _RATES = {
     "eventstore": ("photon_eventstore_events_total", "photon_eventstore_cache_hits_total",
                    "photon_eventstore_cache_misses_total"),
     "cache": ("photon_cache_hits_total", "photon_cache_misses_total", "photon_cache_fed_events_total"),
+    "relay": ("photon_relay_events_total",),
     "registry": ("photon_registry_entry_ids_total",),
 }  # fmt: skip
 """What a process deals with, added up: events, keys or ids."""

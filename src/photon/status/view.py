@@ -10,10 +10,10 @@ from typing import Any
 from photon.fleet.ledger import VERDICTS
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.fleet.polling import Heard
-from photon.status.shards import alarms_of, copies_of, registry_of, slots_of
+from photon.status.shards import alarms_of, copies_of, registry_of, slots_of, upstream_of
 
 POINTS = 180
-"""Of the newest, and as many coarse ones."""
+"""Number of the newest points, and of coarse ones."""
 EVERY_S = 5.0
 COARSE_S = 480.0
 OLDEST_SHOWN = 20
@@ -52,7 +52,7 @@ class History:
         self._fine: deque[Point] = deque(maxlen=POINTS)
         self._coarse: deque[Point] = deque(maxlen=POINTS)
         self._since: list[Point] = []
-        """Points of which the next coarse one is made."""
+        """Points for the next coarse one."""
 
     def due(self, now_s: float) -> bool:
         return not self._fine or now_s - self._fine[-1].at_s >= EVERY_S or now_s < self._fine[-1].at_s
@@ -90,10 +90,10 @@ def _rounded(point: Point) -> dict[str, float | None]:
 
 
 class View:
-    """Of one pipeline. Keeps what rates need."""
+    """The view of one pipeline. Keeps what rates need."""
 
     def __init__(self, datacentre: str, version: str, others: Sequence[str] = ()) -> None:
-        """``others``: the deployment's other datacentres."""
+        """``others``: the datacentres that join the same events."""
         self._datacentre = datacentre
         self._others = others
         self._version = version
@@ -120,6 +120,7 @@ class View:
             "window_s": rates.seconds,
             "alarms": alarms_of(heard, now),
             "flow": flow,
+            "upstream": upstream_of(now, rates),
             "others": _others(self._others, now, rates),
             "latency": latency,
             "ledger": {
@@ -145,6 +146,7 @@ def oldest_of(details: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
     published, cleared = now.sum(f"{_V}_published_bytes"), now.sum(f"{_V}_cleared_bytes")
+    behind = now.by("kind", "photon_watermark_lag_seconds")
     return {
         "read_per_s": rates.max(f"{_D}_read_total"),
         "verdicts_per_s": {verdict: rates.max(f"{_D}_events_total", verdict=verdict) for verdict in VERDICTS},
@@ -173,6 +175,10 @@ def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
         "published_bytes": published,
         "uncleared_bytes": max(published - cleared, 0.0),
         "unchecked_bytes": max(published - now.sum(f"{_V}_checked_bytes"), 0.0),
+        "watermark_lag_s": behind.get("percentile"),
+        "exact_watermark_lag_s": behind.get("exact"),
+        "watermark_waiting": now.sum("photon_watermark_waiting"),
+        "late_records": now.sum("photon_watermark_late_records_total"),
     }
 
 

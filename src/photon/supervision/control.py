@@ -1,4 +1,4 @@
-"""How a running ``photon up`` is asked and told: line-delimited JSON over a Unix socket in its run directory.
+"""The control of a running ``photon up``: line-delimited JSON over a Unix socket in its run directory.
 
 One request a line, one reply a line. The socket is its owner's alone (mode 0600).
 """
@@ -52,9 +52,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dry_run: bool = False
     """With reload: only say what would change. An older ``photon up`` refuses a request that has it."""
     patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
-    """With hold: from SIGTERM to SIGKILL, in place of the usual time."""
+    """With hold: from SIGTERM to SIGKILL, instead of the usual time."""
     environment: dict[str, str] | None = None
-    """With restart: variables beside those of ``photon up`` from then on; None: as they were."""
+    """With restart: variables besides those of ``photon up`` from then on; None: as they were."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,10 +62,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     error: str = ""
     pid: int = 0
-    """Of ``photon up``."""
+    """Process id of ``photon up``."""
     services: list[ServiceState] = []
     changes: Changes | None = None
-    """Of a reload."""
+    """What a reload changed."""
 
 
 class ControlFailed(PhotonError):

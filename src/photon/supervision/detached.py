@@ -38,7 +38,7 @@ class Launched:
     process: subprocess.Popen[bytes]
     log: Path
     since: int
-    """Where in its log it began."""
+    """Offset in its log at which this run began."""
 
     def check(self) -> None:
         """Raises UpFailed once it has ended, with what it said last."""
@@ -86,10 +86,10 @@ def start_detached(
                 told.add(state.name)
                 say(f"{state.name} is failing: {state.detail}")
         if any(state.exit_code == USAGE_EXIT for state in failing):
-            raise UpFailed(f"{summary(states)} (photon up goes on trying; photon down ends it)")
+            raise UpFailed(f"{summary(states)} (photon up keeps trying; photon down ends it)")
         if time.monotonic() > deadline:
             what = summary(states) if states else f"nothing of it can be seen yet, see {launched.log}"
-            raise UpFailed(f"after {timeout:g} s {what} (photon up goes on trying; photon down ends it)")
+            raise UpFailed(f"after {timeout:g} s {what} (photon up keeps trying; photon down ends it)")
         time.sleep(POLL_S)
 
 

@@ -29,7 +29,7 @@ STARVED_TIMES = 40.0
 UNKNOWN_TIMES = 4.0
 """The limit is so many times as long where the kernel does not say how much a process could run."""
 _LISTEN = "0A"
-"""In the kernel's table of sockets."""
+"""The state of a listening socket in the kernel's table."""
 
 
 class Health(enum.Enum):
@@ -91,7 +91,7 @@ class Turn(NamedTuple):
 
 
 Turns = Mapping[int, Turn]
-"""Of all threads of a process at one moment, by their ids."""
+"""Scheduler times of all threads of a process at one moment, by their ids."""
 
 
 def turns_of(pid: int) -> Turns | None:
@@ -130,9 +130,9 @@ class Answers:
         """It served once; only then can it be said to hang."""
         self.silent_s = 0.0
         self.ran_s = 0.0
-        """Of that, how long its busiest thread ran."""
+        """How long its busiest thread ran in that time."""
         self.starved_s = 0.0
-        """Of that, how long it, or the one who asks, was kept from running."""
+        """How long it, or the supervisor, was kept from running in that time."""
         self._known = True
         self._at_s: float | None = None
         self._turns: Sequence[Turns | None] = ()
@@ -178,6 +178,6 @@ class Answers:
         )
 
     def excused(self) -> None:
-        """Its silence was wanted (paused); counting starts anew."""
+        """Its silence was wanted (paused); counting restarts."""
         self.silent_s = self.ran_s = self.starved_s = 0.0
         self._known, self._at_s, self._turns = True, None, ()

@@ -23,7 +23,7 @@ SAID_CHARACTERS = 500
 FOLLOW_BYTES = 64 << 10
 """Read at once when following; what is more is left out and said so."""
 OWN = "photon: "
-"""How the line begins with which a command says why it ends."""
+"""The beginning of the line in which a command says why it ends."""
 
 
 def old(path: Path) -> Path:

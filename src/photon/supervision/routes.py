@@ -19,7 +19,7 @@ from photon.fleet.processes import Process, listening, processes
 from photon.supervision.ports import can_listen, free_ports, host_and_port
 
 ROUTES_MAX = 1024
-"""In one file; each is a listening port."""
+"""Largest number of routes in one file; each is a listening port."""
 
 
 class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ class RunBusy(PhotonError):
 
 
 def run_directory(file: Path, named: Path | None) -> Path:
-    """The directory named, else ``.photon-run`` beside the deployment file; absolute."""
+    """The directory named, else ``.photon-run`` next to the deployment file; absolute."""
     return Path(os.path.abspath(named if named is not None else file.parent / DEFAULT_NAME))
 
 

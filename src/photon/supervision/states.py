@@ -17,7 +17,7 @@ an operator · held: down until an operator releases it · restarting: ended, co
 again by itself, is tried again · ended: for good, the supervisor stops."""
 USAGE_EXIT = 2
 STEADY_S = 10.0
-"""A process that ran so long starts its back-off anew."""
+"""A process that ran this long starts its back-off from the beginning."""
 FAILURES_MAX = 3
 """A process that ended with an error so often in a row will not come up by itself; exit code 2 says so at once."""
 SHORT_LIVES_MAX = 20
@@ -32,13 +32,13 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     detail: str = ""
     """The last line of its log, where it tells why the process is not up."""
     exit_code: int | None = None
-    """Of its last end, below 0 a signal; None while it has never ended."""
+    """Exit code of its last end, below 0 a signal; None while it has never ended."""
     restart_in_s: float | None = None
     uptime_s: float | None = None
     restarts: int = 0
     address: str | None = None
     variables: tuple[str, ...] = ()
-    """Names of those that its processes have beside the supervisor's own: those of a fault that was done to it."""
+    """Names of its processes' variables besides the supervisor's own: those of an injected fault."""
 
     @property
     def words(self) -> str:
@@ -64,7 +64,7 @@ class RestartPolicy:
     waits_s: tuple[float, ...]
     """Wait before the n-th restart in a row; the last one from then on."""
     usage_wait_s: float = 0.0
-    """At least, after an exit with code 2: a person must mend something first."""
+    """Shortest wait after an exit with code 2: a person must fix something first."""
     jitter: float = 0.0
     """Up to this share is added, so that what failed together does not come back together."""
     gives_up: bool = True

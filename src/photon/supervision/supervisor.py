@@ -52,14 +52,14 @@ class Service:
     health: str = ""
     """The name that it reports its health under."""
     datacentre: str = ""
-    """With which it is lost; empty: with none."""
+    """The datacentre with which it is lost; empty: none."""
     to: Towards | None = None
     """How its health is asked for; None: in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What a supervisor does with running processes beside restarting those that end."""
+    """What a supervisor does with running processes besides restarting those that end."""
 
     every_s: float = 1.0
     unhealthy_s: float | None = 30.0
@@ -75,12 +75,12 @@ class _Running:
     service: Service
     restarts: Restarts
     next: Service | None = None
-    """What its next process is, where that is another one."""
+    """What its next process will be, if that differs."""
     process: Child | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
     check: asyncio.Task[None] | None = None
-    """Under way; one that is silent is asked for longer than the others."""
+    """The health check under way; a silent process is given longer than others."""
     starts: int = 0
     free: asyncio.Event = field(default_factory=asyncio.Event)
     """Clear while it is held down."""
@@ -90,14 +90,14 @@ class _Running:
     """Its present process was told to end by an operator."""
     paused: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables beside the supervisor's own."""
+    """Variables besides the supervisor's own."""
     since_s: float = 0.0
     log_from: int = 0
     """What its present process says begins at this byte of its log."""
     answers: Answers = field(default_factory=Answers)
     restart_at_s: float | None = None
     code: int | None = None
-    """With which it ended last."""
+    """The exit code of its last end."""
     problem: str = ""
     """Why it could not be started."""
     reason: str = ""
@@ -238,7 +238,7 @@ class Supervisor:
 
     def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:
         """Ends it gracefully and starts it again at once; one that waits for its restart need not wait any longer.
-        ``environment``: its variables beside the supervisor's own from then on; None: as they were."""
+        ``environment``: its variables besides the supervisor's own from then on; None: as they were."""
         running = self._running[name]
         if environment is not None:
             running.environment = dict(environment)

@@ -1,10 +1,9 @@
 """A process that has imported what services need, and becomes one by a fork: a start costs a tenth of a fresh one's.
 
 Android's and Chromium's word for it. It is a process of its own, begun before anything else, so that it imports
-beside its supervisor, and has no threads, no connections and no event loop when it is copied. A copy's parent is made
-to be the supervisor (which is its subreaper): exit codes come as of any child, and a zygote that dies takes nobody
-with it; the next starts execute the program afresh.
-"""
+along with its supervisor, and has no threads, no connections and no event loop when it is copied. A copy's parent is
+made to be the supervisor (which is its subreaper): exit codes come as of any child, and a zygote that dies takes
+nobody with it; the next starts execute the program afresh."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ import msgspec
 REPLY_S = 30.0
 """One that imports for longer is given up."""
 MESSAGE_BYTES = 128 << 10
-"""Of one request or reply; a longer command line is executed afresh."""
+"""Largest request or reply; a longer command line is executed in a new interpreter."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 COMMON = (
@@ -74,7 +73,7 @@ class Child(Protocol):
 
 
 async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
-    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: beside our own.
+    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: besides our own.
 
     Raises OSError.
     """
@@ -129,7 +128,7 @@ class ForkedChild:
         self._ended.set()
 
     async def wait(self) -> int:
-        """Until it has ended: its exit code, minus the signal's number."""
+        """Waits until it has ended: its exit code, or minus the signal's number."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode

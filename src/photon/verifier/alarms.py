@@ -123,7 +123,7 @@ class AlarmLog:
         )  # fmt: skip
 
     def _is_full(self) -> bool:
-        """As many stand as may. Somebody may have acknowledged them since."""
+        """Whether as many stand as may. Somebody may have acknowledged them since."""
         if len(self._open) < OPEN_MAX:
             return False
         size = self._disk.size(self._path)
@@ -188,7 +188,7 @@ def acknowledge(disk: Disk, directory: Path, at_ns: int) -> int:
 
 
 def open_alarms(disk: Disk, directory: Path) -> list[Alarm]:
-    """Those that stand, oldest first; for who looks on. Raises AlarmsDamaged."""
+    """The alarms that stand, oldest first, for readers. Raises AlarmsDamaged."""
     return list(_open(read_lines(disk, directory / NAME)).values())
 
 

@@ -67,7 +67,7 @@ class CheckedSlice:
 
 
 class Checker:
-    """Of one slot. ``step`` blocks and is for one thread at a time."""
+    """Checks one slot. ``step`` blocks and is for one thread at a time."""
 
     def __init__(self, disk: Disk, slot_state: Path, output: Path, sources: SourceFinder) -> None:
         """Raises VerifierDamaged."""
@@ -124,7 +124,7 @@ class Checker:
         return left
 
     def commit(self, done: CheckedSlice) -> None:
-        """Its findings are reported: this slice need not be read again."""
+        """The slice's findings are reported: it need not be read again."""
         known = self.checked
         known.places[done.file.kind] = (done.file.number, done.end)
         known.lines += done.lines

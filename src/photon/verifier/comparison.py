@@ -13,14 +13,16 @@ from typing import Any
 import orjson
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair
+from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair, Unpaired
 from photon.adapters.envelope import Envelope
 from photon.batch.columns import DIGEST_BYTES
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
 from photon.verifier.published_lines import PublishedLine
 
-JOINED, FILTERED = "joined", "filtered"
+JOINED, FILTERED, UNMATCHED = "joined", "filtered", "unmatched"
+_ANSWER_OF = {JOINED: Joined, FILTERED: Filtered, UNMATCHED: Unpaired}
+"""What the adapter must say of a pair of records for a line of each kind."""
 _NO_DIGEST = bytes(DIGEST_BYTES)
 SHOWN_MAX = 60
 """Bytes of a value that a difference shows."""
@@ -90,15 +92,17 @@ def differences(
             events.append(_event(header, source))
             primaries.append(None if named is None else PrimaryRecord(named.record, named.file, named.offset))
     made: list[bytes | str] = []
-    if kind in (JOINED, FILTERED):
+    if (wanted := _ANSWER_OF.get(kind)) is not None:
+        paired = [at for at, each in enumerate(primaries) if each is not None]  # not an event without a primary one
         pairs = [Pair(e.record, e.file, p.record, p.file) for e, p in zip(events, primaries, strict=True) if p]
         results = Guard(adapter).each(pairs, lambda each: adapter.join(*each))
-        wrong = [_wrong(result, Joined if kind == JOINED else Filtered) for result in results]
-        for row, why in zip(rows, wrong, strict=True):
-            out[row] = [why] if why else []
-        right = [at for at, why in enumerate(wrong) if not why]
-        rows, events = [rows[at] for at in right], [events[at] for at in right]
-        primaries = [primaries[at] for at in right]
+        bad = {at: why for at, each in zip(paired, results, strict=True) if (why := _wrong(each, wanted))}
+        for at, why in bad.items():
+            out[rows[at]] = [why]
+        if bad:
+            right = [at for at in range(len(rows)) if at not in bad]
+            rows, events = [rows[at] for at in right], [events[at] for at in right]
+            primaries = [primaries[at] for at in right]
         if kind == JOINED:
             found = [each for each in primaries if each is not None]
             made = _joined(events, found, [each for each in results if isinstance(each, Joined)], envelope)
@@ -134,7 +138,7 @@ def _joined(
     return [line for event, found, result in alone for line in _joined([event], [found], [result], envelope)]
 
 
-def _wrong(result: object, wanted: type[Joined] | type[Filtered]) -> str:
+def _wrong(result: object, wanted: type[Joined] | type[Filtered] | type[Unpaired]) -> str:
     if isinstance(result, Fault):
         return f"the adapter has no answer now: {result.reason}"
     right = isinstance(result, wanted)

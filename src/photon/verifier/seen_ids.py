@@ -15,7 +15,7 @@ from photon.idregistry.api import U64
 
 RECENT_MAX = 1 << 16
 OFFSET_BITS = 44
-"""Of a place; the rest of its 64 bits number the file."""
+"""Bits of a place for its offset; the rest of 64 number the file."""
 FILES_MAX = 1 << 18
 """Output files that are numbered; then numbers restart and the window is emptied."""
 

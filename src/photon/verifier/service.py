@@ -29,6 +29,7 @@ from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
+from photon.verifier.watermark_keeper import WatermarkKeeper
 
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
@@ -207,7 +208,7 @@ def one_line(error: Exception) -> str:
 OWN_DIR = "verifier"
 MISSING_DIR = "missing"
 SLOTS_MAX = 1024
-"""Of one pipeline."""
+"""Slots of one pipeline."""
 
 log = get_logger(__name__)
 
@@ -253,7 +254,8 @@ class VerifierService:
 
     ``sources`` opens the raw logs, given the verifier's own directory; not called when nothing is checked.
 
-    ``more``: further steps of each slot that is there, after what is published was cleared.
+    ``more``: further steps of each slot that is there, after what is published was cleared. ``watermarks``: sampled
+    and kept beside; None: there are none.
     """
 
     pipeline: VerifiedPipeline
@@ -261,6 +263,7 @@ class VerifierService:
     limits: ServiceLimits
     sources: Callable[[Path], SourceFinder]
     more: Sequence[Callable[[SlotPlace], Step]] = ()
+    watermarks: WatermarkKeeper | None = None
 
     def __post_init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
@@ -278,10 +281,14 @@ class VerifierService:
         self.world.disk.make_dir(own)
         held = lock.take(own)
         try:
+            if self.watermarks is not None:
+                self.watermarks.open()
             async with asyncio.TaskGroup() as tasks:
                 self._discover(stop, tasks)
                 if self.limits.check_share > 0:
                     tasks.create_task(self._checking().run(stop), name="check")
+                if self.watermarks is not None:
+                    tasks.create_task(self.watermarks.run(stop), name="watermarks")
                 await ready()
                 while not stop.is_set():
                     self._discover(stop, tasks)
@@ -348,6 +355,8 @@ class VerifierService:
         if missing:
             return [owned]
         findings = LineFindings(place.name, self._alarms, self._seen, world.clock)
+        if self.watermarks is not None:
+            findings.cleared = self.watermarks.published
         verifier = Verifier(
             world.disk, place.state, self.pipeline.output, world.digester, world.registry, findings=findings
         )

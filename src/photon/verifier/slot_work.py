@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -57,6 +57,7 @@ class LineFindings:
     alarms: dict[str, AlarmLog]
     seen: SeenIds
     clock: Clock
+    cleared: Callable[[str, Sequence[int], Sequence[int]], None] = lambda file, offsets, times_ns: None
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
         for row, twin in self.seen.add(file, digests, offsets):

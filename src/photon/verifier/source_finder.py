@@ -68,7 +68,7 @@ class _WhatStandsThere(Adapter):
 
 
 class SourceLogs:
-    """Of one side. Not thread-safe; may block for as long as a disk takes."""
+    """Logs of one side. Not thread-safe; may block for as long as a disk takes."""
 
     def __init__(self, side: SourceSide) -> None:
         self._side = side

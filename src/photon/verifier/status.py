@@ -24,7 +24,7 @@ from photon.verifier.slot_state import SlotState, state_of
 from photon.verifier.slot_work import OWNED_NAME, read_owned
 
 ALARMS_SHOWN = 20
-"""Of each slot, the newest."""
+"""Alarms of each slot that are shown, newest first."""
 
 
 @dataclass(slots=True)

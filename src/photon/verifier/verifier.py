@@ -132,6 +132,10 @@ class Findings(Protocol):
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None: ...
 
+    def cleared(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
+        """Receives lines once all of them are done with, in order; again only after a crash."""
+        ...
+
     def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
@@ -218,6 +222,8 @@ class Verifier:
                 await asyncio.sleep(0)  # others wait for this thread
             if not await self._clear(name, parsed, report):
                 break
+            if self.findings is not None:
+                self.findings.cleared(name, parsed.offsets, parsed.refs.event_times_ns)
             positions[name] = at = end
         if at != start:
             self._save(positions)

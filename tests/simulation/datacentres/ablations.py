@@ -7,7 +7,7 @@ they show over two datacentres, and with them what only the assembly shows.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from photon.dispatcher.replay.reopened import Id, Reopened
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
+from photon.dispatcher.undecided import Claims
 from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
 from photon.idregistry.client.routing import RoutedRegistry
@@ -44,12 +45,14 @@ from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
-from tests.simulation.datacentres import process as processes
-from tests.simulation.datacentres import registry
-from tests.simulation.datacentres.loop import OWNER
-from tests.simulation.datacentres.state import SimulatedState
-from tests.simulation.datacentres.world import Variant
+from photon.verifier.watermark import SlotShown
 from tests.simulation.joiner import ablations as of_the_joiner
+from tests.simulation.world import model_raft
+from tests.simulation.world import process as processes
+from tests.simulation.world.loop import OWNER
+from tests.simulation.world.state import SimulatedState
+from tests.simulation.world.watermarks import Sampler
+from tests.simulation.world.world import Variant
 
 
 def _core(core: type[SlotCore]) -> Variant:
@@ -180,10 +183,10 @@ def counted_anew(self: Stretch, verdicts: U8) -> U8:
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
-class AnswersWithoutMajority(registry.ModelGroup):
+class AnswersWithoutMajority(model_raft.ModelGroup):
     """A leader that nobody follows any more answers from its own copy."""
 
-    def proposed(self, end: registry.GroupEnd, proposal: registry.Proposal) -> None:
+    def proposed(self, end: model_raft.GroupEnd, proposal: model_raft.Proposal) -> None:
         if self.fit(end.name):
             super().proposed(end, proposal)
         else:
@@ -221,6 +224,50 @@ def deleted(self: ShardMachine, command: c.Reopen) -> U8:
 _reopen = ShardMachine._reopen
 
 
+# -- watermarks ------------------------------------------------------------------------------------------------------
+class AfterTheData(Sampler):
+    """What is published is looked at first."""
+
+    steps = ("published", "dispatcher", "slots")
+
+
+class SlotsFirst(Sampler):
+    """The slots are asked before the dispatcher."""
+
+    steps = ("slots", "dispatcher", "published")
+
+
+class ThosePresent(Sampler):
+    """A slot that says nothing has nothing."""
+
+    def slots_of(self) -> Iterator[SlotShown]:
+        return (each for each in super().slots_of() if each.unshown_ns is not None)
+
+
+class WaitingNotCounted(Sampler):
+    """An event whose primary event is late holds nothing back."""
+
+    def dispatcher(self) -> None:
+        super().dispatcher()
+        if self.asked is not None:
+            self.asked = replace(self.asked, oldest_ns=self.asked.moving_ns)
+
+
+class NothingBefore(Claims):
+    """A start does not know what its predecessor had read and not decided."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._before = None
+
+
+class SeenIsRead(Claims):
+    """What a scan saw counts as read."""
+
+    def scanned(self, at_ns: int) -> None:
+        self.read_ns = max(self.read_ns or at_ns, at_ns)
+
+
 @dataclass(frozen=True)
 class Ablation:
     """A measure taken out, and what the world has to find then (a regular expression over the violation)."""
@@ -242,6 +289,7 @@ _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
 REOPENED = "are reopened"
 WAITS = "not at rest"
+BELOW_WATERMARK = "late: "
 ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in tests/simulation/joiner
     "joiner: unknown taken for committed": Ablation(_core(of_the_joiner.UnknownIs), TWICE),
     "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), f"{LOST}|{RECOVERED}"),
@@ -291,8 +339,16 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     "retired: deleted in place of reopened": Ablation(
         Variant(patches=((ShardMachine, "_reopen", deleted),)), f"{REOPENED}|{LOST}", loses_slots=True
     ),
+    "watermark: sampled after the data": Ablation(Variant(sampler=AfterTheData), BELOW_WATERMARK),
+    "watermark: slots before the dispatcher": Ablation(Variant(sampler=SlotsFirst), BELOW_WATERMARK),
+    "watermark: of the slots that answer": Ablation(Variant(sampler=ThosePresent), BELOW_WATERMARK),
+    "watermark: late primaries not counted": Ablation(Variant(sampler=WaitingNotCounted), BELOW_WATERMARK),
+    "watermark: a start forgets what was read": Ablation(
+        Variant(patches=((_DISPATCHER, "Claims", NothingBefore),)), BELOW_WATERMARK
+    ),
+    "watermark: seen is read": Ablation(Variant(patches=((_DISPATCHER, "Claims", SeenIsRead),)), BELOW_WATERMARK),
     "registry: a deposed leader answers": Ablation(
-        Variant(patches=((registry, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
+        Variant(patches=((model_raft, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
     ),
     "clocks: any leader's moves the boundary": Ablation(
         Variant(patches=((ClockWatch, "objection", no_objection),)), f"{TWICE}|{LOST}", apart=True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.datacentres.ablations import ABLATIONS
-from tests.simulation.datacentres.world import Violation, World, run_seed
 from tests.simulation.world.noticed import notice
+from tests.simulation.world.world import Violation, World, run_seed
 
 SEEDS = 150
 """Schedules within which the violation must show."""

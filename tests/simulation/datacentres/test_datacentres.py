@@ -8,9 +8,9 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.adapters.faults import describe
-from tests.simulation.datacentres.truth import PairAdapter
-from tests.simulation.datacentres.world import run_seed
 from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.truth import PairAdapter
+from tests.simulation.world.world import run_seed
 
 BATCH = 10
 SEEDS = 40

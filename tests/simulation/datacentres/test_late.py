@@ -21,13 +21,13 @@ from photon.dispatcher.waiting import ArrivedKeys
 from photon.eventstore.api import KeyArrivals
 from photon.eventstore.awaited_keys import RING_KEYS, AwaitedKeys
 from photon.idregistry.api import Kind
-from tests.simulation.datacentres import faults, settings
-from tests.simulation.datacentres.check import Record, records
-from tests.simulation.datacentres.process import DispatcherProcess, JoinerProcess, Process
-from tests.simulation.datacentres.truth import EPOCH_NS, Fate, Fates, make_truth
-from tests.simulation.datacentres.world import DATACENTRES, Place, Variant, Violation, World, run_seed
+from tests.simulation.world import settings, site_faults
+from tests.simulation.world.check import Record, records
 from tests.simulation.world.noticed import notice
+from tests.simulation.world.process import DispatcherProcess, JoinerProcess, Process
 from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.truth import EPOCH_NS, Fate, Fates, make_truth
+from tests.simulation.world.world import DATACENTRES, Place, Variant, Violation, World, run_seed
 
 SEEDS = 6
 ABLATION_SEEDS = 150
@@ -101,8 +101,8 @@ class RestartedWorld(LateWorld):
 
     def _restart(self) -> None:
         one, other = self.datacentres
-        faults.down(self, other, power=False, choice=(settings.FAULTS_S,))
-        faults.down(self, one, power=False, choice=(0.5, 3.0))
+        site_faults.down(self, other, power=False, choice=(settings.FAULTS_S,))
+        site_faults.down(self, one, power=False, choice=(0.5, 3.0))
         self._look_whether_up(one)
         self._look_whether_up(other)
 

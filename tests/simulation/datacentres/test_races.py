@@ -10,11 +10,11 @@ import pytest
 
 from photon.dispatcher.ledger import Verdict
 from photon.idregistry.api import Kind
-from tests.simulation.datacentres import settings
-from tests.simulation.datacentres.check import Record, records
-from tests.simulation.datacentres.truth import EPOCH_NS
-from tests.simulation.datacentres.world import World, run_seed
+from tests.simulation.world import settings
+from tests.simulation.world.check import Record, records
 from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.truth import EPOCH_NS
+from tests.simulation.world.world import World, run_seed
 
 SEEDS = 12
 SLOW_S = 20.0

@@ -34,7 +34,7 @@ from photon.dispatcher.state import State
 from photon.eventstore.api import Progress
 from photon.idregistry.api import I64, Answer, split_digests
 from photon.joiner.api import JoinAnswers
-from tests.simulation.datacentres.loop import Owner, VirtualLoop, bury
+from tests.simulation.world.loop import Owner, VirtualLoop, bury
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import run_each
 from tests.unit.dispatcher.test_engine import FakeLookUps

@@ -66,6 +66,8 @@ class Variant:
     locks: bool = True
     rots: float = 0.3
     """In so many of the schedules redo logs rot."""
+    bounded: bool = False
+    """The join has bounds, and some of the lines are out of them."""
     late_inserts: float = 0.0
     """So many inserts come once more even when the faults are over."""
 

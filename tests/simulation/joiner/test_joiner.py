@@ -6,10 +6,11 @@ import pytest
 
 from tests.simulation.joiner.ablations import ABLATIONS
 from tests.simulation.joiner.process import Variant
-from tests.simulation.joiner.world import Violation, World, run_seed
+from tests.simulation.joiner.world import OUTPUT, Violation, World, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
+BOUNDED_SEEDS = 30
 SEEDS_OF_AN_ABLATION = 6000
 """Schedules within which the simulator has to notice that a rule is missing; most need a few."""
 
@@ -17,6 +18,16 @@ SEEDS_OF_AN_ABLATION = 6000
 @pytest.mark.seeded
 def test_fresh_seeds_keep_the_promises() -> None:
     run_each(run_seed, lambda seed: run_seed(seed, story=True).story or [], 100)
+
+
+def test_a_join_with_bounds_keeps_the_same_promises() -> None:
+    said = 0
+    for seed in range(BOUNDED_SEEDS):
+        world = run_seed(seed, Variant(bounded=True))
+        for site in world.sites:
+            names = site.disk.names(OUTPUT / "unmatched")
+            said += sum(b"within.before" in site.disk.read(OUTPUT / "unmatched" / name) for name in names)
+    assert said, "nothing was out of bounds"
 
 
 def test_a_seed_replays_exactly() -> None:

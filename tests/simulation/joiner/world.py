@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import EnvelopeError, read_line
@@ -66,6 +67,16 @@ class PairAdapter(Adapter):
         return super().join(foreign, foreign_file, primary, primary_file)
 
 
+class TimedAdapter(PairAdapter):
+    """``line-N`` comes so much later than its primary event."""
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return ForeignHeader(record, int(record[5:]))
+
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        return 0
+
+
 LOG = LogFile("clicks.log")
 
 
@@ -94,7 +105,8 @@ class World:
         self.digester = Digester(b"key", "clicks")
         self.model = variant.registry(random.choice((1, 2, 3)), checks_stale=random.random() < 0.5)
         self.network = Network(self.model, random, too_new=random.choice((0.0, 0.05, 0.3)), late=variant.late_inserts)
-        self.judge = Judge(PairAdapter({}), check_payloads=False)
+        bounded = bounded_adapter(TimedAdapter({}), Bounds(2, 0), "joiner")
+        self.judge = Judge(bounded if variant.bounded else PairAdapter({}), check_payloads=False)
         self.build = envelope_lines(Envelope())
         self.ids = [b"id-%d" % number for number in range(random.randint(2, 7))]
         doubled = [each for each in self.ids if random.random() < 0.4]

@@ -278,7 +278,7 @@ class ShardModel:
         command = entry.command
         if isinstance(command, c.Batch):
             inserts = [(*row, self._insert(*row, command.config)) for row in insert_rows(command)]
-            clears = [(*row, self._clear(*row)) for row in _clear_rows(command)]
+            clears = [(*row, self._clear(*row, command.config)) for row in _clear_rows(command)]
             self._same(entry, [row[-1] for row in inserts], entry.result[0])
             self._same(entry, [row[-1] for row in clears], entry.result[3])
             out = [("insert", digest, token, gen, answer) for _, digest, _, token, gen, answer in inserts]
@@ -333,7 +333,7 @@ class ShardModel:
         self.entries[digest] = ("owned", token, generation, first)
         return Answer.COMMITTED
 
-    def _clear(self, digest: bytes, time: int, token: int) -> int:
+    def _clear(self, digest: bytes, time: int, token: int, by: int) -> int:
         state, owner, generation, first = self.entries.get(digest, ("absent", 0, 0, time))
         if state == "cleared" or (state == "owned" and owner == token):
             self.entries[digest] = ("cleared", owner, generation, first)

@@ -10,11 +10,11 @@ import numpy as np
 from photon.idregistry.api import Answer
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core import commands as c
-from photon.idregistry.core.resharding import Action, Ask, Resharding, Stage
 from photon.idregistry.raft.api import Applied
 from photon.idregistry.replica.proposing import proposed
 from tests.simulation.registry.channels import SimulatedChannels
 from tests.simulation.registry.clients import IDS_PER_SECOND, Batch, Client, Operator, time_given, time_of
+from tests.simulation.world import resharding
 from tests.simulation.world.processes import ProcessLoop
 
 if TYPE_CHECKING:
@@ -96,51 +96,11 @@ class Resharder:
     def __init__(self, world: ReshardingWorld, targets: list[int]) -> None:
         self.world = world
         self.targets = targets
-        self.seen: list[Resharding] = []
         self.loop = ProcessLoop(world)
 
     def start(self) -> None:
-        self.loop.start(self._work())
-
-    async def _work(self) -> None:
         world = self.world
         client = RegistryClient(dict.fromkeys(world.names, "nowhere:1"), clock=world.clock)
         client._grpc._channels = SimulatedChannels(world, "operator", self.loop)
-        while self.targets:
-            await asyncio.sleep(world.random.uniform(0.05, 0.4))
-            status = await self._ask(client, Ask(Action.STATUS))
-            if status is None or not status.ranges:
-                continue
-            if len(status.ranges[-1].shards) == self.targets[0] and _ended(status):
-                del self.targets[0]
-                continue
-            change = status.change
-            if change is not None and change.stage is Stage.PREPARING:
-                if world.random.random() < 0.05:
-                    world.tell("the operator gives up")
-                    await self._ask(client, Ask(Action.ABORT, config=change.config))
-                continue
-            plan = await self._ask(client, Ask(Action.PLAN, shards=self.targets[0], lead_s=self._lead()))
-            if plan is None or plan.change is None:
-                continue
-            assert plan.change.stage is Stage.PLANNED
-            assert plan.why_not_sooner
-            ask = Ask(Action.APPLY, shards=self.targets[0], lead_s=self._lead(), config=plan.change.config)
-            await self._ask(client, ask)
-
-    def _lead(self) -> float:
-        return self.world.random.choice((0.0, 0.1, 0.3, 0.6, 1.5))
-
-    async def _ask(self, client: RegistryClient, ask: Ask) -> Resharding | None:
-        outcome = await client.reshard(ask, timeout=1.0)
-        if not isinstance(outcome, Resharding):
-            self.world.tell(f"{ask.action.name.lower()}: {outcome.status.name} {outcome.reason}")
-            return None
-        if ask.action is Action.APPLY:
-            self.world.tell(f"{self.targets[0]} shards are asked for: {outcome.change}")
-        self.seen.append(outcome)
-        return outcome
-
-
-def _ended(status: Resharding) -> bool:
-    return status.change is None or status.change.stage in (Stage.ACTIVATED, Stage.ABORTED)
+        driver = resharding.Resharder(client, world.random, self.targets, (0.0, 0.1, 0.3, 0.6, 1.5), 1.0)
+        self.loop.start(driver.work((0.05, 0.4), world.tell))

@@ -173,9 +173,9 @@ class RoutedModel(history.ShardModel):
         assert passed or answer in (UNKNOWN_CALLER, Answer.FENCED, Answer.STALE_INCARNATION)
         return answer
 
-    def _clear(self, digest: bytes, time: int, token: int) -> int:
-        known = digest in self.entries or self._own(digest)
-        return super()._clear(digest, time, token) if known else WRONG_SHARD
+    def _clear(self, digest: bytes, time: int, token: int, by: int) -> int:
+        known = digest in self.entries or (self._own(digest) and by in (0, self.active))
+        return super()._clear(digest, time, token, by) if known else WRONG_SHARD
 
     def _reopen(self, digest: bytes, time: int, token: int, generation: int, operator: bool) -> int:
         if digest not in self.entries and (self.closed or not self._takes(digest, time, 0)):

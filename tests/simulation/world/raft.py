@@ -80,6 +80,9 @@ class World(Cluster):
         self.by_index: dict[int, bytes] = {}
         self.acknowledged: dict[bytes, int] = {}
         self.proposed = self.unknown = 0
+        self.acknowledged_in: dict[int, int] = {}
+        """Term -> the last entry that a leader of it acknowledged."""
+        self._known_current: set[tuple[str, int, int]] = set()
         self.waiting: dict[int, tuple[Node, int, float]] = {}
         """Proposals without an outcome: where, in which life, until when."""
         self.machines: dict[str, Machine] = {}
@@ -93,6 +96,19 @@ class World(Cluster):
         known = self.by_index.setdefault(index, command)
         if known != command:
             raise Violation(f"entry {index}: {name} applied {command[:8].hex()}, another replica {known[:8].hex()}")
+
+    def pumped(self, node: Node) -> None:
+        """A leader that says that it is current has applied all that leaders before it acknowledged."""
+        super().pumped(node)
+        state = node.host.group(GROUP).state() if node.host is not None else None
+        if state is None or not state.is_leader or not state.current:
+            return
+        led = node.name, node.disk.life, state.term
+        if led not in self._known_current:
+            self._known_current.add(led)
+            before = max((last for term, last in self.acknowledged_in.items() if term < state.term), default=0)
+            if before > state.applied:
+                raise Violation(f"{node.name} leads and is current at {state.applied}, {before} was acknowledged")
 
     def propose(self, node: Node) -> None:
         host = node.host
@@ -113,6 +129,8 @@ class World(Cluster):
                 if self.by_index.get(outcome.result) != command:
                     raise Violation(f"acknowledged as entry {outcome.result}, which is another command")
                 self.acknowledged[command] = outcome.result
+                term = host.group(GROUP).state().term
+                self.acknowledged_in[term] = max(outcome.result, self.acknowledged_in.get(term, 0))
             self.unknown += isinstance(outcome, Unknown)
 
         def act() -> None:

@@ -111,7 +111,7 @@ CSV = {"format": "csv", "key": "k", "columns": ["k", "t"], "time": TIME}
         ),
         ({**FOREIGN, "kye": "a"}, "join.x.foreign: kye = 'a' is not a setting; did you mean 'key'?"),
         ({**FOREIGN, "zzzz": 1}, "join.x.foreign: zzzz = 1 is not a setting; known are format, key"),
-        ({**FOREIGN, "key": 5}, "join.x.foreign.key: expected `str`, got `int`"),
+        ({**FOREIGN, "key": 5}, "join.x.foreign.key: expected `str | object | array`, got `int`"),
         ({**FOREIGN, "key": ""}, "join.x.foreign: key = '' is not possible; name the field"),
         ({**FOREIGN, "id": ""}, "join.x.foreign: id = ''"),
         ({"format": "jsonl", "key": "q"}, "join.x.foreign: time is missing; add for instance time ="),
@@ -171,3 +171,15 @@ def test_the_primary_needs_no_time_and_has_no_id() -> None:
     only_key = adapter()._primary
     with pytest.raises(BadRecord, match="no time field is configured"):
         only_key.header(b'{"q":"k"}', FILE)
+
+
+def test_records_of_another_join_are_read_without_more_words() -> None:
+    it = adapter({"join": "clicks", "key": "foreign.c"}, {"join": "clicks", "key": "primary.q"})
+    line = b'{"event_id":"e1","key":"k","event_time_ns":7,"foreign":{"c":"c1"},"primary":{"q":"q1"},"token":"0"}'
+    assert it.primary_key(line, FILE) == b"c1"
+    assert it.foreign_header(line, FILE) == ForeignHeader(b"q1", 7, b"e1")
+    written_out = {"format": "jsonl", "key": "primary.q", "id": "event_id"}
+    written_out["time"] = {"field": "event_time_ns", "unit": "ns"}  # type: ignore[assignment]
+    assert adapter({"format": "jsonl", "key": "foreign.c"}, written_out).rule() == it.rule()
+    with pytest.raises(AdapterError, match=r"format = 'csv' is not possible; remove it"):
+        side_from_table({"join": "clicks", "key": "k", "format": "csv"}, "join.x.primary", foreign=False)

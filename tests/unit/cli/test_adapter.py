@@ -306,3 +306,21 @@ def test_an_adapter_that_hangs_is_told_and_ends(tmp_path: Path) -> None:
     assert result.exit_code == 3, result.output
     assert "line 3 is rejected: the adapter did not come back within 0.2 s (" in result.output
     assert "mine.py:" in result.output
+
+
+def test_pairs_out_of_bounds_are_told(tmp_path: Path) -> None:
+    time = 'time = { field = "t", unit = "s" }\n'
+    sides = "".join(
+        f'[join.x.{side}]\nformat = "jsonl"\nkey = ["k", {{ field = "n", as = "number" }}]\n{time}{more}'
+        for side, more in (("primary", ""), ("foreign", 'id = "id"\n'))
+    )
+    (tmp_path / "photon.toml").write_text('[join.x]\nwithin = { before = "1h" }\n' + sides)
+    (tmp_path / "q.log").write_text('{"k":"a","n":7,"t":5}\n')
+    (tmp_path / "c.log").write_text('{"id":"1","k":"a","n":"07","t":6}\n{"id":"2","k":"a","n":"7.0","t":4}\n')
+    names = ("photon.toml", "--primary", "q.log", "--foreign", "c.log", "--no-checks")
+    arguments = [str(tmp_path / name) if "." in name else name for name in names]
+    out = orjson.loads(photon("adapter", "test", *arguments, "-o", "json").output)
+    assert (out["matched"], out["unpaired"]) == (2, 1)
+    assert [each["key"] for each in out["foreign"]["read"]] == ["a|7", "a|7"]
+    said = photon("adapter", "test", *arguments).output
+    assert "1 of them are no pair with it: line 2: the primary event is 0:00:01 newer, and within.after" in said

@@ -1,4 +1,4 @@
-"""The tree of commands: few enough to keep in mind; a name of before is answered with the new one."""
+"""The tree of commands: few enough to keep in mind; a former name is answered with the new one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from photon.cli import serve, status
-from photon.cli.main import MOVED, main, walk
+from photon.cli.main import MOVED, NOUNS, TASKS, main, walk
 from photon.fleet.processes import KINDS, Kind
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.toml"
@@ -25,8 +25,17 @@ def test_there_are_few() -> None:
     assert len(leaves) <= LEAVES_MAX, leaves
 
 
+def test_the_help_has_each_in_one_line_under_its_task() -> None:
+    lines = [line for task in TASKS.values() for line in task.items()]
+    assert sorted(name for name, _ in lines) == sorted(NOUNS)
+    shown = CliRunner().invoke(main, ["--help"], terminal_width=80).output.splitlines()
+    assert all(f"{task}:" in shown for task in TASKS)
+    for name, summary in lines:
+        assert any(line.split() == [name, *summary.split()] for line in shown), name
+
+
 @pytest.mark.parametrize("old", MOVED)
-def test_a_name_of_before_is_answered_with_the_new_one(old: str) -> None:
+def test_a_former_name_is_answered_with_the_new_one(old: str) -> None:
     done = CliRunner().invoke(main, [*old.split(), "--config", "photon.toml"])
     assert done.exit_code == 2
     assert done.output == f"photon: photon {old} is now: photon {MOVED[old]}\n"

@@ -1,5 +1,6 @@
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,79 @@ def test_cache_nodes_have_names_of_their_own_and_a_size() -> None:
         convert(
             {**one, "join": {"clicks": one["join"]["clicks"] | {"identical_copies": True}}, "datacentre": both}, "f"
         )
+
+
+CHAIN = """
+[join.clicks]
+primary = { format = "jsonl", key = "q" }
+foreign = { format = "jsonl", key = "q", id = "c", time = { field = "t", unit = "s" } }
+[join.purchases]
+primary = { join = "clicks", key = "foreign.c" }
+foreign = { format = "jsonl", key = "c", id = "p", time = { field = "t", unit = "s" } }
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "o1"
+state = "s1"
+eventstore = "127.0.0.1:7001"
+joiners.east-1.address = "127.0.0.1:7002"
+[datacentre.east-purchases]
+join = "purchases"
+foreign = "purchases"
+output = "o2"
+state = "s2"
+eventstore = "127.0.0.1:7011"
+joiners.east-purchases-1.address = "127.0.0.1:7012"
+"""
+
+
+def test_logs_that_are_another_joins_output_have_a_directory_of_their_own_unless_one_is_named() -> None:
+    raw = tomllib.loads(CHAIN)
+    settings = convert(raw, "f.toml")
+    assert settings.datacentre["east-purchases"].primary == "s2/upstream/primary"
+    assert settings.relayed("east-purchases") == {"primary": "clicks"}
+    assert settings.relayed("east") == {}
+    assert (settings.chain(), settings.chain("clicks")) == (["purchases", "clicks"], ["clicks"])
+    assert settings.beside("east") == []
+    raw["datacentre"]["east-purchases"]["primary"] = "shipped"
+    settings = convert(raw, "f.toml")
+    assert settings.datacentre["east-purchases"].primary == "shipped"
+    assert settings.relayed("east-purchases") == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"join": {"clicks": {"foreign": {"join": "purchases"}}}},
+         "join.clicks.foreign.join = 'purchases': a join cannot need itself: clicks <- purchases <- clicks"),
+        ({"join": {"purchases": {"foreign": {"join": "purchases"}}}},
+         "join.purchases.foreign.join = 'purchases': a join cannot need itself: purchases <- purchases"),
+        ({"join": {"purchases": {"primary": {"join": "click"}}}},
+         "join.purchases.primary.join = 'click': no such join; there are: clicks, purchases"),
+        ({"join": {"purchases": {"primary": {"join": 3}}}},
+         "join.purchases.primary.join = 3: no such join; there are: clicks, purchases"),
+        ({"datacentre": {"east": {"join": "purchases"}}},
+         "join.purchases.primary.join = 'clicks': no datacentre of this file joins clicks"),
+        ({"datacentre": {"east": {"foreign": ""}}},
+         "datacentre.east.foreign: is missing; it names the directory of the foreign logs"),
+        ({"datacentre": {"east-purchases": {"relay": "127.0.0.1:7001"}}},
+         "address 127.0.0.1:7001: used twice; each process listens on its own"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_chain_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:
+    raw = tomllib.loads(CHAIN)
+    _merge(raw, change)
+    if raw["datacentre"]["east"]["join"] == "purchases":
+        del raw["datacentre"]["east"]["primary"]
+    with pytest.raises(ConfigError) as error:
+        convert(raw, "f.toml")
+    assert str(error.value) == f"f.toml: {said}"
+
+
+def _merge(into: dict[str, Any], change: dict[str, Any]) -> None:
+    for name, value in change.items():
+        if isinstance(value, dict):
+            _merge(into[name], value)
+        else:
+            into[name] = value

@@ -245,6 +245,8 @@ def test_a_state_of_the_version_before_has_its_rows_woken(tmp_path: Path) -> Non
     Stored(path, [row(n, b"k%d" % n) for n in range(10)]).state.close()
     with sqlite3.connect(path) as db:
         db.execute("DROP INDEX retries_by_key")
+        db.executescript("DROP INDEX retries_by_event; DROP TRIGGER retry_waits; DROP TRIGGER retry_ends;")
+        db.executescript("DROP TABLE waiting; DROP TABLE claims; ALTER TABLE reopened DROP COLUMN missing;")
         db.execute("ALTER TABLE logs DROP COLUMN anew")
         db.execute("ALTER TABLE logs DROP COLUMN proof")
         db.execute("ALTER TABLE parts DROP COLUMN proof")

@@ -65,6 +65,17 @@ def test_events_of_ambiguous_keys_are_counted_apart_once_they_have_a_verdict() -
     assert found == {"read": 4, "joined": 3, "rejected": 1, "ambiguous": 3}
 
 
+def test_events_out_of_bounds_are_counted_apart_once_they_are_unmatched() -> None:
+    c = core()
+    take(c, block(lines("a", "b", "c")))
+    batch = batch_of(c)
+    reply(c, batch, Outcome.UNMATCHED, Outcome.UNMATCHED, Outcome.RETRY, unpaired=[1, 2])
+    again = c.next_batch(100.0, flush=True)
+    assert again is not None
+    reply(c, again, Outcome.UNMATCHED, now=100.0, unpaired=[0])
+    assert counts(c.changes(0, 100.0)) == {"read": 3, "unmatched": 3, "unpaired": 2}
+
+
 def test_the_offset_waits_for_the_slowest_event_of_its_stretch() -> None:
     c = core(limits=Limits(batch_events=2))
     take(c, block(lines("a", "b", "c")))

@@ -118,7 +118,16 @@ async def test_an_onlooker_sees_what_is_counted_and_who_leads(tmp_path: Path) ->
         heard, leader = await onlooker.dispatcher("east"), await onlooker.leader()
         assert heard is not None
         assert leader is not None
-        expected = {"read": 10, "joined": 9, "pending": 1, "wasted": 2, "reread": 0, "retimed": 0, "ambiguous": 0}
+        expected = {
+            "read": 10,
+            "joined": 9,
+            "pending": 1,
+            "wasted": 2,
+            "reread": 0,
+            "retimed": 0,
+            "ambiguous": 0,
+            "unpaired": 0,
+        }
         assert (counts_of(heard), lag_bytes(heard), leader[0].label) == (expected, 70, "registry r1")
         assert await onlooker.dispatcher("west") is None
         await replica.stop(0.0)

@@ -45,6 +45,7 @@ class LocalGroup:
         self.name, self.log, self.machine = name, log, machine
         self.healthy = True
         self.cut = False
+        self.current = True
         """Hears of no leader; what is committed is not applied here."""
         log.members[name] = self
 
@@ -77,7 +78,7 @@ class LocalGroup:
         n = len(self.log.commands)
         if self.cut:
             return GroupState(None, False, 1, n, n, self.healthy)
-        return GroupState(self.log.leader, self.log.leader == self.name, 1, n, n, self.healthy)
+        return GroupState(self.log.leader, self.log.leader == self.name, 1, n, n, self.healthy, current=self.current)
 
 
 class Cluster:

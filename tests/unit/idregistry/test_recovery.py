@@ -196,6 +196,19 @@ async def test_all_slots_are_listed_page_by_page(kind: str, monkeypatch: pytest.
         assert [each.retired for each in found] == [False, False, False, True, False]
 
 
+async def test_a_leader_that_has_applied_nothing_of_its_term_lists_no_slots() -> None:
+    async with registry("gRPC", replicas=3) as (client, cluster):
+        assert await client.open_slot(SLOT, 0, b"n")
+        behind = cluster.groups["r1"][0]
+        behind.current = False
+        assert isinstance(await client.recovery.list_slots(timeout=0.3), Refusal)
+        assert await client.read_witness(SLOT.name, timeout=0.3) is None
+        behind.current = True
+        found = await client.recovery.list_slots(timeout=5.0)
+        assert not isinstance(found, Refusal)
+        assert [each.name for each in found] == [SLOT.name]
+
+
 async def test_a_leader_that_was_replaced_gives_no_first_page() -> None:
     async with registry("gRPC", replicas=3) as (client, cluster):
         await opened(client)

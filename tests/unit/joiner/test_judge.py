@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Pair
 from photon.batch.events import Events, ForeignEvent
 from photon.eventstore.api import EventLookUps, LookUpCode, PrimaryPlace, PrimaryRecord
@@ -169,3 +170,28 @@ def test_of_a_key_that_several_primaries_share_the_event_is_joined_or_rejected(r
     if rule == "reject":
         place = f"'k' stands in {FILE.path}, offset 0, and with other content in other.log, offset 7"
         assert made.reasons[0] == f"several primary events have its key: {place}"
+
+
+class Bounded(Alone):
+    """Its primary records say their time."""
+
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        if record == b"bad":
+            raise BadRecord("no time")
+        return 0 if record == b"k" else -100
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return b"k"
+
+
+def test_an_event_out_of_bounds_is_unmatched_for_good_beside_its_primary() -> None:
+    adapter = bounded_adapter(Bounded({}), Bounds(10, 10), "x")
+    primaries = [PrimaryRecord(record, FILE, 0) for record in (b"k", b"early", b"bad")]
+    answers = EventLookUps.of([LookUpCode.FOUND] * 3, primaries)
+    judge = Judge(adapter, check_payloads=True)
+    made = judge.decide(events_of([b"ok", b"ok", b"ok"]), answers, frozenset())
+    assert (made.joined().tolist(), undone(made)) == ([0], {1: Kind.UNMATCHED, 2: Kind.REJECTED})
+    assert made.unpaired == [1]
+    assert made.undone[1] == primaries[1]
+    assert made.reasons[1].startswith("the primary event is ")
+    assert made.reasons[2] == "the primary event: no time"

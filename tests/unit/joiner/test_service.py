@@ -53,6 +53,7 @@ ANSWERS = answers_of(
     {0: TakenBy("dc1", Kind.UNMATCHED, False, -7, 1 << 63), 2: TakenBy("dc0", Kind.JOINED, True)},
     {1: "why — ünicode"},
     ambiguous=(1,),
+    unpaired=(2,),
 )
 
 
@@ -110,6 +111,8 @@ def test_replies_that_do_not_fit_are_refused() -> None:
             wire.answered(wire.reply(ANSWERS), n)
     with pytest.raises(wire.WireError):
         wire.answered(wire.reply(replace(ANSWERS, ambiguous=(3,))), 3)
+    with pytest.raises(wire.WireError):
+        wire.answered(wire.reply(replace(ANSWERS, unpaired=(3,))), 3)
     for field in ("owner_of", "owner_datacentres", "same_lines", "kinds", "reasons"):
         message = wire.reply(ANSWERS)
         message.ClearField(field)
@@ -150,7 +153,7 @@ async def test_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
         assert outcomes_of(twice) == outcomes_of(ANSWERS) * 2
         assert owners_of(twice)[5] == owners_of(ANSWERS)[2]
         assert twice.verdicts.reasons[4] == ANSWERS.verdicts.reasons[1]
-        assert tuple(twice.ambiguous) == (1, 4)
+        assert (tuple(twice.ambiguous), tuple(twice.unpaired)) == ((1, 4), (2, 5))
         assert outcomes_of(await client.join(Events.of([]), timeout=1.0)) == []
         other = JoinerClient(f"127.0.0.1:{server.port}", "another")
         answers = await other.join(EVENTS, timeout=5.0)

@@ -67,5 +67,5 @@ def owners_of(answers: JoinAnswers | Reply) -> dict[int, TakenBy]:
 
 def by_row(answers: JoinAnswers) -> tuple[object, ...]:
     """All that it says, to be compared."""
-    flags = answers.overloaded, answers.failed, tuple(answers.ambiguous)
+    flags = answers.overloaded, answers.failed, tuple(answers.ambiguous), tuple(answers.unpaired)
     return outcomes_of(answers), owners_of(answers), dict(answers.verdicts.reasons), *flags

@@ -361,3 +361,22 @@ def test_a_cursor_file_serves_one_reader(tmp_path: Path) -> None:
     for bad in (tmp_path, tmp_path / "none" / "c"):
         with pytest.raises(UsageError, match="cursor"):
             CursorFile(DISK, bad)
+
+
+def test_a_watermark_comes_after_all_that_was_read(tmp_path: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 3))
+    consumer = Consumer()
+    told: list[Cursor] = []
+
+    def watermark(cursor: Cursor) -> bytes:
+        told.append(cursor)
+        return b"" if len(told) > 1 else b'{"photon_watermark":1}\n'
+
+    stream = Stream(
+        Reader(DISK, slot.place, ["joined"]), Cursor(), consumer, consumer, StreamTerms(follow=True),
+        save=consumer.save, monotonic=lambda: consumer.now, watermark=watermark,
+    )  # fmt: skip
+    stream.run()
+    assert consumer.out == lines(0, 3) + b'{"photon_watermark":1}\n'
+    assert told[0] == stream.cursor

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from photon.adapters.bounds import Bounds, bounded_adapter
+from photon.adapters.configured import ConfiguredAdapter
 from photon.spark.classes import Class
 from photon.spark.verify.classify import ClassifiedId, Entry, KnownOfId, Line, Record, classify, differing
 from photon.spark.verify.findings import _datacentre
+from photon.spark.verify.fresh import FreshJoin
 
 TOKEN = "0000010000000001"
 LINE = Line("east", "a.log", 10, 1000, b"7", "joined", 1, 2, 3, "q.log", 20)
@@ -277,3 +280,32 @@ def test_every_combination_has_a_class_and_correct_stands_alone(known: KnownOfId
         assert kinds[0] in (Class.DUPLICATED, Class.DUPLICATED_ACROSS)
     if known.lines and not verdicts:
         assert kinds[0] in {Class.PENDING, Class.LATE} or kinds[0].startswith("lost")
+
+
+# -- bounds: the primary event is there, and the two are no pair -----------------------------------------------------
+UNPAIRED = replace(LINE, kind="unmatched", primary=None)
+OUT_OF_BOUNDS = replace(UNMATCHED, primary_log="q.log", primary_offset=20)
+
+
+def test_a_record_out_of_bounds_is_what_a_fresh_join_gives() -> None:
+    entry = replace(ENTRY, kind="unmatched")
+    assert of(KnownOfId([UNPAIRED], [OUT_OF_BOUNDS], [entry])) == [Class.CORRECT]
+    assert of(KnownOfId([UNPAIRED], [UNMATCHED], [entry])) == [Class.CORRECT]  # its patience ended before
+    elsewhere = replace(OUT_OF_BOUNDS, primary_offset=21)
+    assert of(KnownOfId([UNPAIRED], [elsewhere], [entry])) == [Class.WRONGLY_JOINED]
+
+
+def test_bounds_that_were_not_checked_are_found() -> None:
+    assert of(KnownOfId([UNPAIRED], [RECORD], [ENTRY])) == [Class.SHOULD_BE_UNMATCHED]
+    assert of(KnownOfId([LINE], [OUT_OF_BOUNDS], [replace(ENTRY, kind="unmatched")])) == [Class.PRIMARY_EXISTS]
+
+
+def test_the_fresh_join_checks_bounds_itself() -> None:
+    time = {"field": "t", "unit": "s"}
+    sides = {"primary": {"format": "jsonl", "key": "k", "time": time}}
+    sides["foreign"] = {**sides["primary"], "id": "id"}
+    fresh = FreshJoin(bounded_adapter(ConfiguredAdapter(sides), Bounds(10**9, 0), "x"))
+    row = {"record": b'{"k":1,"t":5,"id":"a"}', "log": "a.log", "header": None, "unreadable": None}
+    primary = {"p_name": "q.log", "p_header": None, "p_record": b'{"k":1,"t":4}'}
+    assert fresh.expected({**row, **primary}).kind == "joined"
+    assert fresh.expected({**row, **primary, "p_record": b'{"k":1,"t":3}'}).kind == "unmatched"

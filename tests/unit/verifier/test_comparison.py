@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
@@ -21,6 +22,7 @@ from photon.verifier.published_lines import NotPublished, RecordPlace, read_publ
 from tests.lines import joined_lines, undone_lines
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
+TIME = {"field": "t", "unit": "s"}
 BARE = Envelope(with_joined_at=False, with_token=False)
 
 
@@ -281,3 +283,21 @@ def test_an_adapter_that_hangs_now_is_told_and_holds_nothing_up(logs: Logs) -> N
     (line,) = logs.joined(1)
     (said,) = compare(logs, line, 1, adapter=Hangs(ADAPTER.options))
     assert said.startswith("the adapter has no answer now: the adapter did not come back within 0.1 s (")
+
+
+def test_a_pair_out_of_bounds_is_unmatched_and_nothing_else(logs: Logs) -> None:
+    sides = {"foreign": ADAPTER.foreign_config, "primary": {"format": "jsonl", "key": "q", "time": TIME}}
+    logs.primary_records[1] = logs.primary_records[1][:-1] + b',"t":1600000001}'
+    logs.primary_records[2] = logs.primary_records[2][:-1] + b',"t":1599999000}'
+    adapter = bounded_adapter(ConfiguredAdapter(sides), Bounds(10**9, 0), "x")
+    (near,), (far,) = logs.joined(1), logs.joined(2)  # by an adapter without bounds
+    assert compare(logs, near, 1, adapter=adapter) == []
+    assert compare(logs, far, 2, adapter=adapter) == ["the adapter's answer now is Unpaired, not Joined"]
+    unpaired = [
+        undone_lines(Envelope(), [logs.event(n)], ["out"], token=1, at_ns=0, primaries=[logs.primary_of(n)])[0]
+        for n in (1, 2)
+    ]
+    assert compare(logs, unpaired[0], 1, "unmatched", adapter) == ["the adapter's answer now is Joined, not Unpaired"]
+    assert compare(logs, unpaired[1], 2, "unmatched", adapter) == []
+    (absent,) = logs.undone(2)
+    assert compare(logs, absent, 2, "unmatched", adapter) == []

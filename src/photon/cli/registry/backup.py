@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("directory", type=PATH)
 @deployed()
 def backup(at: Deployed, directory: Path) -> None:
-    """Write all groups to DIRECTORY, which must not exist yet, while traffic runs.
+    """Back up all groups to the new DIRECTORY, while traffic runs.
 
     \b
     What was acknowledged before the command began is in it. DIRECTORY appears when it is whole and was read back;
@@ -77,7 +77,7 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 @click.option("--output", type=PATH, required=True, help="The file; must not exist yet.")
 @click.option("--replica", metavar="NAME", help="From this replica; default: the leader.")
 def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
-    """Write the ids of a shard, as of one moment, as columns to a file, while traffic runs.
+    """Write the ids of a shard, as of one moment, to a file, while traffic runs.
 
     \b
     Columns: digest, time, token, kind, tag, generation, state; docs/operations/registry.md describes the file.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("register-again")
 @click.option(
-    "--datacentre", "only", metavar="NAME", multiple=True, help="Only its output; default: all that lie here."
+    "--datacentre", "only", metavar="NAME", multiple=True, help="Only its output; default: all on this machine."
 )
 @sure
 @deployed()
@@ -27,7 +27,7 @@ def register_again(at: Deployed, only: tuple[str, ...], dry_run: bool, yes: bool
     """Register what the outputs on this machine hold in a restored registry that is closed.
 
     \b
-    Every line names its event and its token. Run it on each machine that outputs lie on, while the joiners are
+    Every line names its event and its token. Run it on each machine that has outputs, while the joiners are
     stopped; it may be repeated. What a redo log holds beyond the outputs the joiner registers itself, once the
     shards are open (photon registry restore --open). Re-reads of these lines count as duplicates in ledgers.
     Examples:
@@ -63,7 +63,7 @@ def _table(columns: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _dry_run(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
-    """What would be registered. Raises PhotonError where it would be refused."""
+    """Shows what would be registered. Raises PhotonError if it would be refused."""
     from photon.config.errors import PhotonError
     from photon.idregistry.operate.inspection import group_rows
     from photon.operations.register import counted, output_files

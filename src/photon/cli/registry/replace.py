@@ -27,11 +27,11 @@ PAUSE = 0.1
 @click.argument("old")
 @click.argument("new")
 @click.option("--address", metavar="HOST:PORT", help="Of NEW; default: that of OLD.")
-@click.option("--directory", metavar="DIR", help="Of NEW, relative to the file; default: beside OLD's, named NEW.")
+@click.option("--directory", metavar="DIR", help="Of NEW, relative to the file; default: next to OLD's, named NEW.")
 @click.option("--datacentre", "place", help="Of NEW; default: that of OLD.")
 @click.option("--region", help="Of NEW; default: that of OLD.")
 @sure
-@click.option("--wait", is_flag=True, help="Afterwards: wait until all run in the new epoch and nothing lags.")
+@click.option("--wait", is_flag=True, help="Wait until all run in the new epoch and nothing lags.")
 @click.option("--timeout", default=120.0, show_default=True, help="Of --wait, seconds.")
 @deployed()
 @audited
@@ -39,7 +39,7 @@ def replace(
     at: Deployed, old: str, new: str, address: str | None, directory: str | None, place: str | None,
     region: str | None, dry_run: bool, yes: bool, wait: bool, timeout: float,
 ) -> None:  # fmt: skip
-    """Give the place of replica OLD, whose disk is lost, to NEW, a name that was never used. Step by step:
+    """Replace replica OLD, whose disk is lost, by NEW, a name that was never used. Step by step:
 
     \b
     1. replace OLD NEW --dry-run  checks that it is safe, and says what would be done.
@@ -134,7 +134,7 @@ def _apply(client: OperatorClient, settings: Settings, config: Path, wanted: Exc
 
 
 def _barriers(client: OperatorClient, old: str) -> None:
-    """Until every survivor has applied what was acknowledged before."""
+    """Waits until every survivor has applied what was acknowledged before."""
     from photon.idregistry.operate.inspection import groups_of
     from photon.idregistry.operate.replacing import ReplaceRefused, behind
 

@@ -22,10 +22,10 @@ TRY_SECONDS = 10.0
 
 
 @click.command()
-@click.option("--shards", "count", type=click.IntRange(min=1), metavar="N", help="How many new events go to.")
-@click.option("--abort", is_flag=True, help="In place of --shards: end the change that is under way, unless it is "
-                                            "activated already. Every event stays where it went.")  # fmt: skip
-@click.option("--change", type=click.IntRange(min=1), metavar="NUMBER", help="With --abort: only if it is this one.")
+@click.option("--shards", "count", type=click.IntRange(min=1), metavar="N", help="Number of shards for new events.")
+@click.option("--abort", is_flag=True, help="Instead of --shards: end the change under way, unless it is "
+                                            "activated.")  # fmt: skip
+@click.option("--change", type=click.IntRange(min=1), metavar="NUMBER", help="With --abort: only this change.")
 @click.option("--lead", type=DURATION, help="Time for the shards to prepare before the change takes effect (10s).")
 @dry_run
 @click.option("--no-wait", is_flag=True, help="Return once the change has begun; photon status shards shows its end.")
@@ -45,10 +45,10 @@ def reshard(
     tries: int,
     limit: float | None,
 ) -> int:
-    """Change how many shards new events go to, while everything runs; wait until all know it and new ones serve.
+    """Change the number of shards for new events, while everything runs, and wait until it is done.
 
     Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run
-    it shows when the change would take effect and why not sooner. Progress is told on standard error. Interrupting
+    it shows when the change would take effect and why not sooner. Progress goes to standard error. Interrupting
     the command ends the waiting, not the change. photon status shards shows it.
 
     \b
@@ -144,7 +144,7 @@ def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[Registry
 
 
 def _asked(at: Deployed, what: Callable[[RegistryClient], Awaitable[Resharding]]) -> Resharding:
-    """What the registry says; printed."""
+    """Asks the registry and prints the answer."""
     from photon.cli.registry import reshard_view as view
 
     found = _of_registry(at, what)
@@ -161,7 +161,7 @@ def _how_it_ended(found: Resharding) -> int:
         return FAILED
     if change.settled:
         return DONE
-    click.echo("photon: the change goes on, not waited for any longer: photon status shards", err=True)
+    click.echo("photon: not waiting any longer; the change goes on: photon status shards", err=True)
     return ATTENTION
 
 

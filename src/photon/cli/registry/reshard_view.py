@@ -14,7 +14,7 @@ from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome
 
 
 def moment(ns: int) -> str | None:
-    """As ISO text, UTC; None for the ends of time."""
+    """ISO text, UTC; None for the ends of time."""
     if ns in (NO_TIME, END_OF_TIME):
         return None
     try:
@@ -33,7 +33,7 @@ def numbers(shards: Iterable[int]) -> str:
 
 
 def as_json(found: Resharding) -> dict[str, object]:
-    """Times as nanoseconds and as text; null where there is none."""
+    """Times as nanoseconds and as text, or null."""
     return {
         "replica": found.replica,
         "config": found.config,

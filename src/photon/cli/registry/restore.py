@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("backup", type=PATH, required=False)
 @click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
-@click.option("--open", "open_", is_flag=True, help="All that was registered since the backup was registered again.")
+@click.option(
+    "--open",
+    "open_",
+    is_flag=True,
+    help="Open the shards: all that was registered since the backup was registered again.",
+)
 @click.option(
     "--accept-boundary", metavar="TIME",
     help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago), or than now.",

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @click.command("transfer-leader")
 @deployed()
-@click.option("--group", "groups", type=click.IntRange(0), multiple=True, help="Of this group; may be repeated.")
-@click.option("--from", "source", metavar="REPLICA", help="Of every group that this replica leads.")
-@click.option("--to", "to", metavar="REPLICA", default="", help="To this replica; not named: the one furthest on.")
+@click.option("--group", "groups", type=click.IntRange(0), multiple=True, help="This group; may be repeated.")
+@click.option("--from", "source", metavar="REPLICA", help="Every group that this replica leads.")
+@click.option("--to", "to", metavar="REPLICA", default="", help="To this replica; default: the most up-to-date one.")
 @dry_run
 @audited
 def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, to: str, dry_run: bool) -> None:
-    """Let another replica lead, for instance before one is restarted. Inserts wait for some round trips.
+    """Let another replica lead, for instance before a restart. Inserts wait for some round trips.
 
     \b
     Examples:

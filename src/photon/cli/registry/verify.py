@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("backup", type=PATH, required=False)
 @click.option("--shards", is_flag=True,
-              help="With --config: each id is in the shard of its event time, and shards agree.")  # fmt: skip
+              help="With --config: check that each id is in its shard, and that shards agree.")  # fmt: skip
 @click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Of --shards: for an answer.")
 @deployed(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:

@@ -31,7 +31,7 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 
 
 @click.command("backfill")
-@deployed(datacentre="Whose logs; needed where there are several.")
+@deployed(datacentre="Whose logs; required if there are several.")
 @click.option(
     "--from",
     "since",
@@ -41,7 +41,7 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 )
 @click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
 @click.option("--output", type=PATH, required=True,
-              help="Directory that driver and executors share; one for each backfill.")  # fmt: skip
+              help="Directory shared by driver and executors; one for each backfill.")  # fmt: skip
 @click.option("--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
               help="The joiner's lines, or their members as columns.")  # fmt: skip
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
@@ -50,9 +50,9 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 @click.option("--slack", type=DURATION, default="1h", show_default=True,
               help="How long ago --to must be at least.")  # fmt: skip
 @click.option("--batch-rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
-              help="Records that a task registers at once; it bounds output files too.")  # fmt: skip
-@click.option("--master", metavar="URL", help="Of Spark; else as spark-submit says, else local[*].")
-@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
+              help="Records that a task registers at once; also the largest output file.")  # fmt: skip
+@click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
+@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 def backfill(
     at: Deployed,
     since: str,
@@ -69,8 +69,8 @@ def backfill(
     """Join a historic range of the raw logs as a batch on Spark.
 
     \b
-    It may run beside the live pipeline: every id is registered first. Killed at any moment and run again with the
-    same options, it goes on where it was. What manifest.json in the output names is visible, nothing else.
+    It may run together with the live pipeline: every id is registered first. It may be killed and run again with the
+    same options, and continues. Only what manifest.json in the output names is visible.
     Examples:
       photon spark backfill --config photon.toml --datacentre east --from 2026-11-01 --to 2026-11-20 \\
         --output /mnt/shared/backfill-november
@@ -129,7 +129,7 @@ def _show(found: dict[str, Any], output: Path) -> None:
 
 
 def pairs(settings: tuple[str, ...]) -> dict[str, str]:
-    """Of ``--spark``. Raises UsageError."""
+    """The settings given by ``--spark``. Raises UsageError."""
     from photon.config.errors import UsageError
 
     pairs = {}

@@ -46,15 +46,15 @@ WORDS = {
 @click.option("--also-unmatched", is_flag=True,
               help="Unmatched events whose primary exists get a second, joined line too.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
-              help="Ids a second that the registry is asked to give up, at most.")  # fmt: skip
+              help="Limit of ids a second.")  # fmt: skip
 @deployed()
 @audited
 def recover(at: Deployed, report: Path, dry_run: bool, yes: bool, also_unmatched: bool, rate: float) -> int:
     """Give back to the dispatchers what a verification found lost.
 
     \b
-    The registry gives an id up only if it still has exactly the entry that was exported; every dispatcher that has
-    the event's log reads it again then, and it is joined once. May be killed and run again at any moment.
+    The registry gives an id up only if its entry is still the exported one; every dispatcher that has
+    the event's log then reads it again, and it is joined once. May be killed and run again at any moment.
     Readers who have read a line before its file was lost read the event a second time: --yes is the operator's word
     that these records are nowhere.
     Examples:

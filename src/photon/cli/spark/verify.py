@@ -32,16 +32,16 @@ SLACK_S = 3600.0
 @click.option("--to", "until", metavar="TIME",
               help="Event times before this hour; default: the last one that can be judged.")  # fmt: skip
 @click.option("--report", type=PATH, required=True,
-              help="Directory of the report, which driver and executors share.")  # fmt: skip
+              help="Directory of the report, shared by driver and executors.")  # fmt: skip
 @click.option("--join", "join_name", metavar="NAME", help="Which join, if there are several.")
 @click.option("--export", type=PATH,
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
-@click.option("--keep-export", type=PATH, help="Where the backup made now is kept.")
+@click.option("--keep-export", type=PATH, help="Where to keep that backup.")
 @click.option("--backfill", "backfills", type=PATH, multiple=True,
               help="Output directory of a backfill of this range; may be given several times.")  # fmt: skip
 @click.option("--without-registry", is_flag=True, help="Compare logs and outputs alone.")
-@click.option("--master", metavar="URL", help="Of Spark; else as spark-submit says, else local[*].")
-@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
+@click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
+@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 def verify(
     at: Deployed,
     since: str,
@@ -55,11 +55,11 @@ def verify(
     master: str | None,
     spark_settings: tuple[str, ...],
 ) -> int:
-    """Verify a range of event times: every event exactly once, as a fresh join of the raw logs has it.
+    """Verify a range of event times against a fresh join of the raw logs: every event exactly once.
 
     \b
-    The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that were verified before into
-    the same directory, and of which nothing has changed, are not verified again.
+    The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that were verified into
+    the same directory before, and have not changed, are not verified again.
     Examples:
       photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
       photon spark verify --config photon.toml --from 7d --report reports/week --master spark://host:7077

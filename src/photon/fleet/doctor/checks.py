@@ -21,7 +21,7 @@ SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0
 """Each batch of a joiner and each entry of the registry waits for one fsync."""
 EXPIRES_WITHIN = timedelta(days=30)
 FILES_OF_A_PROCESS = 512
-"""Beside its logs: sockets, segments, outputs."""
+"""Files that a process opens besides its logs: sockets, segments, outputs."""
 FILES_USED_SHARE = 0.8
 BOUNDARY_SLACK_S = 3600.0
 """The boundary may lie so much further back than the retention says."""

@@ -96,7 +96,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """That this installation says it needs. ``found`` empty: it is not there."""
+    """A package that this installation needs. ``found`` empty: it is missing."""
 
     name: str
     wanted: str
@@ -109,7 +109,7 @@ class Machine:
     python: str
     python_fits: bool
     version: str
-    """Of Photon."""
+    """Photon's version."""
     packages: Sequence[Package]
     files_soft: int
     files_hard: int
@@ -120,7 +120,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Of one shard. ``age_s`` None: it has not moved."""
+    """The boundary of one shard. ``age_s`` None: it has not moved."""
 
     shard: int
     age_s: float | None
@@ -157,7 +157,7 @@ class Facts:
     one_machine: bool = True
     """All of its addresses are of this machine alone."""
     mistakes: Sequence[str] = ()
-    """Of the configuration, each one line."""
+    """Mistakes in the configuration, each one line."""
     loaded: bool = True
     """False: there is no file, or it cannot be used: only this machine is looked at."""
     unasked: str = ""

@@ -29,7 +29,7 @@ from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.kernel_time import kernel_time
-from photon.config.settings import Settings
+from photon.config.settings import SIDES, Settings
 from photon.config.tls import OPERATOR, Tls
 from photon.dispatcher.database import STATE_NAME, opened
 from photon.fleet import hbase
@@ -105,7 +105,7 @@ def _packages() -> Iterator[Package]:
 
 
 def _fits(found: str, versions: str) -> bool:
-    """By the numbers of a version: enough for the plain bounds of ours."""
+    """Compares version numbers, which is enough for our own bounds."""
     have = _numbers(found)
     for bound in filter(None, (part.strip() for part in versions.split(","))):
         sign = bound[: len(bound) - len(bound.lstrip("<>=!~"))]
@@ -202,8 +202,11 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
     for name in here:
         pipeline = settings.datacentre[name]
         join = settings.join[pipeline.join]
-        found.append(_logs(name, "foreign", base / pipeline.foreign, join.foreign_files))
-        found.append(_logs(name, "primary", base / pipeline.primary, join.primary_files))
+        for side in SIDES:
+            files = join.primary_files if side == "primary" else join.foreign_files
+            directory = base / pipeline.logs(side)
+            if side not in settings.relayed(name) or directory.is_dir():  # its first start makes it
+                found.append(_logs(name, side, directory, files))
     return found
 
 
@@ -242,7 +245,7 @@ def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
 
 
 def operators_tls(settings: Settings, base: Path) -> tuple[Tls | None, str]:
-    """What is shown to the processes, or why they cannot be asked."""
+    """The certificate for asking processes, or why they cannot be asked."""
     try:
         return tls_of(settings, base, OPERATOR), ""
     except PhotonError as error:
@@ -364,7 +367,7 @@ def now_utc() -> datetime:
 
 # -- what the processes say ----------------------------------------------------------------------------------------
 def processes(settings: Settings, tls: Tls | None, base: Path | None = None) -> list[Process]:
-    """Those that the deployment file names and those that are found beside them, each asked again once it is known:
+    """Those that the deployment file names and those found in addition, each asked again once it is known:
     then nothing is in the way of its clock. ``base``: directory of the file."""
     return asyncio.run(_asked(settings, tls, base))
 

@@ -35,7 +35,7 @@ SLACK_NS = 3600 * NS_PER_S
 _NO_DIGESTS = Digester(b"", "")
 """What is asked here needs none."""
 STEPS_BETWEEN_LOOKS = 20_000
-"""Of SQLite's machine, between two looks at the clock."""
+"""Steps of SQLite's machine between two looks at the clock."""
 _REASONS = {
     Outcome.RETRY: "no verdict came: a joiner, its event store or the registry did not answer, or was overloaded",
     Outcome.NOT_YET: "its primary event was not there yet",
@@ -47,7 +47,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class ForeignLogs:
-    """Of one pipeline. ``read_places``: as the function of this name."""
+    """The foreign logs of one pipeline. ``read_places``: see the function of this name."""
 
     directory: Path
     patterns: Sequence[str]
@@ -172,7 +172,7 @@ def _read(
 
 
 def in_memory(core: Core, question: Question, worker: str) -> Evidence:
-    """Of a running dispatcher, on its event loop."""
+    """What a running dispatcher knows; called on its event loop."""
     found = []
     for held in core.find(question.event_id, -1 if question.place is None else question.place.offset):
         event = held.event

@@ -60,7 +60,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the last try gave no verdict; empty: there was none."""
     worker: str = ""
     row: int = 0
-    """Of the retry store; 0: it has none."""
+    """Row of the retry store; 0: none."""
 
 
 class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,7 +78,7 @@ class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where was looked. ``why`` set: not everywhere there."""
+    """A place that was searched. ``why`` set: not to its end."""
 
     what: str
     files: int = 0
@@ -118,13 +118,13 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
         return next((each for each in times if each is not None), None)
 
     def event_id(self) -> bytes | None:
-        """As it was found: the question may have named a place."""
+        """The event's id, as it was found: the question may have named a place."""
         ids = (one.event_id for one in self.named())
         return next((each for each in ids if each is not None), None)
 
 
 def encode(evidence: Evidence) -> bytes:
-    """As JSON; bytes as base64."""
+    """The evidence as JSON, bytes in base64."""
     return msgspec.json.encode(evidence)
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -17,12 +18,12 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
-from photon.fleet.access import registry_client
+from photon.fleet.access import output_of, registry_client
 from photon.fleet.explain import explain_pb2 as pb
 from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, search_logs
 from photon.fleet.explain.evidence import Evidence, decode
 from photon.fleet.explain.outputs import search_place, search_redo_logs, slots_of
-from photon.fleet.explain.question import Budget, Question
+from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
 from photon.fleet.explain.service import EXPLAIN, exported
 from photon.fleet.explain.story import Heard, Story, tell
 from photon.fleet.processes import Process, asked_of, of_datacentre
@@ -34,17 +35,19 @@ from photon.idregistry.core.scans import Traced
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 from photon.outputs import OutputPlace
-from photon.outputs.output_places import COPIES_NAME, EXPORTS_DIRECTORY
+from photon.outputs import decode as decode_line
+from photon.outputs.content import FileContent
+from photon.outputs.output_places import EXPORTS_DIRECTORY
 
 LIST_S = 2.0
 TRACE_S = 3.0
 CONNECT_MS = 2_000
 """One attempt to connect: an address that nothing answers at costs no more of the time."""
 SHARE = 0.7
-"""Of the time left, for one round of questions: something is left for the next one, whoever is slow."""
+"""Share of the remaining time for one round of questions, so that some is left for the next."""
 LEAST_S = 0.5
 JOINERS_MAX = 256
-"""That the deployment file does not name, of one datacentre."""
+"""Largest number of joiners of one datacentre that the deployment file does not name."""
 _OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
 
 
@@ -62,40 +65,101 @@ class Asking:
 
 
 async def explain(asking: Asking, question: Question) -> Story:
-    """The story as far as it can be had; what cannot is named in it. Raises UsageError: settings that do not do."""
+    """The story as far as it can be had; what cannot is named in it. Where several joins have the event, it is that
+    of the last one in their chain, with the others above it. Raises UsageError: settings that do not do."""
     registry = registry_client(asking.settings, asking.tls)
+    until = time.monotonic() + asking.seconds
     try:
-        return await _Inquiry(asking, question, registry).story()
+        slots = await registry.recovery.list_slots(timeout=min(LIST_S, asking.seconds / 4))
+        stories = await _stories(asking, question, registry, slots, until, asking.settings.chain())
     finally:
         await registry.close()
+    return replace(stories[0], upstream=stories[1:])
+
+
+async def _stories(
+    asking: Asking,
+    question: Question,
+    registry: RegistryClient,
+    slots: Sequence[KnownSlot] | Refusal,
+    until: float,
+    joins: Sequence[str],
+) -> list[Story]:
+    """Of each of these joins that has the event, and of those that its primary event came from; else one in which
+    nobody has it. Cheap evidence first; logs are searched only if no join has the event."""
+    inquiries = [_Inquiry(asking, question, registry, join, slots, until) for join in joins]
+    await asyncio.gather(*(each.look() for each in inquiries))
+    if not any(each.known for each in inquiries):
+        await asyncio.gather(*(each.look_in_logs() for each in inquiries))
+    known = [each for each in inquiries if each.known]
+    if not known:
+        return [_Inquiry.together(question, inquiries)]
+    stories = [each.story() for each in known]
+    for each in known:
+        upstream = asking.settings.join[each.join].upstream("primary")
+        event_id = None if upstream is None else await asyncio.to_thread(each.primary_event)
+        if upstream is not None and event_id is not None:
+            above = asking.settings.chain(upstream)
+            stories += await _stories(asking, Question(event_id), registry, slots, until, above)
+    return stories
 
 
 class _Inquiry:
-    def __init__(self, asking: Asking, question: Question, registry: RegistryClient) -> None:
+    """Into what one join knows."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        question: Question,
+        registry: RegistryClient,
+        join: str,
+        slots: Sequence[KnownSlot] | Refusal,
+        until: float,
+    ) -> None:
+        self.join = join
         self._asking = asking
         self._question = question
         self._registry = registry
-        self._until = time.monotonic() + asking.seconds
         self._traced: Traced | None = None
-        self._problem = ""
-
-    async def story(self) -> Story:
-        """Cheap evidence first; logs are searched only if nobody has the event."""
-        slots = await self._registry.recovery.list_slots(timeout=min(LIST_S, self._asking.seconds / 4))
-        if isinstance(slots, Refusal):
-            self._problem = slots.reason or slots.status.name
+        self._problem = (slots.reason or slots.status.name) if isinstance(slots, Refusal) else ""
         known: Sequence[KnownSlot] = [] if isinstance(slots, Refusal) else slots
-        names = sorted(self._asking.settings.datacentre)
-        places = [_Datacentre(self._asking, name, self._question, known, self._until) for name in names]
-        await asyncio.gather(*(place.look() for place in places))
-        await self._trace(places)
-        had = any(place.evidence.named() for place in places)
-        if not had and (self._traced is None or not self._traced.slot):
-            await asyncio.gather(*(place.look_in_logs() for place in places))
-            if self._traced is None:
-                await self._trace(places)
-        asked = "" if self._traced is not None else self._problem
-        return tell(self._question, [place.heard() for place in places], self._traced, asked)
+        names = asking.settings.joining(join)
+        self._places = [_Datacentre(asking, name, question, known, until) for name in names]
+
+    async def look(self) -> None:
+        """For all that costs little."""
+        await asyncio.gather(*(place.look() for place in self._places))
+        await self._trace(self._places)
+
+    async def look_in_logs(self) -> None:
+        await asyncio.gather(*(place.look_in_logs() for place in self._places))
+        if self._traced is None:
+            await self._trace(self._places)
+
+    @property
+    def known(self) -> bool:
+        """Whether the event was found, or the registry knows it."""
+        return any(place.evidence.named() for place in self._places) or bool(self._traced and self._traced.slot)
+
+    def story(self) -> Story:
+        return self._told(self._question, [self])
+
+    @classmethod
+    def together(cls, question: Question, inquiries: Sequence[_Inquiry]) -> Story:
+        """The one of joins that do not have the event."""
+        return cls._told(question, inquiries)
+
+    @staticmethod
+    def _told(question: Question, inquiries: Sequence[_Inquiry]) -> Story:
+        heard = [place.heard() for each in inquiries for place in each._places]
+        traced = next((each._traced for each in inquiries if each._traced is not None), None)
+        asked = "" if traced is not None else next((each._problem for each in inquiries), "")
+        story = tell(question, heard, traced, asked)
+        return replace(story, join=inquiries[0].join) if len(inquiries) == 1 else story
+
+    def primary_event(self) -> bytes | None:
+        """Id of the event that is the primary event of this one; None: it cannot be had here."""
+        return next((found for place in self._places if (found := place.primary_event()) is not None), None)
 
     async def _trace(self, places: Sequence[_Datacentre]) -> None:
         """By a dispatcher, which has the deployment's key; by ourselves if none answers."""
@@ -117,21 +181,17 @@ class _Inquiry:
 
     async def _trace_directly(self, places: Sequence[_Datacentre], event_id: bytes, time_ns: int) -> None:
         settings = self._asking.settings
-        owners = [p.name for p in places if p.evidence.event_id() is not None] or [p.name for p in places]
         try:
             key = deployment_key(settings, self._asking.base)
         except PhotonError as error:
             self._problem = str(error)
             return
-        for join in dict.fromkeys(settings.datacentre[name].join for name in owners):
-            digest = Digester(key, join).digest(event_id)
-            found = await self._registry.recovery.trace(digest, time_ns, timeout=TRACE_S)
-            if isinstance(found, Refusal):
-                self._problem = found.reason or found.status.name
-                return
+        digest = Digester(key, self.join).digest(event_id)
+        found = await self._registry.recovery.trace(digest, time_ns, timeout=TRACE_S)
+        if isinstance(found, Refusal):
+            self._problem = found.reason or found.status.name
+        else:
             self._traced = found
-            if found.slot:
-                return
 
 
 class _Datacentre:
@@ -156,6 +216,17 @@ class _Datacentre:
 
     def heard(self) -> Heard:
         return Heard(self.name, self.evidence, tuple(dict.fromkeys(self._missing)))
+
+    def primary_event(self) -> bytes | None:
+        """Of another join's output, as it stands in the logs that are made of that here."""
+        for record in self.evidence.records:
+            if record.primary_file is None or record.primary_offset is None:
+                continue
+            path = self._asking.base / self._pipeline.primary / record.primary_file
+            with suppress(OSError, PhotonError):
+                line, _, _ = FileContent(RealDisk(), path, record.primary_offset).read(CHUNK_BYTES).partition(b"\n")
+                return decode_line(line).event_id[0]
+        return None
 
     # -- asking --------------------------------------------------------------------------------------------------
     async def look(self) -> None:
@@ -228,9 +299,7 @@ class _Datacentre:
 
     async def _look_at_slots(self, covered: set[str], budget: Budget) -> None:
         """Slots that nobody answers for: on this machine, sealed copies among them."""
-        states = [self._asking.base / each.state for each in self._asking.settings.datacentre.values()]
-        kept = tuple(path for state in states if (path := state / COPIES_NAME / self.name).is_dir())
-        place = OutputPlace(self._output, self._state, kept)
+        place = output_of(self._asking.settings, self._asking.base, self.name)
         here = await asyncio.to_thread(_names_here, place)
         exports = set(RealDisk().names(self._state / EXPORTS_DIRECTORY))
         if here - covered - exports:

@@ -42,7 +42,7 @@ class _File:
     kind: str
     number: int
     path: Path
-    """Of the plain one."""
+    """Path of the plain file."""
     mtime_ns: int
 
 
@@ -102,7 +102,7 @@ def search_place(
 
 
 def _files(slot: SlotOutput, output: Path) -> Iterator[_File]:
-    """On disk; of a retired slot only what it has left."""
+    """Output files on disk; of a retired slot only those that remain."""
     listed = {file.name for file in slot.files}
     for kind in KINDS:
         directory = output / kind
@@ -206,7 +206,7 @@ def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record |
 
 
 def _length(disk: Disk, path: Path) -> int:
-    """On disk, for people; 0: it has just become another."""
+    """Size on disk; 0: it has just become another file."""
     for each in (path, path.with_name(f"{path.name}.gz")):
         if disk.exists(each):
             return disk.size(each)
@@ -231,7 +231,7 @@ def search_redo_logs(
 
 
 def search_redo_log(disk: Disk, state: Path, question: Question, budget: Budget) -> Evidence:
-    """Of the slot in this state directory; nothing where it has no redo log."""
+    """Searches the redo log of the slot in this state directory, if there is one."""
     directory, slot = state / REDO_NAME, state.name
     if not directory.is_dir():
         return Evidence()

@@ -17,7 +17,7 @@ ID_BYTES_MAX = 4096
 """No id of an event is longer."""
 _PLACE = re.compile(r"(?s)(.+):(\d{1,18})")
 _OWN_ID = re.compile(r"([0-9a-f]{16,64}):(\d{1,18})")
-"""Of an event that carries none: identity of its log, and offset."""
+"""The id of an event that carries none: identity of its log, and offset."""
 CHUNK_BYTES = 4 << 20
 """Read and searched at once."""
 
@@ -41,12 +41,12 @@ class Question:
 
     @property
     def shown(self) -> str:
-        """For people and JSON."""
+        """The id as text."""
         return shown(self.event_id)
 
     @property
     def time_ns(self) -> int | None:
-        """Of an id of the canonical form, which carries its time."""
+        """The event time of a canonical id, which carries it."""
         try:
             return time_ns(self.event_id.decode())
         except (EventIdError, UnicodeDecodeError):

@@ -33,7 +33,7 @@ from photon.outputs import OutputPlace
 from photon.outputs.output_places import EXPORTS_DIRECTORY
 
 SEARCH_S = 60.0
-"""Of one question, however long its caller would wait."""
+"""Longest time for one question, however long its caller would wait."""
 MARGIN_S = 0.5
 """The answer leaves so long before the caller's deadline."""
 EXPLAIN = Service(pb.DESCRIPTOR, "Explain")

@@ -57,11 +57,15 @@ class Story:
     """What should not be: an id written twice, a record whose id the registry does not know."""
     searched: list[dict[str, Any]]
     missing: list[dict[str, str]]
+    join: str = ""
+    """Whose; empty: no join has the event, or it is the only one."""
+    upstream: Sequence[Story] = ()
+    """Of the events of other joins that this one is made of, the nearest first."""
 
     @property
     def complete(self) -> bool:
         """Everybody answered, and every search went to its end."""
-        return not self.missing
+        return not self.missing and all(each.complete for each in self.upstream)
 
     def as_json(self) -> dict[str, Any]:
         """docs/explain.md has the fields."""
@@ -91,6 +95,8 @@ class Story:
             "contradictions": self.contradictions,
             "searched": self.searched,
             "missing": self.missing,
+            "join": self.join or None,
+            "upstream": [each.as_json() for each in self.upstream],
         }
 
 

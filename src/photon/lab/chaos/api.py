@@ -18,7 +18,7 @@ class Do(enum.StrEnum):
     """The faults. Each ends by itself after its time, or when it is healed."""
 
     KILL = "kill"
-    """kill -9; with a time: down for so long, else started again at once by whoever keeps it running."""
+    """kill -9; with a time: down for that long, else restarted at once by its supervisor."""
     PAUSE = "pause"
     """SIGSTOP, later SIGCONT."""
     CUT = "cut"
@@ -57,7 +57,7 @@ class WrongScenario(UsageError):
 @dataclass(frozen=True, slots=True)
 class Step:
     at_s: float
-    """From the run's beginning."""
+    """Seconds from the run's beginning."""
     for_s: float
     """0: what happens is over at once."""
     do: Do
@@ -73,7 +73,7 @@ class Step:
         return self.at_s + self.for_s
 
     def words(self) -> str:
-        """For people: ``pause joiner east-1 for 5 s``."""
+        """The fault in words: ``pause joiner east-1 for 5 s``."""
         more = ", ".join(f"{key} {value}" for key, value in self.options.items())
         lasts = f" for {self.for_s:g} s" if self.for_s else ""
         return f"{self.do} {', '.join(self.target)}".rstrip() + lasts + (f" ({more})" if more else "")
@@ -82,7 +82,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class ProcessNow:
     up: bool
-    """Healthy, as whoever keeps it running sees it."""
+    """Whether its supervisor finds it healthy."""
     pid: int | None
     detail: str = ""
     restarts: int = 0
@@ -95,7 +95,7 @@ class Target(Protocol):
 
     @property
     def able(self) -> frozenset[Do]:
-        """What can be done here."""
+        """The faults that are possible here."""
 
     @property
     def fillable(self) -> Sequence[str]:

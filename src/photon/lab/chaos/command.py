@@ -43,7 +43,7 @@ class Where:
     config: Path
     run: Path | None = None
     project: str | None = None
-    """Of docker-compose; None: processes under photon up."""
+    """The docker-compose project; None: processes under photon up."""
     compose: Path = Path("docker-compose.yml")
 
 
@@ -65,7 +65,7 @@ class Wishes:
 
 
 def planned(wishes: Wishes) -> tuple[Scenario, list[Step], int]:
-    """What would happen, with nothing started. Raises UsageError."""
+    """The plan, with nothing started. Raises UsageError."""
     scenario, seed = _scenario(wishes), _seed(wishes)
     with tempfile.TemporaryDirectory(prefix="photon-chaos-") as made:
         if wishes.config is not None:

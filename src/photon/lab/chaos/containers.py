@@ -33,7 +33,7 @@ KILLED = 137
 ENDED = "ended"
 """One that somebody has stopped, or never started, is no part of the deployment now."""
 NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}
-"""Of the services that belong to a datacentre: noun-datacentre."""
+"""Kinds of services that belong to a datacentre: noun-datacentre."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ContainersTarget:
         return ()
 
     async def topology(self) -> Topology:
-        """Of the containers that are there."""
+        """The topology of the existing containers."""
         names = [name for name, now in (await self.processes()).items() if now.detail != ENDED]
         datacentres = {name: self._settings.region(name) for name in self._settings.datacentre}
         replicas = {
@@ -259,7 +259,7 @@ def _name(container: Mapping[str, Any]) -> str:
 
 
 def _is_kept(name: str, container: Mapping[str, Any]) -> bool:
-    """Not one that runs once, and not who writes the logs."""
+    """Whether it is a lasting process of Photon: not one that runs once, and not the generator."""
     policy = container["HostConfig"]["RestartPolicy"]["Name"]
     return policy not in ("", "no") and name != GENERATOR
 

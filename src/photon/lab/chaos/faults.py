@@ -30,7 +30,7 @@ class Logs(Protocol):
         """Nothing arrives there until ``flow``."""
 
     def flow(self, datacentre: str) -> None:
-        """What was due arrives."""
+        """Lets what was held back arrive."""
 
     def truncate(self, datacentre: str) -> str:
         """Cuts the end off the newest log, and holds it; what was done, for people."""
@@ -241,7 +241,7 @@ async def heal(target: Target, names: Iterable[str], round_trip_s: float | None)
 
 
 async def _changes(target: Target, delay_s: float) -> list[Change]:
-    """Of directions that are not as they are without faults."""
+    """The directions that differ from a state without faults."""
     return [
         Change(each.source, each.destination, delay_s, Fault.NONE)
         for each in await target.directions()

@@ -9,7 +9,7 @@ from photon.lab.chaos.api import INSTANT, LEADER, Do, Step
 from photon.lab.chaos.topology import Topology, too_much
 
 TRIES = 50
-"""For one fault that does not take too much beside those that are there."""
+"""Tries to find a fault that does not take too much in addition to the present ones."""
 WEIGHTS = {
     Do.KILL: 6,
     Do.PAUSE: 4,

@@ -25,14 +25,14 @@ from photon.supervision.detached import ask_patiently
 FAKETIME = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1",
             "/usr/local/lib/faketime/libfaketimeMT.so.1")  # fmt: skip
 SKEW = "FAKETIME"
-"""The variable by which libfaketime is told."""
+"""libfaketime's variable."""
 GONE_S = 15.0
 COMMAND_S = 300.0
 POLL_S = 0.05
 
 
 def libfaketime() -> Path | None:
-    """Where it is installed; None: nowhere."""
+    """The path of libfaketime; None: it is not installed."""
     return next((Path(found) for pattern in FAKETIME for found in sorted(glob.glob(pattern))), None)
 
 
@@ -55,7 +55,7 @@ class ProcessesTarget:
 
     @property
     def able(self) -> frozenset[Do]:
-        """As it is now; a disk may become small when it is mounted."""
+        """The faults that are possible now; a disk may become small when it is mounted."""
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         if self._wan is not None:
             able |= {Do.CUT, Do.LOSS, Do.DELAY}

@@ -49,7 +49,7 @@ class Back:
     datacentre: str
     away_s: float
     seconds: float | None
-    """From its return to the head of its logs; None: never seen there."""
+    """Seconds from its return to the head of its logs; None: it was never seen there."""
     read: int
     """Events that it read meanwhile."""
     wasted: int
@@ -62,7 +62,7 @@ class Latency:
 
     overall: Spread
     during: Spread
-    """Of events written while a fault lasted."""
+    """Latencies of events written while a fault lasted."""
     unmatched: Spread
     within: Mapping[str, float]
     """"1", "10", "60" seconds -> share of all events with a primary event that had their line by then."""
@@ -81,7 +81,7 @@ def spread(milliseconds: Sequence[float]) -> Spread:
 
 
 def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], outstanding: int) -> Latency:
-    """``faults_ns``: begin and end of each; ``outstanding``: events of which no line was seen."""
+    """``faults_ns``: begin and end of each; ``outstanding``: events without a line."""
     joined = [((each.seen_ns - each.written_ns) / NS_PER_MS, each.written_ns) for each in verdicts if each.joined]
     unmatched = [(each.seen_ns - each.written_ns) / NS_PER_MS for each in verdicts if not each.joined]
     during = [ms for ms, at in joined if any(begin <= at <= end for begin, end in faults_ns)]
@@ -176,9 +176,9 @@ class Report:
     events: int = 0
     """Foreign events that must have one verdict."""
     seconds: float = 0.0
-    """From the first line to the settled end."""
+    """Seconds from the first line to the settled end."""
     settle_s: float = 0.0
-    """From the last line and the last heal until all was settled."""
+    """Seconds from the last line and the last heal until all was settled."""
     latency: Latency = field(default_factory=lambda: Latency(NOTHING, NOTHING, NOTHING, {}, 0))
     backs: list[Back] = field(default_factory=list)
     wasted: int = 0
@@ -187,10 +187,10 @@ class Report:
     restarts: int = 0
     load_before: float = 0.0
     load_after: float = 0.0
-    """Of the machine, over a minute."""
+    """Load average of the machine over a minute."""
     history: str = ""
     verified: str = ""
-    """With what."""
+    """How it was verified."""
 
     @property
     def good(self) -> bool:

@@ -41,7 +41,7 @@ class Options:
     scenario: Scenario
     seed: int
     directory: Path
-    """Of history and report."""
+    """The directory of history and report."""
     rate: int
     """Foreign events a second; 0: none of our own, what is there is used."""
     disorder: Disorder = field(default_factory=lambda: Disorder(late_by=1.0, query_delay=0.4))
@@ -50,7 +50,7 @@ class Options:
 class Around(Protocol):
     @property
     def name(self) -> str:
-        """For the history."""
+        """The deployment, for the history."""
 
     def places(self) -> Mapping[str, Place]:
         """Where each datacentre reads and writes; empty where that is not at hand."""

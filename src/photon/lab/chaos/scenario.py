@@ -70,7 +70,7 @@ class Scenario(msgspec.Struct, frozen=True):
     name: str
     about: str
     seconds: float
-    """How long lines are written."""
+    """How long lines are written, in seconds."""
     rate: int
     """Foreign events a second."""
     majority: bool
@@ -105,7 +105,7 @@ WHY = dict.fromkeys((Do.CUT, Do.LOSS, Do.DELAY), "there is no proxy ([wan]) betw
 
 
 def names() -> list[str]:
-    """Of the scenarios that come with Photon."""
+    """Names of the scenarios that come with Photon."""
     return sorted(path.name.removesuffix(SUFFIX) for path in DIRECTORY.glob(f"*{SUFFIX}"))
 
 
@@ -124,7 +124,7 @@ def load(name: str) -> Scenario:
 
 
 def parse(data: bytes, name: str, where: str) -> Scenario:
-    """From the bytes of a file. Raises WrongScenario."""
+    """The scenario in the bytes of a file. Raises WrongScenario."""
     try:
         table = tomllib.loads(data.decode())
         found = msgspec.convert(table, _File)

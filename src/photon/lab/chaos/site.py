@@ -27,7 +27,7 @@ TRIES = 3
 @dataclass(frozen=True, slots=True)
 class Wanted:
     joiners: int = 2
-    """In each datacentre."""
+    """Joiners in each datacentre."""
     round_trip_s: float = ROUND_TRIP_S
     unmatched_after_s: float = 6.0
     disks: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What stands where in a deployment, as far as faults care. Pure."""
+"""Where the parts of a deployment are, as far as faults need it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from photon.lab.chaos.api import LEADER, NEEDS_TWO_REGIONS, Do, Step, WrongScena
 
 REGISTRY = "registry "
 RETURN_S = 8.0
-"""So long after a fault its replicas may still be catching up."""
+"""How long after a fault its replicas may still be catching up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ STEP_S = 0.02
 AHEAD_S = 20.0
 """More than any line comes later than the event that it belongs to: what is so far ahead shows that all is there."""
 TORN_BYTES = 4096
-"""What a crash of the writer's machine may take from a log."""
+"""Bytes that a crash of the writer's machine may take from a log."""
 QUERIES_KEPT = 500_000
-"""Primary events of which the time of arrival is known."""
+"""Primary events whose time of arrival is known."""
 _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
 
 

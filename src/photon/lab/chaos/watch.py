@@ -29,9 +29,9 @@ FOLLOW_S = 0.1
 SEE_S = 0.5
 RESOURCES_S = 5.0
 SEEN_MAX = 200_000
-"""Of a datacentre."""
+"""Events of a datacentre that are remembered."""
 SAMPLES_MAX = 20_000
-"""Of a process."""
+"""Samples of a process that are kept."""
 CONTAINERS_EVERY_S = 10.0
 WAIT_S = 240
 """How long events may still come out in containers."""

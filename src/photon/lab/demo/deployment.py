@@ -46,7 +46,7 @@ def places(settings: Settings, base: Path) -> dict[str, Place]:
 class Shape:
     datacentres: tuple[str, ...] = DATACENTRES
     joiners: int = 2
-    """In each datacentre."""
+    """Joiners in each datacentre."""
     workers: int = 0
     """Dispatchers that share a state, in each datacentre; none: one that has it alone."""
     head_start_s: float | None = None
@@ -60,7 +60,7 @@ class Shape:
     unmatched_after_s: float = 4.0
     shards: int = 2
     replicas: Mapping[str, str] = field(default_factory=lambda: REPLICAS)
-    """Of the registry: name -> datacentre."""
+    """The registry's replicas: name -> datacentre."""
     together: bool = False
     """The services of each datacentre in one process."""
     replicas_together: bool = False

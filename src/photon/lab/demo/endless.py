@@ -1,6 +1,6 @@
-"""A generated stream that goes on until it is told to stop: what the containers' log generator writes.
+"""A generated stream without end: what the containers' log generator writes.
 
-Beside the logs lies ``streams.json``: what must be known to make the same stream again, and so the truth about it.
+Next to the logs is ``streams.json``: what is needed to make the same stream again, and so the truth about it.
 Disk is bounded: the oldest files are deleted beyond ``keep`` bytes, and nothing more is written after ``stop_at``.
 """
 
@@ -28,12 +28,12 @@ CLICKS = 1 << 40
 """Of a stream, never reached; it is part of what makes the stream, so it must not change."""
 STREAMS = "streams.json"
 STREAMS_MAX = 1000
-"""In one directory: each start of the generator begins one."""
+"""Largest number of streams in one directory: each start of the generator begins one."""
 _VERSION = 1
 
 
 class CannotTell(PhotonError):
-    """What lies there does not say which stream was written; one line."""
+    """The directory does not say which stream was written; one line."""
 
 
 class StreamMade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,7 +158,7 @@ async def feed(options: FeedOptions, stop: asyncio.Event, say: Callable[[str], N
 
 
 def truth_of(directory: Path) -> Truth:
-    """Of all streams that were written into a directory. Raises CannotTell."""
+    """The truth of all streams that were written into a directory. Raises CannotTell."""
     truth = Truth()
     for number, made in enumerate(read_streams(directory)):
         if made.rounds is None:

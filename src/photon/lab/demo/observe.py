@@ -23,7 +23,7 @@ class Seen:
     up: bool
     ledger: Mapping[str, int]
     lag_bytes: int
-    """Of its logs as far as they are written."""
+    """Bytes of its logs, as far as they are written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The demo: a live stream into the logs of two datacentres, one of which is killed and comes back; then verified."""
+"""The demo: a live stream into the logs of two datacentres; one is killed and comes back; then all is verified."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Phase:
         return sum(self.made.values())
 
     def share(self, datacentre: str) -> float:
-        """Of all verdicts made, from 0 to 1."""
+        """Share of all verdicts made, from 0 to 1."""
         return self.made[datacentre] / self.total if self.total else 0.0
 
     @property
     def wasted_share(self) -> float:
-        """Of all verdicts made: how many more joins were done for nothing."""
+        """Joins made in vain, as a share of all verdicts made."""
         return self.wasted / self.total if self.total else 0.0
 
 
@@ -94,7 +94,7 @@ class Report:
     problems: list[str]
     phases: list[Phase] = field(default_factory=list)
     killed: str = ""
-    """What was killed, for people; empty: nothing."""
+    """What was killed, in words; empty: nothing."""
     catch_up: str = ""
     latencies_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
     lines: int = 0
@@ -118,7 +118,7 @@ async def run(
     show: Callable[[Observation], None],
     zygote: Zygote | None = None,
 ) -> Report:
-    """Runs the demo. ``say`` is told what happens, ``show`` what it looks like, several times a second; ``zygote``:
+    """Runs the demo. ``say`` gets what happens, ``show`` the present state, several times a second; ``zygote``:
     of whom the processes are copies."""
     began = time.monotonic()
     generator = Generator(

@@ -14,7 +14,7 @@ from photon.lab.wan import wire
 from photon.lab.wan.links import Change, DirectionNow, Fault
 
 TIMEOUT_S = 5.0
-"""For one request; the control is near, whatever the delays are."""
+"""Time-out of one request; the control is near, whatever the delays are."""
 OPTIONS = (("grpc.enable_http_proxy", 0),)
 
 

@@ -56,7 +56,7 @@ class DelayLine:
         self._floor = now
 
     def due_at(self, delay_s: float) -> float | None:
-        """When the first in line is due; None when there is none."""
+        """When the first in line is due; None: the line is empty."""
         return max(self._items[0][0], self._floor) + delay_s if self._items else None
 
     @property

@@ -16,7 +16,7 @@ class Fault(enum.IntEnum):
 
     NONE = 0
     DROP = 1
-    """A silent cut: bytes are not delivered, nobody is told. They are lost with their connection when it ends; once
+    """A silent cut: bytes are held back without a sign. They are lost with their connection when it ends; once
     the fault is lifted before that, they arrive."""
     RESET = 2
     """Connections end with a TCP reset, present and new ones."""
@@ -36,7 +36,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be otherwise in one direction; None stays as it is."""
+    """A change in one direction; None: unchanged."""
 
     source: str
     destination: str

@@ -20,13 +20,13 @@ from photon.supervision.routes import Route
 CONNECTIONS_MAX = 4096
 """Open at once through one proxy; more are reset."""
 CONNECT_S = 10.0
-"""For the proxy's own connection to a target, which is near."""
+"""Time-out of the proxy's own connection to a target, which is near."""
 BACKLOG = 1024
 """Accepted by the kernel and not yet by us, for each route."""
 WRITE_BUFFER_MAX = 1 << 20
 """Bytes that a transport takes before it says that it is full."""
 STOP_S = 5.0
-"""For open connections to end when the proxy stops."""
+"""How long open connections may take to end when the proxy stops."""
 LINGER_0 = struct.pack("ii", 1, 0)
 """struct linger: a close sends RST and forgets what was not sent."""
 _LOG = get_logger()
@@ -67,7 +67,7 @@ class Proxy:
                 raise CannotListen(f"{route.listen}: the proxy cannot listen there: {why}; is it in use?") from None
 
     def port(self, route: int) -> int:
-        """Where the n-th route listens; for port 0."""
+        """The port on which the n-th route listens, if it was 0."""
         return int(self._servers[route].sockets[0].getsockname()[1])
 
     def set(self, changes: Sequence[Change]) -> str:
@@ -117,7 +117,7 @@ class Proxy:
         self._empty.set()
 
     def reached(self, route: Route, why_not: str) -> None:
-        """Notes whether a target could be had; logged when that changes."""
+        """Notes whether a target could be reached; logs changes."""
         if bool(why_not) is not (route in self._unreachable):
             log = _LOG.bind(target=route.target, source=route.source, destination=route.destination)
             if why_not:

@@ -17,7 +17,7 @@ from photon.lab.wan.proxy import CONNECTIONS_MAX, Proxy
 from photon.supervision.routes import Route
 
 REQUESTS_MAX = 64
-"""In flight at once."""
+"""Requests in flight at once."""
 OTHER_FILES = 256
 """Descriptors kept for listeners, control and logs."""
 STOP_GRACE_S = 1.0

@@ -24,7 +24,7 @@ STEP_BYTES_MAX = 1 << 20
 
 
 class Side(enum.IntEnum):
-    """Whose end of the connection."""
+    """The two ends of a connection."""
 
     CLIENT = 0
     TARGET = 1
@@ -132,7 +132,7 @@ class Tunnel:
             self._phase = _Phase.OPEN
 
     def lost(self, side: Side, now: float) -> None:
-        """A side is gone, or the target could not be had."""
+        """A side is gone, or the target could not be reached."""
         if self.done:
             return
         self._gone[side] = True

@@ -35,7 +35,7 @@ class _Site:
 
 
 class Resolver:
-    """Of one join. Files stay open until ``close``."""
+    """The foreign logs of one join. Files stay open until ``close``."""
 
     def __init__(self, sites: list[_Site], adapter: Adapter, digester: Digester) -> None:
         self._sites = sites

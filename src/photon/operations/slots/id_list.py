@@ -1,6 +1,6 @@
 """The list of ids that a retirement gives up: JSON Lines with a versioned head, durable before the first reopening.
 
-Exactly these may be read twice by whoever read the slot's output above what was cleared. A retirement that is begun
+Exactly these may come twice to readers of the slot's uncleared output. A retirement that is begun
 again adds what is new to the list that it finds, so that nothing ever leaves it.
 """
 

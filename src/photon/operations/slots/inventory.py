@@ -27,7 +27,7 @@ class OnDisk:
     published: int
     """Bytes of output that may be read."""
     cleared: int
-    """Of them, those whose ids are cleared."""
+    """Bytes whose ids are cleared."""
     trouble: int
     """Lines that the verifier objects to."""
     unreadable: str = ""
@@ -54,7 +54,7 @@ class WitnessRow:
     number: int
     witnessed: int
     published: int | None
-    """Of the same file, here; None: it is not here."""
+    """Length of the same file here; None: it is not here."""
 
     @property
     def lacking(self) -> bool:
@@ -74,7 +74,7 @@ def has_slot(disk: Disk, state: Path) -> bool:
 
 
 def on_disk(disk: Disk, state: Path) -> OnDisk | None:
-    """None: there is none."""
+    """A slot's files on this disk; None: there are none."""
     if not has_slot(disk, state):
         return None
     redo = [name for name in disk.names(state / REDO_NAME) if name.endswith(REDO_SUFFIX)]
@@ -110,7 +110,7 @@ def rows_of(settings: Settings, base: Path, disk: Disk, known: Sequence[KnownSlo
 
 
 def witness_rows(disk: Disk, row: SlotRow) -> list[WitnessRow]:
-    """Of a slot that the registry knows. Raises PublishedDamaged, OSError."""
+    """The witness of a slot that the registry knows, against its files here. Raises PublishedDamaged, OSError."""
     if row.registry is None:
         return []
     files = {}

@@ -235,7 +235,7 @@ async def preview(here: Here, checked: Checked, asked: Asked) -> tuple[Report, l
 
 
 def write_list(path: Path, slot: str, entries: list[Listed]) -> None:
-    """Of a dry run. Raises ListUnusable, OSError."""
+    """Writes the list of a dry run. Raises ListUnusable, OSError."""
     ids = IdList(RealDisk(), path, slot)
     ids.open()
     ids.add([(bytes.fromhex(each.digest), each) for each in entries])

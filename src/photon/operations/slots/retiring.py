@@ -34,7 +34,7 @@ ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 ASK_S = 5.0
 PAUSE_S = 0.2
 LOCK_WAIT_S = 30.0
-"""For a keeper of copies that is at an extension."""
+"""How long to wait for a keeper of copies that is extending one."""
 PAGE_IDS = 2048
 """Ids that are given up at once."""
 
@@ -50,7 +50,7 @@ Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
 
 
 class NotAnswered(PhotonError):
-    """The registry did not say in time; what was begun goes on when the command is repeated. One line."""
+    """The registry did not answer in time; repeat the command to continue. One line."""
 
 
 class RetiringRefused(PhotonError):
@@ -59,7 +59,7 @@ class RetiringRefused(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the slot's datacentre keeps things on this machine."""
+    """The directories of the slot's datacentre on this machine."""
 
     state: Path
     """The slot's state directory; gone, but what readers are told is written there."""
@@ -93,7 +93,7 @@ class Report:
     resolved: int = 0
     reopened: int = 0
     cleared_meanwhile: int = 0
-    """On the list, and not this slot's any more when it was to be given up."""
+    """Listed ids that were no longer this slot's when they were to be given up."""
     ids_path: Path | None = None
 
     @property
@@ -118,7 +118,7 @@ class Asking:
         return await self._answered(lambda: self._recovery.retire_slot(self._slot, timeout=ASK_S), "the config group")
 
     async def shards(self) -> tuple[int, ...]:
-        """Of the deployment. Raises NotAnswered."""
+        """The shards of the deployment. Raises NotAnswered."""
         deadline = self._deadline()
         while not (found := await self._recovery.shards(timeout=ASK_S)):
             await self._pause(deadline, "no replica says what the shards are")
@@ -229,7 +229,7 @@ class Retirement:
     tell: Tell
     copy: sealing.Copy | None = None
     witness: Witness = ()
-    """Of the slot: what its readers may have seen."""
+    """The slot's witness: what its readers may have seen."""
     clear: Clear | None = None
     digester: Digester | None = None
 

@@ -2,7 +2,7 @@
 
 The copy is a byte-wise prefix of what the slot wrote. Sealing makes everything whole in it durable, clears each id in
 it by compare on the token, and then publishes it: readers go on in it at their old offsets. All of that comes before
-the first reopening, or its ids would be joined again beside their records.
+the first reopening, or its ids would be joined again in addition to their records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Clear = Callable[[bytes, I64, U64], Awaitable[U8]]
 
 
 class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``retiring.json``: written before the intent, so that who begins again goes on in the same way."""
+    """``retiring.json``: written before the intent, so that a repeated command continues in the same way."""
 
     version: int
     slot: str
@@ -78,7 +78,7 @@ class CopiedFile:
 
 @dataclass(slots=True)
 class Copy:
-    """What there is, and what was done with it."""
+    """A copy, and what was done with it."""
 
     root: Path
     files: list[CopiedFile]
@@ -107,7 +107,7 @@ def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
 
 
 def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[Copy]:
-    """Those that keepers have on this machine, the one that was extended last first."""
+    """The keepers' copies on this machine, the most recently extended first."""
     found = []
     for pipeline in settings.datacentre.values():
         directory = kept_directory(base / pipeline.state, of.datacentre, of.slot)

@@ -3,7 +3,7 @@ import { $, el, seen } from "./dom.js";
 
 const LIST_MAX = 200, DEPTH_MAX = 6;
 const TIME_KEYS = ["at", "time", "at_s", "at_ns"], PLACE_KEYS = ["datacentre", "who", "where", "place"];
-const FIRST = ["step", "what", ...TIME_KEYS, ...PLACE_KEYS, "file", "offset"], SAID = ["verdict", "summary", "steps", "contradictions", "missing"];
+const FIRST = ["step", "what", ...TIME_KEYS, ...PLACE_KEYS, "file", "offset"], SAID = ["verdict", "summary", "steps", "contradictions", "missing", "upstream"];
 let asked = 0;
 
 export function explain(id) {
@@ -43,6 +43,8 @@ function answer(said) {
   if (some(said.steps)) parts.push(el("ol", { class: "steps" }, ...said.steps.slice(0, LIST_MAX).map(step)));
   if (some(said.missing)) parts.push(el("p", {}, "Not everybody could be asked, or not all searched:"),
     el("ul", {}, ...said.missing.slice(0, LIST_MAX).map(one => el("li", {}, one?.why ? `${plain(one.where)}: ${plain(one.why)}` : plain(one)))));
+  if (some(said.upstream)) said.upstream.slice(0, LIST_MAX).forEach(one =>
+    parts.push(el("p", {}, `Made of ${plain(one?.event_id)} of the join ${plain(one?.join)}:`), ...answer(one)));
   const left = Object.entries(said).filter(([key]) => !SAID.includes(key));
   if (left.length) parts.push(el("details", {}, el("summary", {}, "Everything else that was said"), value(Object.fromEntries(left), 0)));
   return parts;

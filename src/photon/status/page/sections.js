@@ -21,6 +21,8 @@ export function drawRates(s) {
     `Rates are of the last ${seconds(s.window_s)}. Elsewhere ${rate(v.elsewhere)}, unmatched ${rate(v.unmatched)}, ` +
     `filtered ${rate(v.filtered)}, late ${rate(v.late)}, wasted joins ${rate(f.wasted_per_s)}.` :
     "Rates are known after the second look, in a moment.";
+  const up = (s.upstream ?? []).map(u => `${u.upstream} (${u.side}) ${rate(u.events_per_s)}, ${bytes(u.lag_bytes)} behind`);
+  if (up.length) $("rates").append(` From other joins: ${up.join("; ")}.`);
 }
 
 export function drawPending(s) {

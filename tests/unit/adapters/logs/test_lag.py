@@ -69,3 +69,53 @@ def test_a_file_that_went_away_is_no_lag(tmp_path: Path) -> None:
     follower.scan()
     assert follower.lag().bytes == 0
     assert follower.backlog() == (0, 0)
+
+
+def test_what_a_scan_saw_was_handed_out_though_more_comes(tmp_path: Path) -> None:
+    write(tmp_path / "a", 3, 100)
+    write(tmp_path / "b", 3, 100)
+    follower = Follower(tmp_path, has_header=False)
+    follower.scan()
+    seen = follower.unread_now()
+    assert (seen.doubt, seen.next()) == ("", "a")
+    assert follower.poll(1)
+    assert seen.next() == "b"
+    write(tmp_path / "a", 500_000, 200)
+    write(tmp_path / "b", 1, 200)
+    follower.scan()
+    later = follower.unread_now()
+    while seen.next():
+        assert follower.poll(1)
+    assert later.next() == "a"
+    while follower.poll(1 << 20):
+        pass
+    assert later.next() == ""
+    follower.scan()
+    assert follower.unread_now().logs == ()
+
+
+def test_a_log_that_is_gone_or_was_replaced_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    for name in "abc":
+        write(tmp_path / name, 3, 100)
+    (tmp_path / "c").write_bytes(b"another line\n" * 3)
+    follower = Follower(tmp_path, has_header=False)
+    follower.scan()
+    seen = follower.unread_now()
+    (tmp_path / "a").unlink()
+    (tmp_path / "c").rename(tmp_path / "c.1")
+    for _ in range(4):
+        follower.scan()
+        while follower.poll(1 << 20):
+            pass
+    assert seen.next() == ""
+
+
+def test_what_cannot_be_read_is_a_doubt(tmp_path: Path) -> None:
+    write(tmp_path / "a", 3, 100)
+    (tmp_path / "b.gz").write_bytes(b"no gzip at all")
+    follower = Follower(tmp_path, has_header=False)
+    follower.scan()
+    while follower.poll(1 << 20):
+        pass
+    follower.scan()
+    assert follower.unread_now().doubt != ""

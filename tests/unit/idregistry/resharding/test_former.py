@@ -10,7 +10,7 @@ from photon.idregistry.api import Answer, token_of
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.former_shards import NotKnown, held_elsewhere
 from photon.idregistry.core.sharding import shards_of
-from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.core.state_machine import WRONG_SHARD, ShardMachine
 from tests.unit.idregistry.resharding.deployment import CALLER, Deployment, digests_of
 
 DAY = 86_400 * 10**9
@@ -72,3 +72,16 @@ def test_an_entry_that_was_looked_for_before_a_change_is_not_taken_after_it() ->
     )
     result: Any = deployment.to_shard(former, late)
     assert result.inserts.outcomes[0] != Answer.COMMITTED
+
+
+def test_a_clear_that_was_looked_for_before_a_change_is_not_refused_after_it() -> None:
+    """The id is another shard's, which the caller has to ask: refused, its record would be trouble for ever."""
+    late = c.Batch(clear_digests=ID, clear_times=bytes(8), clear_tokens=bytes(8), config=2)
+    now = c.Batch(clear_digests=ID, clear_times=bytes(8), clear_tokens=bytes(8), config=3)
+    machine = shard(C)
+    assert [_cleared(machine, 3, late), _cleared(machine, 4, now)] == [WRONG_SHARD, Answer.REFUSED]
+
+
+def _cleared(machine: ShardMachine, index: int, command: c.Batch) -> int:
+    result: Any = machine.apply(index, c.encode(command))
+    return int(result.clears.outcomes[0])

@@ -9,13 +9,25 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from photon.adapters.logs.api import Block, LogPosition
-from photon.adapters.logs.lag import NO_LAG, Lag
+from photon.adapters.logs.lag import NO_LAG, Lag, Unread
 from photon.adapters.logs.problems import ProblemKind
 from photon.dispatcher.replay.coverage import Chunk
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.truth import GrowingLog, Line
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.truth import GrowingLog, Line
+    from tests.simulation.world.world import Place, World
+
+
+class _Unread(Unread):
+    """What one scan saw."""
+
+    def __init__(self, follower: SimulatedFollower, seen: Sequence[int]) -> None:
+        super().__init__(())
+        object.__setattr__(self, "_of", (follower, seen))
+
+    def next(self) -> str:
+        follower, seen = self._of  # type: ignore[attr-defined]
+        return "" if all(at >= there for at, there in zip(follower._next, seen, strict=True)) else "a log"
 
 
 class SimulatedFollower:
@@ -52,6 +64,9 @@ class SimulatedFollower:
     def backlog(self) -> tuple[int, int]:
         known = sum(log.offset_at(seen) for log, seen in zip(self._logs, self._visible, strict=True))
         return sum(log.offset_at(at) for log, at in zip(self._logs, self._next, strict=True)), known
+
+    def unread_now(self) -> Unread:
+        return _Unread(self, list(self._visible))
 
     def lag(self) -> Lag:
         return NO_LAG

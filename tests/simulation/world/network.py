@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from tests.simulation.datacentres.loop import OWNER
+from tests.simulation.world.loop import OWNER
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.process import Process
-    from tests.simulation.datacentres.world import World
+    from tests.simulation.world.process import Process
+    from tests.simulation.world.world import World
 
 LATE_MOST_S = 12.0
 """A request that is held up on its way arrives within so long; by then its caller has given up, or is dead."""
@@ -149,6 +149,8 @@ class _Call:
             result = await handler(self._request, Context(self._world, self._deadline))
         except grpc.aio.AioRpcError as error:
             self._answer(None, error)
+        except Exception as error:
+            self._world.violated(f"{process.name}: {self._method}: {type(error).__name__}: {error}", error)
         else:
             self._answer(result, None)
 

@@ -9,10 +9,11 @@ the event store (``store``), the log follower (``follower``).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -31,10 +32,12 @@ from photon.joiner.engine import JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.output import OutputLimits
 from photon.verifier.verifier import Verifier
-from tests.simulation.datacentres import check, faults, settings, state
-from tests.simulation.datacentres.loop import StandStill, VirtualLoop, bury
-from tests.simulation.datacentres.network import Network
-from tests.simulation.datacentres.process import (
+from tests.simulation.world import check, settings, site_faults, state
+from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.loop import StandStill, VirtualLoop, bury
+from tests.simulation.world.model_raft import PULSE_S, make_groups
+from tests.simulation.world.network import Network
+from tests.simulation.world.process import (
     DispatcherProcess,
     JoinerProcess,
     Process,
@@ -43,10 +46,10 @@ from tests.simulation.datacentres.process import (
     Store,
     main,
 )
-from tests.simulation.datacentres.registry import PULSE_S, make_groups
-from tests.simulation.datacentres.retiring import LostSlot, Operator
-from tests.simulation.datacentres.truth import RACES, PairAdapter, make_truth
-from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.retiring import LostSlot, Operator, lose_slot
+from tests.simulation.world.speed import Speed
+from tests.simulation.world.truth import RACES, PairAdapter, make_truth
+from tests.simulation.world.watermarks import Sampler, WorldWatermarks
 
 DATACENTRES = ("east", "west")
 REGIONS = (*DATACENTRES, "north")
@@ -78,6 +81,7 @@ class Variant:
     dispatcher: type[DispatcherEngine] = DispatcherEngine
     verifier: type[Verifier] = Verifier
     sought: type[AwaitedKeys] = AwaitedKeys
+    sampler: type[Sampler] | None = None
     patches: tuple[Patch, ...] = ()
 
 
@@ -108,6 +112,12 @@ class Place:
 
 class World:
     """A schedule. ``run`` raises Violation."""
+
+    sampler: type[Sampler] = Sampler
+    patches: tuple[Patch, ...] = ()
+    expected_alarms: tuple[str, ...] = ()
+    """Errors that tell of what really happened."""
+    lose_slot = staticmethod(lose_slot)
 
     def __init__(
         self, seed: int, variant: Variant | None = None, *, story: bool = False, races: bool = False
@@ -140,6 +150,19 @@ class World:
         self.processes: dict[str, Process] = {}
         self.lives: list[Process] = []
         self.lost: list[LostSlot] = []
+        self.faults_here: list[tuple[site_faults.Fault, int]] = []
+        """What goes wrong here beyond ``site_faults.KINDS``: (fault, weight)."""
+        self.unrests: list[Callable[[Any], str]] = [check.unrest]
+        """Each says what is not done yet; empty at rest."""
+        self.checks: list[Callable[[Any], list[str]]] = [check.findings]
+        """Each finds broken promises at rest; the first is the one to tell."""
+        self.moved: dict[str, str] = {}
+        """Name that an address had -> of the process that is there now."""
+        self.away: set[str] = set()
+        """Processes that were taken out of the deployment."""
+        self.crash_in: tuple[str, ...] = ("joiner", "dispatcher")
+        """Kinds whose disks go wrong."""
+        self.speed = Speed()
         self.owners: tuple[list[tuple[Any, int]], dict[bytes, check.Owner | None]] | None = None
         """As ``check.owners`` found them last: (leaders' machines, entries applied), its answer."""
         self.counts = dict.fromkeys(("ended", "cuts", "pauses"), 0)
@@ -147,6 +170,7 @@ class World:
         """Those of event stores to look-ups are on their way for so long at most; 0: only as long as any."""
         self._draw()
         self._place()
+        self.watermarks = WorldWatermarks(self, self.variant.sampler or self.sampler)
 
     def _draw(self) -> None:
         """What kind of seed this is."""
@@ -260,7 +284,10 @@ class World:
         self.kinds[name] = (kind, place)
         place.names.append(name)
         if kind in (JoinerProcess, DispatcherProcess):
-            place.disks[name] = FaultyDisk(Random(self.random.getrandbits(64)))
+            place.disks[name] = self._disk()
+
+    def _disk(self) -> FaultyDisk:
+        return FaultyDisk(Random(self.random.getrandbits(64)))
 
     @property
     def datacentres(self) -> list[Place]:
@@ -272,7 +299,7 @@ class World:
         return self.rested_at - self.quiet_since
 
     def region_of(self, name: str) -> str:
-        return self.kinds[name][1].region
+        return self.kinds[self.moved.get(name, name)][1].region
 
     # -- processes -------------------------------------------------------------------------------------------------
     def running(self, name: str) -> Process | None:
@@ -282,13 +309,15 @@ class World:
 
     def listening(self, name: str, method: str) -> Process | None:
         """The process that a connection reaches."""
-        process = self.running(name)
+        process = self.running(self.moved.get(name, name))
         return process if process is not None and method in process.handlers else None
 
     def boot(self, name: str) -> None:
         """Starts a process, unless it lives or its place is down."""
+        if name not in self.kinds or name in self.away or self.running(name) is not None:
+            return
         kind, place = self.kinds[name]
-        if place.down or self.running(name) is not None:
+        if place.down:
             return
         self.say(f"{name} starts")
         process = self.processes[name] = kind(self, place, name)
@@ -327,7 +356,8 @@ class World:
         """structlog's processor: production code's words go into the story, errors are alarms."""
         if level in ("error", "critical", "exception"):
             text = " ".join(f"{name}={value!r}" for name, value in event.items() if name != "exc_info")
-            self.alarms.append(text)
+            if event.get("event") not in self.expected_alarms:
+                self.alarms.append(text)
             self.say(f"ALARM {text}")
         elif self.story is not None:
             self.say("  " + " ".join(f"{name}={value}" for name, value in event.items()))
@@ -337,21 +367,37 @@ class World:
     def run(self) -> None:
         """Raises Violation."""
         loop = self.loop
-        with _patched((*_PATCHES, *self.variant.patches)), _logs_to(self):
-            self.groups = make_groups(self, self.replicas, self.shards)
+        began = time.process_time()
+        with _patched((*_PATCHES, *self.patches, *self.variant.patches)), _logs_to(self):
             try:
+                self._begin()
                 for name in self.kinds:
                     loop.later(self.random.uniform(0.0, 0.5), self.boot, name)
-                loop.later(0.6, self._pulse)
-                faults.plan(self)
+                site_faults.plan(self)
+                self.watermarks.begin()
                 loop.later(settings.FAULTS_S, self._quiet)
                 loop.run_forever()
             finally:
                 self.over = True
                 bury(list(self.lives))
                 loop.close()
+                self.speed = Speed(loop.steps, loop.now, time.process_time() - began)
+                Speed.total += self.speed
         if self.violation is not None:
             raise self.violation
+
+    # -- the registry's Raft groups --------------------------------------------------------------------------------
+    def _begin(self) -> None:
+        self.groups = make_groups(self, self.replicas, self.shards)
+        self.loop.later(0.6, self._pulse)
+
+    def shard_machines(self) -> list[Any]:
+        """Those of the replicas that lead."""
+        leaders = [(group, group.leader) for number, group in self.groups.items() if number]
+        return [group.members[leader].machine for group, leader in leaders if leader is not None]
+
+    def new_leader(self) -> None:
+        self.groups[self.random.choice(list(self.groups))].depose()
 
     def _pulse(self) -> None:
         for group in self.groups.values():
@@ -360,16 +406,16 @@ class World:
 
     def _quiet(self) -> None:
         self.say("faults end")
-        faults.heal(self)
+        site_faults.heal(self)
         self.quiet_since = self.loop.now
         self.loop.later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        unrest = check.unrest(self)
+        unrest = next((why for look in self.unrests if (why := look(self))), "")
         if not unrest:
             self.rested_at = self.loop.now
             self.say("at rest")
-            for finding in check.findings(self):
+            for finding in (found for look in self.checks for found in look(self)):
                 self.violated(finding)
                 return
             self.loop.stop()
@@ -402,9 +448,19 @@ def _logs_to(world: World) -> Iterator[None]:
         structlog.configure(**before)
 
 
-def run_seed(seed: int, variant: Variant | None = None, *, story: bool = False, races: bool = False) -> World:
+W = TypeVar("W", bound=World)
+
+
+def run_seed(
+    seed: int,
+    variant: Variant | None = None,
+    *,
+    story: bool = False,
+    races: bool = False,
+    kind: type[W] = World,  # type: ignore[assignment]
+) -> W:
     """Runs one schedule; raises Violation, with the seed in it, and with the story where it was asked for."""
-    world = World(seed, variant, story=story, races=races)
+    world = kind(seed, variant, story=story, races=races)
     try:
         world.run()
     except Violation as violation:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from photon.config.clock import NS_PER_S
 from photon.dispatcher.database import Transaction
 from photon.dispatcher.replay import requests
-from tests.simulation.datacentres import settings
-from tests.simulation.datacentres.process import DispatcherProcess, Process
-from tests.simulation.datacentres.retiring import lose_slot
-from tests.simulation.datacentres.truth import EPOCH_NS
+from tests.simulation.world import settings
+from tests.simulation.world.process import DispatcherProcess, Process
+from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 Fault = Callable[["World"], None]
 
@@ -24,29 +23,12 @@ def plan(world: World) -> None:
     random = world.random
     if random.random() < 0.1 or world.quiet:
         return  # a quiet day
-    kinds: list[tuple[Fault, int]] = [
-        (kill_one, 6),
-        (crash_in_a_write, 4),
-        (fail_a_sync, 2),
-        (stop_one, 2),
-        (pause_one, 4),
-        (pause_datacentre, 1),
-        (kill_datacentre, 3),
-        (cut_power, 3),
-        (kill_both, 1),
-        (cut_network, 4),
-        (weather, 3),
-        (new_leader, 3),
-        (shift_clock, 2),
-        (wrong_clock, 2),
-        (delete_state, 2),
-        (ask_replay, 2),
-    ]
+    kinds = [*KINDS, *world.faults_here]
     if world.apart:
         kinds.append((leap_clock, 4))
     if world.loses_slots:
-        kinds.append((lose_slot, 2))
-        world.loop.later(random.uniform(3.0, settings.FAULTS_S), lose_slot, world)
+        kinds.append((world.lose_slot, 2))
+        world.loop.later(random.uniform(3.0, settings.FAULTS_S), world.lose_slot, world)
     chosen = [each for each in kinds if random.random() < 0.6] or kinds
     names, weights = [fault for fault, _ in chosen], [weight for _, weight in chosen]
     mean = random.choice((1.0, 3.0, 8.0))
@@ -89,12 +71,12 @@ def kill_one(world: World) -> None:
 
 
 def crash_in_a_write(world: World) -> None:
-    if (process := _some(world, ("joiner", "dispatcher"))) is not None:
+    if (process := _some(world, world.crash_in)) is not None:
         process.place.disks[process.name].crash_after(world.random.randint(1, 30))
 
 
 def fail_a_sync(world: World) -> None:
-    if (process := _some(world, ("joiner", "dispatcher"))) is not None:
+    if (process := _some(world, world.crash_in)) is not None:
         process.place.disks[process.name].fail_sync_after(world.random.randint(1, 6))
 
 
@@ -247,4 +229,25 @@ def weather(world: World) -> None:
 
 
 def new_leader(world: World) -> None:
-    world.groups[world.random.choice(list(world.groups))].depose()
+    world.new_leader()
+
+
+KINDS: tuple[tuple[Fault, int], ...] = (
+    (kill_one, 6),
+    (crash_in_a_write, 4),
+    (fail_a_sync, 2),
+    (stop_one, 2),
+    (pause_one, 4),
+    (pause_datacentre, 1),
+    (kill_datacentre, 3),
+    (cut_power, 3),
+    (kill_both, 1),
+    (cut_network, 4),
+    (weather, 3),
+    (new_leader, 3),
+    (shift_clock, 2),
+    (wrong_clock, 2),
+    (delete_state, 2),
+    (ask_replay, 2),
+)
+"""With their weights."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile
 from photon.idregistry.api import Kind
 from tests.simulation.world.seeds import placeless
@@ -46,6 +48,36 @@ class PairAdapter(Adapter):
         if what == b"rejected":
             raise ValueError("no such thing")
         return super().join(foreign, foreign_file, primary, primary_file)
+
+
+class KindsAdapter(PairAdapter):
+    """The same with a configured key of two parts, ``q|12``, and with primary events that say their time:
+    ``key what@time``."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        side = {"format": "regex", "key": ["shop", "order"], "time": {"field": "t", "unit": "ns"}}
+        foreign = r"(?P<id>\S+) (?P<t>\d+) (?P<shop>\w+)\|(?P<order>\d+) \S+$"
+        primary = r"(?P<shop>\w+)\|?(?P<order>\d+) \w+@(?P<t>\d+)$"
+        sides = {"primary": {**side, "pattern": primary}, "foreign": {**side, "pattern": foreign, "id": "id"}}
+        self._configured = ConfiguredAdapter(sides)
+
+    def foreign_header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        return self._configured.foreign_header(record, file)
+
+    def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        return self._configured.primary_key(record, file)
+
+    def primary_time(self, record: bytes, file: LogFile) -> int:
+        return self._configured.primary_time(record, file)
+
+    @placeless
+    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+        what = primary.partition(b"@")[0]  # as PairAdapter reads it
+        made = super().join(foreign, foreign_file, what, primary_file)
+        return (
+            made if isinstance(made, Filtered) else Joined(made.foreign, self.primary_payload(primary, primary_file))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +120,8 @@ class Fate(enum.Enum):
     UNMATCHED = (Kind.UNMATCHED,)
     RACED = (Kind.JOINED, Kind.UNMATCHED)
     """Its primary event comes when patience ends: either will do, if it is one."""
+    UNPAIRED = (Kind.UNMATCHED, Kind.UNMATCHED)
+    """Its primary event is there in time and out of bounds."""
 
 
 @dataclass
@@ -154,6 +188,8 @@ _FATES: Fates = (
 )
 RACES: Fates = ((Fate.RACED, 80), (Fate.UNMATCHED, 20))
 """Where almost every primary event comes about when patience ends."""
+FAR_NS = 500 * HOUR_S * 1_000_000_000
+"""How far out of bounds primary events are: more than an id's lines and copies' clocks differ."""
 _WHAT = {Fate.FILTERED: b"filtered", Fate.REJECTED: b"rejected"}
 
 
@@ -166,13 +202,16 @@ def make_truth(
     patience: float,
     future: float,
     fates: Fates = _FATES,
+    timed: bool = False,
 ) -> Truth:
-    """``patience``: seconds that a primary event is waited for at least; ``future``: events are that far ahead."""
+    """``patience``: seconds that a primary event is waited for at least; ``future``: events are that far ahead.
+    ``timed``: keys have two parts, and primary events say their time (``KindsAdapter``)."""
+    key_form, end = (b"q|%d", b"@%d") if timed else (b"q%d", b"")
     foreign: list[list[tuple[float, bytes]]] = [[], []]
     primary: list[list[tuple[float, bytes]]] = [[] for _ in range(random.choice((1, 2)))]
     made: dict[bytes, Event] = {}
     for number in range(events):
-        event_id, key = b"e%d" % number, b"q%d" % number
+        event_id, key = b"e%d" % number, key_form % number
         fate = random.choices([f for f, _ in fates], [weight for _, weight in fates])[0]
         at = random.uniform(0, seconds)
         time_ns = EPOCH_NS + int(at * 1e9) - random.choice((0, 0, HOUR_S, 26 * HOUR_S)) * 1_000_000_000
@@ -187,11 +226,15 @@ def make_truth(
             log = random.randrange(len(primary))
             for repeat in range(random.choice((1, 1, 1, 2))):
                 what = _WHAT.get(fate, b"ok") if not repeat else b"second"
-                primary[log].append((came + repeat, b"%b %b" % (key, what)))
+                away_ns = FAR_NS if fate is Fate.UNPAIRED and not repeat else 0
+                said = end % (time_ns - away_ns) if timed else b""
+                primary[log].append((came + repeat, b"%b %b%b" % (key, what, said)))
     for _ in range(random.choice((0, 1, 4))):
         foreign[random.randrange(2)].append((random.uniform(0, seconds), b"garbage %d" % random.randrange(10**6)))
     for number in range(random.choice((5, 30))):  # primary events that nobody names
-        primary[number % len(primary)].append((random.uniform(-5, seconds), b"other%d ok" % number))
+        primary[number % len(primary)].append(
+            (random.uniform(-5, seconds), b"other%d ok%b" % (number, end and end % 0))
+        )
     logs = [_log(f"clicks-{n}.log", lines) for n, lines in enumerate(foreign)]
     primaries = [_log(f"queries-{n}.log", lines) for n, lines in enumerate(primary)]
     for datacentre in datacentres:

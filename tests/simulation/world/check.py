@@ -20,13 +20,13 @@ from photon.idregistry.core.id_table import Entry
 from photon.joiner.api import ForeignEvent
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import tag_of
-from tests.simulation.datacentres.process import DispatcherProcess, JoinerProcess
-from tests.simulation.datacentres.retiring import listed_ids
-from tests.simulation.datacentres.truth import Event, time_in
 from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.process import DispatcherProcess, JoinerProcess
+from tests.simulation.world.retiring import LostSlot, listed_ids, sealed_files
+from tests.simulation.world.truth import Event, Fate, time_in
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 _KIND_OF = {directory: kind for kind, directory in DIRECTORY_OF.items()}
 _OPEN = (Verdict.JOINED, Verdict.FILTERED, Verdict.UNMATCHED, Verdict.REJECTED, Verdict.ELSEWHERE, Verdict.DUPLICATE)
@@ -63,6 +63,8 @@ def unrest(world: World) -> str:
     if world.loop.now < world.truth.last_arrival:
         return "logs still grow"
     for name in world.kinds:
+        if name in world.away:
+            continue
         process = world.running(name)
         if process is None or process.paused:
             return f"{name} does not run"
@@ -96,8 +98,7 @@ def _dispatcher_unrest(world: World, process: DispatcherProcess) -> str:
 
 def owners(world: World) -> dict[bytes, Owner | None]:
     """Each event's entry, from the replicas that lead. One answer for all questions of one moment."""
-    leaders = [(group, group.leader) for number, group in world.groups.items() if number and group.leader is not None]
-    machines: list[Any] = [group.members[leader].machine for group, leader in leaders]
+    machines = world.shard_machines()
     moment = [(machine, machine.applied) for machine in machines]
     if world.owners is not None and world.owners[0] == moment:
         return world.owners[1]
@@ -127,10 +128,22 @@ def records(world: World) -> Iterator[Record]:
         return
     entries = {event_id: owner.entry for event_id, owner in owners(world).items() if owner}
     for lost in world.lost:
+        if lost.sealed is not None:
+            yield from _records_in_copy(lost)
+            continue
         for record in _records_on(lost.disk, lost.joiner, lost.place.name, only_whole=True):
             entry = entries.get(record.event_id)
             if entry is None or f"{entry.token:016x}" == record.fields.get("token"):
                 yield record
+
+
+def _records_in_copy(lost: LostSlot) -> Iterator[Record]:
+    """Readers of a lost slot whose copy was sealed go on in that."""
+    kinds = {directory: kind for kind, directory in DIRECTORY_OF.items()}
+    for name, data in sealed_files(lost).items():
+        for line in data.splitlines():
+            fields = _fields(line) or {"event_id": f"damaged: {line[:200]!r}"}
+            yield Record(kinds[name.partition("/")[0]], f"the sealed copy of {name}", lost.place.name, fields)
 
 
 def _records_on(disk: FaultyDisk, joiner: str, datacentre: str, *, only_whole: bool = False) -> Iterator[Record]:
@@ -212,6 +225,8 @@ def findings(world: World) -> list[str]:
     for place in world.datacentres:
         found += _unreadable(world, place)
         found += _ledger(world, place)
+    generations = {event_id: owner.entry.generation for event_id, owner in owners(world).items() if owner}
+    found += world.watermarks.findings(generations)
     return found + [f"alarm: {each}" for each in world.alarms]
 
 
@@ -236,11 +251,14 @@ def _wrong_contents(world: World, event: Event, record: Record) -> str:
         return "the foreign record"
     if (fields["key"].encode(), fields["event_time_ns"]) != (event.key, time_in(line)):
         return "key or time"
-    if record.kind is Kind.UNMATCHED:
-        return "a primary event" if "primary_source" in fields else ""
+    unpaired = event.fate is Fate.UNPAIRED and not _cut_short(world, event, record)
+    if record.kind is Kind.UNMATCHED and not unpaired:
+        return "a primary event" if "primary_source" in fields and event.fate is not Fate.UNPAIRED else ""
+    if unpaired and "within.before" not in fields.get("reason", ""):
+        return "the reason"
     assert event.primary is not None
     name, offset, primary = event.primary
-    if fields["primary_source"] != {"file": name, "offset": offset}:
+    if fields.get("primary_source") != {"file": name, "offset": offset}:
         return "the primary event's place"
     return "the primary event" if record.kind is Kind.JOINED and fields["primary"].encode() != primary else ""
 

@@ -10,16 +10,18 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from photon.config.clock import NEVER_NS
 from photon.dispatcher import state as dispatcher_state
 from photon.dispatcher.database import fill
 from photon.dispatcher.ledger import Ledger
 from photon.dispatcher.state import Changes, State
-from tests.simulation.datacentres.loop import OWNER
+from photon.dispatcher.undecided import undecided
+from tests.simulation.world.loop import OWNER
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.process import DispatcherProcess
+    from tests.simulation.world.process import DispatcherProcess
 
 _EMPTY: list[bytes] = []
 
@@ -63,7 +65,21 @@ class SimulatedState(State):
         ledger: Ledger = self.ledger()
         if ledger.unbalanced or ledger.total.balance:
             process.world.violated(f"{process.name}: the ledger does not balance: {ledger.total}")
+        if any("claims" in sql for sql, _ in changes.also):
+            self._check_claim()
         self._may_end("after a commit")
+
+    def _check_claim(self) -> None:
+        """What is said to have no verdict is what was read and has none; more only until logs are read after a
+        start."""
+        process, found = self._process, undecided(self._db)
+        engine: Any = process.engine
+        if found is None or engine is None:
+            return
+        (reopened,) = self._db.execute("SELECT count(*) FROM reopened WHERE NOT missing").fetchone()
+        said, truth = found.before(NEVER_NS) - reopened, engine.status().pending
+        if said < truth or (said > truth and engine._claims._before is None):
+            process.world.violated(f"{process.name}: {said} events are said to have no verdict, {truth} have none")
 
     def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
         self._may_end("before the outbox is emptied")

@@ -15,21 +15,23 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from photon.idregistry.api import INCARNATION_BITS
-from photon.idregistry.client.recovery import Recovery
+from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.scans import EntryPage
 from photon.operations.slots.id_list import IdList
 from photon.operations.slots.retiring import Asking, NotAnswered, Retirement, RetiringRefused
-from tests.simulation.datacentres.process import Process, ProcessDisk
+from photon.outputs.output_places import OUTPUT_NAME
+from photon.outputs.published import read_slot
 from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.process import Process, ProcessDisk
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 LOST_MAX = 3
 """Disks that a schedule loses at most."""
 LOOK_S = 0.7
 TIMEOUT_S = 3.0
-OPERATOR = "north-operator"
+OPERATOR = "-operator"
 ALL = (1 << INCARNATION_BITS) - 1
 
 
@@ -42,6 +44,8 @@ class LostSlot:
     place: Place
     disk: FaultyDisk
     retired: bool = False
+    sealed: tuple[FaultyDisk, Path] | None = None
+    """The keeper's disk and directory, where readers go on in a copy."""
 
 
 def lose_slot(world: World) -> None:
@@ -67,14 +71,21 @@ def list_path(slot: str) -> Path:
 
 def listed_ids(world: World, slot: str) -> set[bytes]:
     """Digests on the list of a slot that was retired."""
-    (disk,) = [place.disks[name] for place in world.places.values() for name in place.disks if name == OPERATOR]
-    if not disk.exists(list_path(slot)):
-        return set()
-    lines = disk.read(list_path(slot)).splitlines()[1:]
-    return {bytes.fromhex(json.loads(line)["digest"]) for line in lines}
+    disks = [disk for place in world.places.values() for name, disk in place.disks.items() if name.endswith(OPERATOR)]
+    lists = [disk.read(list_path(slot)) for disk in disks if disk.exists(list_path(slot))]
+    return {bytes.fromhex(json.loads(line)["digest"]) for each in lists for line in each.splitlines()[1:]}
 
 
-async def _nothing_known(_: EntryPage) -> dict[bytes, bytes]:
+def sealed_files(lost: LostSlot) -> dict[str, bytes]:
+    """What readers of a lost slot are given of its copy."""
+    assert lost.sealed is not None
+    disk, directory = lost.sealed
+    files = read_slot(disk, directory).files
+    root = directory / OUTPUT_NAME
+    return {file.name: disk.read(root / file.name, 0, file.length) for file in files if file.length}
+
+
+async def nothing_known(_: EntryPage) -> dict[bytes, bytes]:
     return {}
 
 
@@ -83,25 +94,29 @@ class Operator(Process):
 
     async def run(self) -> None:
         self.place.disks.setdefault(self.name, FaultyDisk(Random(self.random.getrandbits(64))))
-        recovery = self.registry().recovery
+        registry = self.registry()
         while True:
-            for lost in self.world.lost:
-                if not lost.retired and await self._retire(recovery, lost.slot):
+            for lost in self.losses():
+                if not lost.retired and await self.retire(registry, lost):
                     lost.retired = True
                     self.world.say(f"slot {lost.slot} is retired")
             await asyncio.sleep(LOOK_S)
 
-    async def _retire(self, recovery: Recovery, slot: str) -> bool:
+    def losses(self) -> list[LostSlot]:
+        return self.world.lost
+
+    async def retire(self, registry: RoutedRegistry, lost: LostSlot) -> bool:
         """Whether it is done; if not, it begins again."""
+        slot = lost.slot
         disk: Any = ProcessDisk(self.place.disks[self.name], self)
         retirement = Retirement(
             slot=slot,
-            asking=Asking(recovery, self.clock, slot, TIMEOUT_S, page_ids=5),
+            asking=Asking(registry.recovery, self.clock, slot, TIMEOUT_S, page_ids=5),
             disk=disk,
             id_list=IdList(disk, list_path(slot), slot),
             place=None,
             already=False,
-            resolve=_nothing_known,
+            resolve=nothing_known,
             tell=self.world.say,
         )
         try:

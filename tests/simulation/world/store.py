@@ -19,7 +19,7 @@ from photon.eventstore.index import hash_keys
 from photon.eventstore.tiered import NOTHING_READ_NS
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.process import Store
+    from tests.simulation.world.process import Store
 
 PASS_S = 0.6
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.process import Process
-    from tests.simulation.datacentres.world import World
+    from tests.simulation.world.process import Process
+    from tests.simulation.world.world import World
 
 PULSE_S = 0.35
 """Leaders are looked after so often; one that is not fit twice in a row is replaced."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -24,30 +24,34 @@ from photon.idregistry.client.grpc_client import GrpcBackend
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import single_range
+from photon.idregistry.raft.api import Group
+from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.server import Machines, RegistryReplica
 from photon.idregistry.replica.service import RegistryServicer
 from photon.joiner import engine as joiner_engine
 from photon.joiner.client import JoinerClient
-from photon.joiner.engine import Surroundings
+from photon.joiner.copies.shipping import Copying
+from photon.joiner.engine import JoinerLimits, Surroundings
 from photon.joiner.process import JoinerService
+from photon.joiner.shell import Die
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.verifier import VerifierLimits
-from tests.simulation.datacentres import settings
-from tests.simulation.datacentres.follower import SimulatedFollower, SimulatedReads
-from tests.simulation.datacentres.loop import OWNER, Owner
-from tests.simulation.datacentres.network import Stub
-from tests.simulation.datacentres.registry import GroupEnd
-from tests.simulation.datacentres.state import SimulatedState
-from tests.simulation.datacentres.store import StoreModel
-from tests.simulation.datacentres.truth import EPOCH_NS
+from tests.simulation.world import settings
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.follower import SimulatedFollower, SimulatedReads
+from tests.simulation.world.loop import OWNER, Owner
+from tests.simulation.world.model_raft import GroupEnd
+from tests.simulation.world.network import Stub
+from tests.simulation.world.state import SimulatedState
+from tests.simulation.world.store import StoreModel
+from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
-    from tests.simulation.datacentres.world import Place, World
+    from tests.simulation.world.world import Place, World
 
 JOIN = "clicks"
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -108,6 +112,14 @@ class Process(Owner):
         backend._channels._stub = self.stub  # type: ignore[method-assign]
         return RoutedRegistry(backend, self.clock)
 
+    async def verify(self, disk: Any, paths: SlotPaths, registry: RoutedRegistry) -> None:
+        """Clears what a slot has written, and gives up what its predecessors own and never wrote."""
+        world = self.world
+        limits = VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0)
+        verifier = world.variant.verifier(disk, paths.state, paths.output, world.digester, registry, limits=limits)
+        recovery = SlotRecovery(disk, paths.state, registry.recovery, limits=settings.RECOVERY)
+        await asyncio.gather(verifier.run(asyncio.Event()), recovery.run(asyncio.Event(), self.clock))
+
 
 class ProcessDisk:
     """A disk as one process sees it: the process ends where the disk says so, and a dead one changes nothing."""
@@ -115,7 +127,9 @@ class ProcessDisk:
     def __init__(self, disk: FaultyDisk, process: Process) -> None:
         self._disk = disk
         self._process = process
-        disk.kill()  # files that its predecessor had open
+        others = (each for each in process.world.lives if each.alive and each is not process)
+        if all(each.place.disks.get(each.name) is not disk for each in others):
+            disk.kill()  # files that its predecessor had open
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._disk, name)
@@ -136,6 +150,7 @@ class ProcessDisk:
         try:
             return method(*args)
         except PowerOff:
+            self._disk.crash_after(None)  # others may be on it
             self._process.world.ended(self._process, "killed in the middle of a write")
             raise
 
@@ -164,6 +179,7 @@ class SimulatedJoinerClient(JoinerClient):
     def __init__(self, stub: Stub) -> None:
         self._join = JOIN
         self._stub = stub
+        self._tls = False
         self.error = ""
 
 
@@ -183,10 +199,14 @@ class Replica(Process):
     """A registry replica over modelled Raft groups."""
 
     async def run(self) -> None:
-        world = self.world
-        machines = Machines(range(1, world.shards + 1))
+        machines = Machines(range(1, self.world.shards + 1))
         by_group = machines.by_group()
-        groups = {number: GroupEnd(group, self, by_group[number]) for number, group in world.groups.items()}
+        groups = {number: GroupEnd(group, self, by_group[number]) for number, group in self.world.groups.items()}
+        await self.serve(machines, groups)
+
+    async def serve(self, machines: Machines, groups: Mapping[int, Group], opener: RaftHost | None = None) -> None:
+        """As long as it lives."""
+        world = self.world
         clocks = None
         if world.apart:
             clocks = ClockWatch(
@@ -205,10 +225,11 @@ class Replica(Process):
             uncertainty_ns=settings.UNCERTAINTY_NS,
             retention_ns=settings.RETENTION_S * NS_PER_S if world.apart else None,
             clocks=clocks,
+            opener=opener,
         )
         replica.start()
         named = ("OpenSlot", "Insert", "Clear", "LookUp", "Describe", "ReadWitness", "ExtendWitness")
-        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock")
+        named += ("RetireSlot", "ScanOwned", "ScanReopened", "Reopen", "ReadClock", "Reshard", "ListSlots")
         self.listen(RegistryServicer(replica), *named)
         assert replica.conflict is not None
         world.violated(f"{self.name}: {await replica.conflict}")
@@ -235,21 +256,11 @@ class JoinerProcess(Process):
         self.serving = False
 
     async def run(self) -> None:
-        world, variant = self.world, self.world.variant
         disk = ProcessDisk(self.place.disks[self.name], self)
         paths = SlotPaths(Path(f"/{self.name}/slot"), Path(f"/{self.name}/out"))
         registry = self.registry()
-        slot = joiner_engine.Slot(self.place.slots.get(self.name, self.name), self.place.name)
-        around = Surroundings(
-            registry,
-            SimulatedStoreClient(self.stub(f"{self.place.name}-store"), self.clock),
-            disk,
-            self.clock,
-            self.die,
-            lambda: self.random.randbytes(16),
-        )
-        engine = joiner_engine.JoinerEngine(
-            slot, paths, around, world.adapter, envelope_lines(Envelope()), limits=world.joiner_limits
+        engine = self.make_engine(
+            self.place.slots.get(self.name, self.name), paths, registry, disk, self.die, self.world.joiner_limits
         )
         if self.listens_first:
             self.listen(JoinerService({JOIN: engine}), "Join")
@@ -257,10 +268,32 @@ class JoinerProcess(Process):
         self.engine = engine
         self.serving = True
         self.listen(JoinerService({JOIN: engine}), "Join")
-        limits = VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0)
-        verifier = variant.verifier(disk, paths.state, paths.output, world.digester, registry, limits=limits)
-        recovery = SlotRecovery(disk, paths.state, registry.recovery, limits=settings.RECOVERY)
-        await asyncio.gather(verifier.run(asyncio.Event()), recovery.run(asyncio.Event(), self.clock))
+        await self.verify(disk, paths, registry)
+
+    def make_engine(
+        self,
+        name: str,
+        paths: SlotPaths,
+        registry: RoutedRegistry,
+        disk: Any,
+        die: Die,
+        limits: JoinerLimits,
+        copying: Copying | None = None,
+    ) -> joiner_engine.JoinerEngine:
+        """Of a slot of this name."""
+        around = Surroundings(
+            registry,
+            SimulatedStoreClient(self.stub(f"{self.place.name}-store"), self.clock),
+            disk,
+            self.clock,
+            die,
+            lambda: self.random.randbytes(16),
+        )
+        slot = joiner_engine.Slot(name, self.place.name)
+        lines = envelope_lines(Envelope())
+        return joiner_engine.JoinerEngine(
+            slot, paths, around, self.world.adapter, lines, limits=limits, copying=copying
+        )
 
     def die(self, reason: str) -> NoReturn:
         if "simulated" not in reason:
@@ -348,7 +381,11 @@ class SimulatedLock:
         if holder is not None and holder is not self._process and holder.alive:
             raise joiner_engine.SlotRefused(f"{self._name}: locked")
         locks[self._name] = self._process
-        self._process.place.disks[self._process.name].make_dir(Path(self._name))
+        try:
+            self._process.place.disks[self._process.name].make_dir(Path(self._name))
+        except PowerOff:
+            self._process.place.disks[self._process.name].crash_after(None)
+            self._process.end("killed as it makes its directory")
 
     def release(self) -> None:
         if self._process.world.locks.get(self._name) is self._process:

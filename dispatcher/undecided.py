@@ -1,0 +1,172 @@
+"""What has no verdict yet, by event time: what a dispatcher says of it in its state, and how that is read by others.
+
+A dispatcher writes a *claim* with its commits: up to which moment all lines of the logs have been read, and the event
+times of what it has in memory; what else has no verdict are rows of the retry store, and reopened ids. Whatever has
+no verdict at the moment of the claim is in one of these, or was not read by then and stands in no log as it was at
+``read_ns``. So a claim stays true however old it is. After a start the last one holds, for its events are to be read
+again, until all that the logs had at that start has been read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import numpy as np
+
+from photon.adapters.logs.lag import Unread
+from photon.batch.columns import I64
+from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.dispatcher.database import MINUTE_NS, opened, reading
+
+if TYPE_CHECKING:
+    from photon.dispatcher.core import Core
+
+PERIOD_S = 0.5
+"""A claim is written so often."""
+SECONDS_MAX = 512
+"""Of a claim; of more the later ones are counted in the earlier ones."""
+
+Counts = list[tuple[int, int]]
+"""(second since 1970, events in it), in order."""
+
+
+def counts_of(times: I64) -> Counts:
+    """By second. Of too many seconds neighbours are put together, in the earliest of them: what is said to lie before
+    a moment is never too little."""
+    seconds, events = np.unique(times // NS_PER_S, return_counts=True)
+    if len(seconds) > SECONDS_MAX:
+        begins = np.arange(0, len(seconds), -(-len(seconds) // SECONDS_MAX))
+        seconds, events = seconds[begins], np.add.reduceat(events, begins)
+    return list(zip(seconds.tolist(), events.tolist(), strict=True))
+
+
+def summed(one: Counts, other: Counts) -> Counts:
+    """Of both. What is in both counts twice: rather that than too little."""
+    found = dict(one)
+    for second, events in other:
+        found[second] = found.get(second, 0) + events
+    return sorted(found.items())
+
+
+class Logs(Protocol):
+    """What is asked of a follower."""
+
+    def unread_now(self) -> Unread: ...
+
+
+class Claims:
+    """One dispatcher's, which has its state alone. Times: ``at_ns`` wall clock, ``now`` monotonic seconds."""
+
+    def __init__(self, db: sqlite3.Connection, logs: Logs) -> None:
+        row = db.execute("SELECT read_ns, moving, waiting FROM claims WHERE owner = 0").fetchone()
+        self.read_ns: int | None = None
+        self._before: tuple[Counts, Counts] | None = None
+        if row is not None:
+            self.read_ns, self._before = row[0], (_decoded(row[1]), _decoded(row[2]))
+        self._logs = logs
+        self._mark: tuple[int, Unread] | None = None
+        self._why = ""
+        self._next = float("-inf")
+
+    def scanned(self, at_ns: int) -> None:
+        """A scan that began at this time is over, and all that was handed out before has been taken over."""
+        self._look()
+        if self._mark is None:
+            unread = self._logs.unread_now()
+            self._why = unread.doubt
+            if not unread.doubt:
+                self._mark = (at_ns, unread)
+
+    def _look(self) -> None:
+        if self._mark is None:
+            return
+        at_ns, unread = self._mark
+        behind = unread.next()
+        self._why = behind and f"{behind} is not read to its end"
+        if not behind:
+            self._mark = self._before = None
+            self.read_ns = at_ns if self.read_ns is None else max(self.read_ns, at_ns)
+
+    def due(self, now: float) -> bool:
+        return now >= self._next
+
+    def change(self, core: Core, at_ns: int, now: float) -> tuple[str, Sequence[object]]:
+        """What is to be committed together with the core's last ``changes``: SQL and its arguments. All that the logs
+        handed out has been taken over."""
+        self._next = now + PERIOD_S
+        self._look()
+        moving, waiting = map(counts_of, core.undecided())
+        if self._before is not None:
+            moving, waiting = summed(moving, self._before[0]), summed(waiting, self._before[1])
+        row = (0, at_ns, self.read_ns, self._why, _encoded(moving), _encoded(waiting))
+        return "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", row
+
+
+def _encoded(counts: Counts) -> str:
+    return msgspec.json.encode(counts).decode()
+
+
+def _decoded(text: str) -> Counts:
+    return msgspec.json.decode(text, type=Counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """As of one moment. It counts in the database: to be asked while that is open."""
+
+    at_ns: int
+    read_ns: int | None
+    """All lines that the logs had then have been read. None: nobody has said so yet."""
+    why: str
+    """What holds that back, for people; empty: nothing."""
+    moving_ns: int
+    """The oldest event time of what is on its way to a verdict; NEVER_NS: there is none."""
+    oldest_ns: int
+    """The same of all that has no verdict, whatever it waits for."""
+    workers: bool
+    """Several dispatchers share the state: they do not say what they have, and ``read_ns`` does not move."""
+    _db: sqlite3.Connection
+    _memory: Counts
+
+    def before(self, time_ns: int) -> int:
+        """How many events before this time have no verdict. Of what is in memory whole seconds are counted."""
+        minute = time_ns // MINUTE_NS
+        (rows,) = self._db.execute(
+            "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "
+            "(SELECT count(*) FROM retries WHERE event_time_ns >= ?2 AND event_time_ns < ?3) + "
+            "(SELECT count(*) FROM reopened WHERE event_time_ns < ?3 AND NOT missing)",
+            (minute, minute * MINUTE_NS, time_ns),
+        ).fetchone()
+        return int(rows) + sum(events for second, events in self._memory if second * NS_PER_S < time_ns)
+
+
+def undecided(db: sqlite3.Connection) -> Undecided | None:
+    """What stands in a state; the caller keeps one moment of it. None: it is of an earlier release, or no dispatcher
+    has said anything."""
+    if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'claims'").fetchone()[0]:
+        return None
+    row = db.execute("SELECT at_ns, read_ns, why, moving, waiting FROM claims WHERE owner = 0").fetchone()
+    workers = bool(db.execute("SELECT count(*) FROM workers").fetchone()[0])
+    if row is None:
+        return None
+    at_ns, read_ns, why, *texts = row
+    moving, waiting = map(_decoded, texts)
+    (stored,) = db.execute("SELECT min(event_time_ns) FROM retries").fetchone()
+    (given_up,) = db.execute("SELECT min(event_time_ns) FROM reopened WHERE NOT missing").fetchone()
+    moving_ns = moving[0][0] * NS_PER_S if moving else NEVER_NS
+    oldest = [each for each in (stored, given_up) if each is not None]
+    oldest += [waiting[0][0] * NS_PER_S] if waiting else []
+    return Undecided(at_ns, read_ns, why, moving_ns, min([moving_ns, *oldest]), workers, db, [*moving, *waiting])
+
+
+@contextmanager
+def read_undecided(path: Path) -> Iterator[Undecided | None]:
+    """Of a dispatcher's state, which may be in use. Raises StateError."""
+    with opened(path) as db, reading(db):
+        yield undecided(db)

@@ -1,0 +1,161 @@
+"""``photon serve relay``: what another join has published, over all its datacentres, as logs of this pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from photon.assembly.copies import keeper
+from photon.assembly.room import Room
+from photon.config.clock import Clock
+from photon.config.errors import UsageError
+from photon.config.metrics.disks import free_space
+from photon.config.metrics.readings import ProcessMetrics, Readings
+from photon.config.roles import Role
+from photon.config.serving import listen
+from photon.config.settings import Settings, Side
+from photon.config.stopping import until
+from photon.config.structured import get_logger
+from photon.fleet.access import output_of
+from photon.fleet.processes import KINDS
+from photon.outputs.output_places import COPIES_NAME, OutputPlace
+from photon.outputs.relay import Relay, say_whole
+
+POLL_S = 0.05
+SAVE_S = 1.0
+FIRST_S = 60.0
+"""So long after its start an output that is not there may still come."""
+LAG_S = 1.0
+"""Less is none: it is what looking takes."""
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Upstream:
+    """One output that is copied."""
+
+    side: Side
+    datacentre: str
+    relay: Relay
+    whole_ns: int = 0
+    """All that was published by then was copied: by the wall clock, and"""
+    whole_s: float = 0.0
+    """by the monotonic one."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {"side": self.side, "upstream": self.datacentre}
+
+
+def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstream: str) -> OutputPlace:
+    """Where the output of ``upstream``, a datacentre that joins what ``side`` of ``datacentre`` reads, is read here:
+    where it is written, else in a copy. Raises UsageError."""
+    place = output_of(settings, base, upstream)
+    if place.state.is_dir():
+        return place
+    kept_by = keeper(settings, upstream)
+    if kept_by is not None and (state := base / settings.datacentre[kept_by].state).is_dir():
+        return replace(place, copies=(state / COPIES_NAME / upstream,), live=True)
+    raise UsageError(
+        f"{place.state}: no such directory, so the output of {upstream} is not on this machine, nor a copy of it "
+        f"(output.copies); bring what it publishes here and name its directory as datacentre.{datacentre}.{side}"
+    )
+
+
+async def serve_relay(room: Room) -> None:
+    """Raises UsageError, and what ends a ``Relay``."""
+    settings, name = room.settings, room.datacentre
+    sides = settings.relayed(name)
+    if not sides:
+        raise UsageError(f"datacentre.{name}: its join reads no other join's output, so there is nothing to relay")
+    places = await _places(room, sides)
+    async with contextlib.AsyncExitStack() as closing:
+        upstreams = []
+        for side, each, place in places:
+            relay = Relay(room.disk, place, room.logs(side), each)
+            closing.callback(relay.close)
+            upstreams.append(Upstream(side, each, relay, whole_s=room.clock.monotonic()))
+        await _listen(room, upstreams, closing)
+        log.info("relay serves", datacentre=name, upstream=", ".join(each for _, each, _ in places))
+        room.up()
+        await _run(upstreams, room, list(sides))
+
+
+async def _places(room: Room, sides: Mapping[Side, str]) -> list[tuple[Side, str, OutputPlace]]:
+    """Those who write may be starting, too. Raises UsageError when one is not there after FIRST_S."""
+    settings, until_s = room.settings, room.clock.monotonic() + FIRST_S
+    upstreams = [(side, each) for side, join in sides.items() for each in settings.joining(join)]
+    while True:
+        try:
+            return [(*each, place_of(settings, room.base, room.datacentre, *each)) for each in upstreams]
+        except UsageError:
+            if room.clock.monotonic() > until_s:
+                raise
+        if await until(room.stop, POLL_S):
+            return []
+
+
+async def _run(upstreams: Sequence[Upstream], room: Room, sides: Sequence[Side]) -> None:
+    clock, stop = room.clock, room.stop
+    saved = clock.monotonic()
+    while not stop.is_set():
+        copied = await asyncio.to_thread(_copy, upstreams, clock, stop.is_set)
+        if clock.monotonic() - saved >= SAVE_S:
+            await asyncio.to_thread(_save, upstreams)
+            for side in sides:
+                if (whole_ns := min(each.whole_ns for each in upstreams if each.side == side)) > 0:
+                    await asyncio.to_thread(say_whole, room.disk, room.logs(side), whole_ns)
+            saved = clock.monotonic()
+        if not copied:
+            await until(stop, POLL_S)
+    await asyncio.to_thread(_save, upstreams)
+
+
+def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool]) -> int:
+    """About a second's work, or all there is; how many bytes."""
+    until, copied = clock.monotonic() + SAVE_S, 0
+    for each in upstreams:
+        begun_ns, begun_s = clock.now_ns(), clock.monotonic()
+        for size in each.relay.step():
+            copied += size
+            if clock.monotonic() > until or ends():
+                break
+        else:
+            each.whole_ns, each.whole_s = begun_ns, begun_s
+    return copied
+
+
+def _save(upstreams: Sequence[Upstream]) -> None:
+    for each in upstreams:
+        each.relay.save()
+
+
+async def _listen(room: Room, upstreams: Sequence[Upstream], closing: contextlib.AsyncExitStack) -> None:
+    address = room.pipeline.relay
+    if address is None:
+        return
+
+    async def read(into: Readings) -> None:
+        behind = await asyncio.to_thread(lambda: [each.relay.behind() for each in upstreams])
+        for each, lag_bytes in zip(upstreams, behind, strict=True):
+            late_s = room.clock.monotonic() - each.whole_s
+            values = {
+                "bytes_total": each.relay.bytes,
+                "events_total": each.relay.events,
+                "lag_bytes": lag_bytes,
+                "lag_seconds": late_s if late_s >= LAG_S else 0.0,
+            }
+            into.put_all("photon_relay", values, **each.labels)
+
+    def details() -> dict[str, Any]:
+        return {"join": room.pipeline.join, "upstream": [each.labels for each in upstreams]}
+
+    metrics = ProcessMetrics([read, free_space({"state": room.state})], details)
+    server = await listen(address, KINDS["relay"].health, tls=room.tls(Role.RELAY), metrics=metrics)
+    closing.push_async_callback(server.stop)
+    await server.serving()

@@ -1,0 +1,178 @@
+"""``photon watermark``: up to which event time a deployment's output is complete, and waiting for that."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import Deployed, deployed
+from photon.cli.looking import again
+from photon.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from photon.fleet.watermarks import DatacentreWatermark, JoinWatermark
+
+LOOK_S = 0.5
+
+
+@click.group(invoke_without_command=True)
+@deployed(required=False, sets=False, datacentre="Only this one's; else of all, and over all.")
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS",
+              help="With --watch: from one time to the next.")  # fmt: skip
+@click.pass_context
+def watermark(context: click.Context, at: Deployed, watch: bool, every: float) -> int:
+    """Show up to which event time the output is complete, and what holds that back.
+
+    \b
+    exact: every record older than it that will ever be published is published. percentile: 99 % of them, as things
+    go; waiting: so many events before the percentile have no verdict. Read where the states of the datacentres are.
+    Examples:
+      photon watermark --config photon.toml
+      photon watermark --config photon.toml --datacentre east --watch
+      photon watermark wait 2026-11-24T10:00 --final --config photon.toml
+    Exit codes: 0 shown, 3 there is a datacentre that says nothing.
+    """
+    if context.invoked_subcommand is not None:
+        return DONE
+    if watch:
+        return again(lambda: _show(at), every) or DONE
+    return _show(at)
+
+
+def _look(at: Deployed) -> tuple[list[DatacentreWatermark], list[JoinWatermark]]:
+    """Raises UsageError."""
+    from photon.fleet.access import pipelines_named
+    from photon.fleet.watermarks import over_all, watermarks
+
+    found = watermarks(at.settings, at.base, pipelines_named(at.settings, at.datacentre))
+    return found, over_all(found)
+
+
+def _show(at: Deployed) -> int:
+    found, joins = _look(at)
+    at.show(_document(found, joins), lambda: _print(found, joins))
+    return ATTENTION if any(each.pair is None for each in found) else DONE
+
+
+def _document(found: list[DatacentreWatermark], joins: list[JoinWatermark]) -> dict[str, Any]:
+    return {
+        "joins": [
+            {
+                "join": each.join,
+                "exact": _time(each.exact_ns),
+                "percentile": _time(each.percentile_ns),
+                "waiting": each.waiting,
+                "held_by": each.held_by,
+            }
+            for each in joins
+        ],
+        "datacentres": [_as_document(each) for each in found],
+    }
+
+
+def _as_document(each: DatacentreWatermark) -> dict[str, Any]:
+    pair = each.pair
+    if pair is None:
+        return {"datacentre": each.datacentre, "problem": each.problem}
+    return {
+        "datacentre": each.datacentre,
+        "exact": _time(pair.exact_ns),
+        "percentile": _time(pair.percentile_ns),
+        "waiting": pair.waiting,
+        "late_records": each.late_records,
+        "held_by": pair.held_by,
+        "at": _time(pair.at_ns),
+    }
+
+
+def _print(found: list[DatacentreWatermark], joins: list[JoinWatermark]) -> None:
+    now_ns = time.time_ns()
+    rows = []
+    for each in found:
+        pair = each.pair
+        if pair is None:
+            rows.append([each.datacentre, "-", "-", "-", "-", "-", each.problem])
+            continue
+        said = [_with_lag(ns, now_ns) for ns in (pair.exact_ns, pair.percentile_ns)]
+        rows.append(
+            [each.datacentre, *said, f"{pair.waiting:,}", f"{each.late_records:,}",
+             f"{(now_ns - pair.at_ns) / 1e9:.0f} s ago", "; ".join(pair.held_by)]
+        )  # fmt: skip
+    if len(found) > 1:
+        for join in joins:
+            said = [_with_lag(ns, now_ns) for ns in (join.exact_ns, join.percentile_ns)]
+            rows.append([f"all of {join.join}", *said, f"{join.waiting:,}", "", "", "; ".join(join.held_by)])
+    print_table("datacentre, exact, percentile, >waiting, >late, said, held back by", rows)
+
+
+def _time(time_ns: int | None) -> str | None:
+    from photon.config.clock import utc
+
+    return None if time_ns is None else utc(time_ns)
+
+
+def _with_lag(time_ns: int | None, now_ns: int) -> str:
+    return "-" if time_ns is None else f"{_time(time_ns)} ({(now_ns - time_ns) / 1e9:,.0f} s)"
+
+
+@watermark.command()
+@click.argument("moment", metavar="TIME")
+@deployed(sets=False, datacentre="Only this one's output; else of all.")
+@click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is out (the default).")
+@click.option("--percentile", "kind", flag_value="percentile", help="Until 99 % of what is before TIME is there.")
+@click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Wait so long at most.")
+def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None) -> int:
+    """Wait until all, or almost all, records before TIME (event time) are published.
+
+    \b
+    TIME: an ISO date or time (UTC if it names no zone), epoch seconds, or 2h (ago). Prints what is still out.
+    Examples:
+      photon watermark wait 2026-11-24T10:00 --final --config photon.toml && bill-the-hour
+      photon watermark wait 10m --percentile --timeout 60 --config photon.toml
+    Exit codes: 0 reached, 3 not reached in time, 2 wrong usage.
+    """
+    from photon.config.errors import UsageError
+
+    time_ns = _moment_ns(moment)
+    percentile = kind == "percentile"
+    if not percentile:
+        unset = sorted({join.join for join in _look(at)[1] if at.settings.join[join.join].written_within is None})
+        if unset:
+            raise UsageError(
+                f"join.{unset[0]}.written_within is not set: nothing is promised of lines that are not written yet; "
+                "set it, or wait with --percentile"
+            )
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        found, joins = _look(at)
+        reached = [each.percentile_ns if percentile else each.exact_ns for each in joins]
+        done = all(each is not None and each >= time_ns for each in reached)
+        if done or (deadline is not None and time.monotonic() >= deadline):
+            break
+        time.sleep(LOOK_S)
+    final = all(each.exact_ns is not None and each.exact_ns >= time_ns for each in joins)
+    counts = [0] if final else [count for each in found if (count := each.waiting_before(time_ns)) is not None]
+    waiting = max(counts, default=None)
+    document = {"time": _time(time_ns), "reached": done, "final": final, "waiting": waiting}
+    held = "; ".join(why for each in joins for why in each.held_by)
+    out = "nothing is out" if final else f"{'?' if waiting is None else f'{waiting:,}'} events have no verdict"
+    at.show(document, f"{_time(time_ns)}: {'reached' if done else 'not reached'}, {out}{'' if done else f'; {held}'}")
+    return DONE if done else ATTENTION
+
+
+def _moment_ns(text: str) -> int:
+    """Raises UsageError. It may be yet to come."""
+    from photon.config.clock import NEVER_NS
+    from photon.config.errors import UsageError
+    from photon.config.units import moment_ns
+
+    for latest_ns in (time.time_ns(), NEVER_NS):
+        try:
+            return moment_ns(text, latest_ns)
+        except ValueError as error:
+            why = error
+    raise UsageError(f"{text}: {why}")

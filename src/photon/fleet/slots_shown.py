@@ -1,0 +1,73 @@
+"""What each slot of a datacentre has taken up and not shown to readers yet, as its joiner says.
+
+Asked are all slots that the registry knows in this datacentre and that are not retired: none may own an id without
+being seen. One whose joiner is silent holds watermarks back, unless it was left with nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.clock import NEVER_NS
+from photon.config.disk import Disk
+from photon.fleet.polling import Heard
+from photon.fleet.processes import Process, of_datacentre
+from photon.idregistry.api import Slot
+from photon.idregistry.core.outcomes import Refusal
+from photon.idregistry.witness import KnownSlot
+from photon.joiner.adopter import has_work_left
+from photon.joiner.slot.slot import STATE_NAME
+from photon.joiner.whereabouts import reached_at
+from photon.verifier.watermark import SlotShown
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsShown:
+    """``slots``: the directory with the slots' states; ``named``: joiner's slot -> host:port, as the deployment file
+    says; ``known``: the registry's list; ``gather``: asks processes."""
+
+    disk: Disk
+    slots: Path
+    datacentre: str
+    named: Mapping[str, str]
+    known: Callable[[], Awaitable[list[KnownSlot] | Refusal]]
+    gather: Callable[[list[Process]], Awaitable[list[Heard]]]
+
+    async def ask(self) -> list[SlotShown]:
+        known = await self.known()
+        if isinstance(known, Refusal):
+            return [
+                SlotShown(
+                    "any",
+                    None,
+                    f"the registry does not say which slots there are ({known.reason or known.status.name})",
+                )
+            ]
+        own = [each for each in known if each.datacentre == self.datacentre and not each.retired]
+        addresses = {each.name: self.named.get(each.name) or reached_at(each.address) for each in own}
+        processes = [
+            of_datacentre("joiner", self.datacentre, name, address) for name, address in addresses.items() if address
+        ]
+        said: dict[str, int] = {}
+        for heard in await self.gather(processes):
+            for each in heard.details.get("slots", ()):
+                said[str(each["slot"])] = int(each["oldest_unshown_ns"])
+        return [self._of(each, said) for each in own if self._counts(each)]
+
+    def _counts(self, slot: KnownSlot) -> bool:
+        """A backfill's slot is none of a joiner's: what it publishes stands elsewhere."""
+        return slot.name in self.named or bool(reached_at(slot.address)) or self._is_here(slot.name)
+
+    def _is_here(self, slot: str) -> bool:
+        return self.disk.exists(self.slots / slot / STATE_NAME)
+
+    def _of(self, slot: KnownSlot, said: Mapping[str, int]) -> SlotShown:
+        if not self._is_here(slot.name):
+            return SlotShown(slot.name, None, "its directory is not on this machine")
+        if slot.name in said:
+            return SlotShown(slot.name, said[slot.name])
+        if not has_work_left(self.disk, self.slots / slot.name, Slot(slot.name, self.datacentre, "")):
+            return SlotShown(slot.name, NEVER_NS)
+        return SlotShown(slot.name, None, "its joiner does not answer")

@@ -1,0 +1,298 @@
+"""The records of an output one by one, or as a table: what ``photon.read`` and ``photon.join`` give.
+
+One object for all of it: ``for``, ``async for``, and ``__arrow_c_stream__``, which DuckDB, Polars and pandas take.
+Like a list it may be gone through several times, each time from where it begins (``cursor=``); ``cursor`` says how
+far the newest time has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from photon.config.errors import UsageError
+from photon.library.output import POLL_S, Output
+from photon.outputs import OutputBlock
+from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, ExtraMissing, LineTypes
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Record(Mapping[str, Any]):
+    """One record of an output; of the kind joined: a pair. Also a mapping of all its members (docs/output.md)."""
+
+    __slots__ = ("_line", "_members", "kind")
+
+    def __init__(self, kind: str, line: bytes) -> None:
+        self.kind = kind
+        """joined, unmatched, filtered, rejected or late."""
+        self._line = line
+        self._members: dict[str, Any] | None = None
+
+    @property
+    def line(self) -> bytes:
+        """As it stands in the output, without newline."""
+        return self._line
+
+    @property
+    def event_id(self) -> str | bytes | None:
+        """Bytes where it is no UTF-8; None: of a record that cannot be read."""
+        return self._text("event_id")
+
+    @property
+    def key(self) -> str | bytes | None:
+        """As ``event_id``."""
+        return self._text("key")
+
+    @property
+    def event_time_ns(self) -> int | None:
+        """Nanoseconds since 1970 UTC; None: of a record that cannot be read."""
+        found: int | None = self.get("event_time_ns")
+        return found
+
+    @property
+    def event_time(self) -> datetime | None:
+        """UTC, in microseconds: what is finer is cut off."""
+        ns = self.event_time_ns
+        return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
+
+    @property
+    def foreign(self) -> Any:
+        """The foreign record, mostly a dict. Of one that is not joined: where it is a JSON object, else None."""
+        if "foreign" in self or self.kind == "joined":
+            return self.get("foreign")
+        text = self.get("record")
+        if not isinstance(text, str) or not text.lstrip().startswith("{"):
+            return None
+        try:
+            return json.loads(text)
+        except ValueError:
+            return None
+
+    @property
+    def primary(self) -> Any:
+        """The primary record, mostly a dict; None: it has none."""
+        return self.get("primary")
+
+    @property
+    def record(self) -> str | bytes | None:
+        """The original foreign record, of one that is not joined."""
+        return self._text("record")
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not joined."""
+        found: str | None = self.get("reason")
+        return found
+
+    def _all(self) -> dict[str, Any]:
+        if self._members is None:
+            try:
+                self._members = msgspec.json.decode(self._line, type=dict[str, Any])
+            except UNREADABLE:
+                self._members = json.loads(self._line)
+        return self._members
+
+    def _text(self, name: str) -> str | bytes | None:
+        from base64 import b64decode
+
+        raw = self.get(f"{name}_raw_base64")
+        found: str | None = self.get(name)
+        return found if raw is None else b64decode(raw)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return f"Record({self.kind}, {self._line.decode('utf-8', 'backslashreplace')})"
+
+
+class Records:
+    """What a pipeline has published of some kinds, in the order of its files, exactly once behind a cursor.
+
+    ``for`` and ``async for`` give a ``Record`` at a time; at every moment ``cursor`` stands behind the newest one.
+    Whoever commits both together gets each record once, whatever is killed. Tables hold the columns that
+    ``photon.outputs.typed_columns`` lists: payloads are structs, ``foreign.amount``, or flattened,
+    ``foreign_amount``; what does not fit its column stands in ``_rest``. Memory is one MiB or so, and 4 MiB while
+    types are found; ``to_arrow``, ``to_pandas`` and ``to_polars`` hold the whole table. Not thread-safe.
+
+    All of it raises CursorLost, OutputMissing, PublishedDamaged and LineUnreadable, each of one line, and OSError.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        *,
+        kinds: Sequence[str] = ("joined",),
+        cursor: bytes | str | None = None,
+        follow: bool = False,
+        cleared_only: bool = False,
+        schema: Mapping[str, Any] | None = None,
+        flatten: bool = False,
+    ) -> None:
+        """As ``photon.read``. Raises ValueError, UsageError."""
+        self._output = output
+        self._kinds = output.checked_kinds(kinds)
+        self._start = output.cursor_of(cursor)
+        self._follow = follow
+        self._cleared_only = cleared_only
+        self._flat = flatten
+        self._types = LineTypes.of_schema(schema, flat=flatten) if schema is not None else None
+        self._before = self._start
+        self._block: OutputBlock | None = None
+        """Of which records are being given out."""
+        self._given_out = 0
+        """Bytes of it."""
+
+    @property
+    def cursor(self) -> bytes:
+        """Behind all that was given out: one line of JSON, for ``cursor=``."""
+        if self._block is None:
+            return self._before.encode()
+        return self._before.moved(self._block.place, self._block.end(self._given_out)).encode()
+
+    # -- records -----------------------------------------------------------------------------------------------
+    def __iter__(self) -> Iterator[Record]:
+        for block in self._blocks():
+            if block is None:
+                time.sleep(POLL_S)
+            else:
+                yield from self._records(block)
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Files are read in a thread; cancelled at any moment, ``cursor`` stands behind the last record."""
+        blocks = self._blocks()
+        done = object()
+        while (block := await asyncio.to_thread(next, blocks, done)) is not done:
+            if block is None:
+                await asyncio.sleep(POLL_S)
+            else:
+                assert isinstance(block, OutputBlock)
+                for each in self._records(block):
+                    yield each
+
+    def _records(self, block: OutputBlock) -> Iterator[Record]:
+        self._block, self._given_out = block, 0
+        for line in block.data.split(b"\n")[:-1]:
+            self._given_out += len(line) + 1
+            yield Record(block.place.kind, line)
+        self._passed(block)
+
+    def _passed(self, block: OutputBlock) -> None:
+        self._before, self._block = self._before.moved(block.place, block.end()), None
+
+    def _blocks(self) -> Iterator[OutputBlock | None]:
+        """None: nothing more for now."""
+        self._before, self._block = self._start, None
+        reader = self._output.reader(self._kinds, self._start, cleared_only=self._cleared_only)
+        while True:
+            over = self._over()  # first: all that was published by then is read below
+            yield from reader.read()
+            if over:
+                return
+            yield None
+
+    def _over(self) -> bool:
+        """Whether nothing comes any more."""
+        return not self._follow
+
+    # -- tables ------------------------------------------------------------------------------------------------
+    def arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches of some MiB at most, all of one schema; ``cursor`` stands behind the newest. With
+        ``follow``: also what comes. Types that are not given are found of the first 4 MiB, or of what is there.
+        Raises ExtraMissing."""
+        needed("pyarrow", "arrow")
+        for block in self._sampled():
+            if block is None:
+                time.sleep(POLL_S)
+            else:
+                assert self._types is not None
+                made = self._types.batch(block.place.kind, block.data.split(b"\n")[:-1])
+                self._passed(block)
+                yield made
+
+    def _sampled(self) -> Iterator[OutputBlock | None]:
+        """All blocks, once the types are found; those that they are found of are held until then."""
+        blocks = self._blocks()
+        if self._types is None:
+            held: list[OutputBlock] = []
+            for block in blocks:
+                if block is not None:
+                    held.append(block)
+                elif not held:
+                    yield None
+                if (block is None and held) or sum(len(each.data) for each in held) >= SAMPLE_BYTES:
+                    break
+            types = LineTypes(flat=self._flat)
+            types.learn(line for block in held for line in block.data.split(b"\n")[:-1])
+            self._types = types
+            while held:
+                yield held.pop(0)
+        yield from blocks
+
+    def schema(self) -> dict[str, Any]:
+        """The payloads' types, nested, as ``schema=`` takes them: to see, correct and give. Raises ExtraMissing."""
+        if self._types is None:
+            next(self.arrow_batches(), None)
+        assert self._types is not None
+        return dict(self._types.payloads)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's C stream (PyCapsule interface): DuckDB, Polars, pandas and pyarrow read it by themselves."""
+        return self._reader().__arrow_c_stream__(requested_schema)
+
+    def _reader(self) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        batches = self.arrow_batches()
+        first = next(batches, None)
+        assert self._types is not None
+        return pa.RecordBatchReader.from_batches(self._types.schema, chain([] if first is None else [first], batches))
+
+    def to_arrow(self) -> pa.Table:
+        """All of it as one table. Raises UsageError (it is followed: there is no end), ExtraMissing."""
+        if self._follow:
+            raise UsageError("what is followed has no end and makes no table; take arrow_batches(), or follow=False")
+        needed("pyarrow", "arrow")
+        return self._reader().read_all()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """As ``to_arrow``; structs are dicts: ``flatten=True`` makes columns of them."""
+        needed("pandas", "pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """As ``to_arrow``."""
+        polars = needed("polars", "polars")
+        frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
+        return frame
+
+
+def needed(package: str, extra: str) -> Any:
+    """The package, imported. Raises ExtraMissing."""
+    from importlib import import_module
+
+    try:
+        return import_module(package)
+    except ImportError:
+        raise ExtraMissing(
+            f"{package.partition('.')[0]} is not installed; pip install 'photon-join[{extra}]'"
+        ) from None

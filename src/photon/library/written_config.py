@@ -1,0 +1,131 @@
+"""The configuration file of a join that a program describes by a few words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from photon.config.errors import UsageError
+
+NAME = "join"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+SIDES = ("primary", "foreign")
+
+
+def written_config(
+    primary: str | Path,
+    foreign: str | Path,
+    *,
+    config: str | Path | Mapping[str, Any] | None,
+    key: str | Sequence[str] | None,
+    primary_key: str | Sequence[str] | None,
+    foreign_key: str | Sequence[str] | None,
+    id: str | None,
+    time: str | Mapping[str, str] | None,
+    format: str | Mapping[str, str] | None,
+    more: Mapping[str, Any],
+) -> str | None:
+    """TOML; None: there is a file, or nothing was said. What was not said of a side is found of its logs.
+
+    Raises UsageError.
+    """
+    words = {"key": key, "primary_key": primary_key, "foreign_key": foreign_key, "id": id, "time": time,
+             "format": format, **more}  # fmt: skip
+    said = [name for name, value in words.items() if value is not None]
+    if config is not None:
+        if said:
+            raise UsageError(f"config and {', '.join(said)} say the same; write all of it in one of them")
+        return _toml(_with_paths(config)) if isinstance(config, Mapping) else None
+    if not said:
+        return None
+    if key is not None and (primary_key is not None or foreign_key is not None):
+        raise UsageError("key is for both sides; give it, or primary_key and foreign_key")
+    keys = (primary_key or key, foreign_key or key)
+    formats = format if isinstance(format, Mapping) else dict.fromkeys(SIDES, format)
+    if unknown := set(formats) - set(SIDES):
+        raise UsageError(f"format: {', '.join(sorted(unknown))} is no side; there are primary and foreign")
+    found: dict[str, dict[str, Any]] = {side: {} for side in SIDES}
+    if None in keys:
+        found = _found(Path(primary), Path(foreign))
+    tables: dict[str, dict[str, Any]] = {}
+    for side, logs, named in zip(SIDES, (primary, foreign), keys, strict=True):
+        given = {"format": formats.get(side), "key": named}
+        if side == "foreign":
+            given |= {"id": id, "time": time}
+        table = {name: value for name, value in given.items() if value is not None}
+        tables[side] = {**found[side], **table}
+        if None not in keys or isinstance(table.get("time"), str):
+            tables[side] = _described(Path(logs), side, tables[side])
+    return _toml({**tables, **more})
+
+
+def _found(primary: Path, foreign: Path) -> dict[str, dict[str, Any]]:
+    """Both sides as inferred."""
+    import tomllib
+
+    from photon.local_join.given import given
+    from photon.local_join.inferred import inferred_toml
+
+    toml, _ = inferred_toml(given("primary", primary), given("foreign", foreign))
+    (table,) = tomllib.loads(toml)["join"].values()
+    return {side: table[side] for side in SIDES}
+
+
+def _described(logs: Path, side: str, table: dict[str, Any]) -> dict[str, Any]:
+    """``table`` with format, delimiter, and the event's id and time as its records say, where it does not."""
+    wants = ("format",) if side == "primary" else ("format", "time")
+    if all(name in table and (name != "time" or isinstance(table[name], Mapping)) for name in wants):
+        return table
+    from photon.adapters.inference import describe
+    from photon.local_join.given import given
+    from photon.local_join.inferred import looked_at
+
+    found = describe(looked_at(given(side, logs)).records, table, foreign=side == "foreign")
+    if isinstance(found, str):
+        raise UsageError(f"the {side} logs {found}")
+    return found
+
+
+def _with_paths(table: Mapping[str, Any]) -> dict[str, Any]:
+    """An adapter's file is relative to the working directory: the configuration lies elsewhere."""
+    adapter = table.get("adapter")
+    if not isinstance(adapter, str) or ".py:" not in adapter:
+        return dict(table)
+    file, _, name = adapter.rpartition(":")
+    return {**table, "adapter": f"{Path(file).absolute()}:{name}"}
+
+
+def _toml(table: Mapping[str, Any]) -> str:
+    tables = {name: each for name, each in table.items() if isinstance(each, Mapping)}
+    lines = [f"[join.{NAME}]", *_lines({name: each for name, each in table.items() if name not in tables})]
+    for name, each in tables.items():
+        lines += ["", f"[join.{NAME}.{_name(name)}]", *_lines(each)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_name(str(name))} = {_value(value)}" for name, value in table.items()]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_lines(value))} }}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, Path):
+        return _text(str(value))
+    if not isinstance(value, str | bool | int | float):
+        raise UsageError(f"{value!r}: cannot be written in a configuration")
+    return _text(value) if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _text(text: str) -> str:
+    return orjson.dumps(text).decode()  # a JSON string is a TOML basic string

@@ -1,0 +1,258 @@
+"""Output records as typed Arrow columns: payloads as structs, or flattened, in place of JSON text.
+
+Columns, in this order; times are UTC:
+
+======================================  ==================================================================
+kind, event_id, key                     text
+event_time                              timestamp, microseconds; ``event_time_ns`` int64, as in the record
+foreign, primary                        structs as found or given; flattened ``foreign_amount``, ``primary_user_id``
+what else a record has                  as found
+reason, record, token                   text
+source, primary_source                  struct {file text, offset int64}; flattened ``source_file``
+joined_at, decided_at                   timestamp, microseconds
+_rest                                   JSON text: the members that do not fit their columns, or have none
+======================================  ==================================================================
+
+``_rest`` laid over the columns is the record again (see ``json_types``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.outputs.arrow_columns import LineUnreadable
+from photon.outputs.json_types import (
+    NOTHING,
+    ColumnType,
+    Fields,
+    changed,
+    decimal_digits,
+    extended,
+    fitter,
+    given_fields,
+    json_text,
+    leaves,
+    settled,
+    type_of,
+    type_of_sample,
+    widened,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SAMPLE_BYTES = 4 << 20
+"""Of lines: types are found of so many."""
+REST = "_rest"
+SEPARATOR = "_"
+_PLACE: ColumnType = {"file": "text", "offset": "int"}
+_HEAD: Fields = {"event_id": "text", "key": "text", "event_time_ns": "int"}
+_TAIL: Fields = {
+    "reason": "text",
+    "record": "text",
+    "source": _PLACE,
+    "primary_source": _PLACE,
+    "joined_at": "time",
+    "decided_at": "time",
+    "token": "text",
+}
+_FIXED: Fields = {**_HEAD, **_TAIL}
+_LINE = msgspec.json.Decoder(dict[str, Any])
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+UNREADABLE = (*DECODE_ERRORS, RecursionError)
+
+
+class ExtraMissing(PhotonError):
+    """A package that is not installed by default is needed; one line names it."""
+
+
+class LineTypes:
+    """The types of an output's columns, and the record batches that are made with them. Not thread-safe."""
+
+    def __init__(self, payloads: Fields | None = None, *, given: bool = False, flat: bool = False) -> None:
+        """``payloads``: types of ``foreign``, ``primary`` and what else a line has; None: to be found by ``learn``.
+        ``given``: by a person; then text is read as the type, and no column is added."""
+        self.given, self.flat = given, flat
+        self.payloads: Fields = {}
+        self._seen: ColumnType = {}
+        """Found of what did not fit since the last ``grow``."""
+        self.rest = 0
+        """Records so far with something in ``_rest``."""
+        self.known = given or payloads is not None
+        """False: before ``learn``."""
+        self.kept = self.known
+        """For whoever keeps the types: whether they are kept as they are."""
+        self._set(payloads or {})
+
+    @classmethod
+    def of_schema(cls, schema: Mapping[str, Any] | None, *, flat: bool = False) -> LineTypes:
+        """``schema`` as a person writes it: ``{"foreign.amount": "float"}``, or nested. None: to be found. Raises
+        UsageError."""
+        return cls(flat=flat) if schema is None else cls(given_fields(schema), given=True, flat=flat)
+
+    def _set(self, payloads: Fields) -> None:
+        self.payloads = self._without_clashes(payloads) if self.flat else payloads
+        fixed = {name: fitter({name: kind}, reads=True) for name, kind in _FIXED.items()}
+        found = {name: fitter({name: kind}, reads=self.given) for name, kind in self.payloads.items()}
+        self._fitters = {**fixed, **found}
+        middle = {name: kind for name, kind in self.payloads.items() if name not in _FIXED}
+        self._columns: Fields = {**_HEAD, **middle, **_TAIL}
+        self._schema: pa.Schema | None = None
+
+    def _without_clashes(self, payloads: Fields) -> Fields:
+        """Leaves out what would have a flat name that another column has; what was there before stays."""
+        taken = {SEPARATOR.join(path) for path, _ in leaves(_FIXED)} | {"kind", "event_time", REST}
+        order = [path for path, _ in leaves(self.payloads)]
+        every = dict(leaves(payloads))
+        kept: set[tuple[str, ...]] = set()
+        for path in [*order, *(each for each in every if each not in order)]:
+            if path in every and (name := SEPARATOR.join(path).casefold()) not in taken:
+                taken.add(name)
+                kept.add(path)
+        return _only(payloads, kept)
+
+    # -- types -------------------------------------------------------------------------------------------------
+    def learn(self, lines: Iterable[bytes]) -> None:
+        """Finds types of a sample. Raises LineUnreadable."""
+        members = [_parsed(line)[0] for line in lines]
+        new = settled(type_of_sample([{name: each[name] for name in each if name not in _FIXED} for each in members]))
+        self._set(new if isinstance(new, dict) else {})
+        self.known = True
+
+    def grow(self) -> list[tuple[str, ColumnType]]:
+        """Adds columns for what was seen and has none: (dotted path, type) of each. What has one keeps its type."""
+        seen, self._seen = settled(self._seen), {}
+        if self.given or not isinstance(seen, dict):
+            return []
+        before = dict(leaves(self.payloads))
+        after = extended(self.payloads, seen)
+        assert isinstance(after, dict)
+        if after != self.payloads:
+            self._set(after)
+        return [(".".join(path), kind) for path, kind in leaves(self.payloads) if before.get(path) != kind]
+
+    def misfits(self) -> list[tuple[str, ColumnType, ColumnType]]:
+        """(dotted path, the column's type, what was seen) of columns whose values did not all fit, since ``grow``."""
+        return list(changed(self.payloads, self._seen)) if isinstance(self._seen, dict) else []
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of every batch."""
+        if self._schema is None:
+            self._schema = self._empty().schema
+        return self._schema
+
+    # -- columns -----------------------------------------------------------------------------------------------
+    def batch(self, kind: str, lines: Sequence[bytes]) -> pa.RecordBatch:
+        """A row for each line. Raises LineUnreadable."""
+        columns: dict[str, list[Any]] = {name: [None] * len(lines) for name in self._columns}
+        rests: list[str | None] = [None] * len(lines)
+        fitters = self._fitters
+        for row, line in enumerate(lines):
+            parsed, raw = _parsed(line)
+            rest: dict[str, Any] = {}
+            for name, value in parsed.items():
+                if value is None:
+                    continue
+                fit = fitters.get(name)
+                if fit is None:
+                    rest[name] = value
+                    continue
+                fitted, left = fit({name: value})
+                columns[name][row] = fitted.get(name)
+                if left is not NOTHING:
+                    rest[name] = left[name]
+            if rest or raw:
+                self.rest += 1
+                self._seen = widened(self._seen, type_of(rest))
+                rests[row] = _rest_text(rest, raw)
+        return self._made(kind, columns, rests)
+
+    def _empty(self) -> pa.RecordBatch:
+        return self._made("", {name: [] for name in self._columns}, [])
+
+    def _made(self, kind: str, columns: Mapping[str, list[Any]], rests: list[str | None]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        made: dict[str, pa.Array] = {"kind": pa.array([kind] * len(rests), pa.string())}
+        for name, values in columns.items():
+            if name == "event_time_ns":
+                times = [None if each is None else each // 1000 for each in values]
+                made["event_time"] = pa.array(times, arrow_type("time"))
+            column = pa.array(values, arrow_type(self._columns[name]))
+            made.update(_flattened(name, column) if self.flat else {name: column})
+        made[REST] = pa.array(rests, pa.string())
+        return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+
+def _only(fields: Fields, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Fields:
+    """The fields with these leaves."""
+    found: Fields = {}
+    for name, kind in fields.items():
+        here = (*path, name)
+        if isinstance(kind, dict):
+            if inner := _only(kind, kept, here):
+                found[name] = inner
+        elif here in kept:
+            found[name] = kind
+    return found
+
+
+def _parsed(line: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The members of a line, and as they stand those that no parser takes (1e400)."""
+    try:
+        return _LINE.decode(line), {}
+    except UNREADABLE:
+        pass
+    try:
+        members = _MEMBERS.decode(line)
+    except UNREADABLE as bad:
+        raise LineUnreadable(f"a line is no output record ({bad}); photon status verifier says more") from None
+    parsed: dict[str, Any] = {}
+    raw: dict[str, bytes] = {}
+    for name, text in members.items():
+        try:
+            parsed[name] = msgspec.json.decode(text)
+        except UNREADABLE:
+            raw[name] = bytes(text)
+    return parsed, raw
+
+
+def _rest_text(rest: Mapping[str, Any], raw: Mapping[str, bytes]) -> str:
+    if not raw:
+        return json_text(rest)
+    members = [f"{json_text(name)}:{json_text(value)}" for name, value in rest.items()]
+    members += [f"{json_text(name)}:{text.decode('utf-8', 'replace')}" for name, text in raw.items()]
+    return f"{{{','.join(members)}}}"
+
+
+def _flattened(name: str, column: pa.Array) -> dict[str, pa.Array]:
+    import pyarrow as pa
+
+    if not pa.types.is_struct(column.type):
+        return {name: column}
+    found: dict[str, pa.Array] = {}
+    for field, each in zip(column.type, column.flatten(), strict=True):
+        found |= _flattened(f"{name}{SEPARATOR}{field.name}", each)
+    return found
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """The Arrow type of a column."""
+    import pyarrow as pa
+
+    if isinstance(kind, dict):
+        return pa.struct([pa.field(name, arrow_type(each)) for name, each in kind.items()])
+    if isinstance(kind, list):
+        return pa.list_(arrow_type(kind[0]))
+    if (digits := decimal_digits(kind)) is not None:
+        return pa.decimal128(*digits)
+    if kind.startswith("time"):
+        return pa.timestamp("us", tz="UTC")
+    return {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string(), "json": pa.string()}[
+        kind
+    ]

@@ -1,0 +1,189 @@
+"""Watermarks of a pipeline's output: up to which event time it is complete, and where.
+
+A *pair* is a time and a cursor: every record with an event time before it that this pipeline will ever publish stands
+before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; later ones have no lesser times and
+cursors. Any of them is true by itself, so old ones may be left out. As a line of JSON::
+
+    {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
+
+``exact_ns`` is such a time. Of the records that come, few are older than ``percentile_ns``; ``waiting``: so many
+events before that have no verdict yet; ``held_by``: what keeps ``exact_ns`` from moving on, for people. A record that
+breaks a promise is *late*: it stands behind the cursor of a pair whose ``exact_ns`` is newer. What of a file was
+found to be late is a line of its own::
+
+    {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
+
+``end``: of the last of these records, in uncompressed bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.outputs.cursor import Cursor
+
+JOURNAL = Path("verifier") / "watermarks.jsonl"
+"""In a pipeline's state directory."""
+VERSION = 1
+
+
+class _PairLine(msgspec.Struct, frozen=True):
+    photon_watermark: int
+    at_ns: int
+    exact_ns: int | None
+    percentile_ns: int | None
+    waiting: int
+    held_by: tuple[str, ...]
+    cursor: msgspec.Raw
+
+
+class _LateLine(msgspec.Struct, frozen=True):
+    photon_late: int
+    file: str
+    end: int
+    records: int
+    oldest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    at_ns: int
+    """Wall clock: when it was found to be so."""
+    exact_ns: int | None
+    """None: nothing is known."""
+    percentile_ns: int | None
+    waiting: int
+    """Events before ``percentile_ns`` that were read and have no verdict."""
+    cursor: Cursor
+    held_by: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """One line without newline."""
+        cursor = msgspec.Raw(self.cursor.encode())
+        line = _PairLine(VERSION, self.at_ns, self.exact_ns, self.percentile_ns, self.waiting, self.held_by, cursor)
+        return msgspec.json.encode(line)
+
+    def is_before(self, cursor: Cursor, kinds: Collection[str]) -> bool:
+        """Whether a reader of these kinds that stands at ``cursor`` has read all that stands before this pair's."""
+        own = cursor.positions
+        return all(at <= own.get(log, (0, 0)) for log, at in self.cursor.positions.items() if log.kind in kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Records of one file."""
+
+    file: str
+    end: int
+    records: int
+    oldest_ns: int
+
+    def encode(self) -> bytes:
+        """One line without newline."""
+        return msgspec.json.encode(_LateLine(VERSION, self.file, self.end, self.records, self.oldest_ns))
+
+
+Entry = Pair | Late
+
+
+def decode(data: bytes) -> Iterator[Entry]:
+    """The entries of whole lines. One that is torn, or of a later release, says nothing: the others are true."""
+    for line in data.split(b"\n"):
+        try:
+            found = _decoded(line)
+        except (*DECODE_ERRORS, PhotonError):
+            continue
+        if found is not None:
+            yield found
+
+
+def _decoded(line: bytes) -> Entry | None:
+    """None: it is of another release."""
+    if line.startswith(b'{"photon_late"'):
+        late = msgspec.json.decode(line, type=_LateLine)
+        return Late(late.file, late.end, late.records, late.oldest_ns) if late.photon_late == VERSION else None
+    pair = msgspec.json.decode(line, type=_PairLine)
+    if pair.photon_watermark != VERSION:
+        return None
+    cursor = Cursor.decode(bytes(pair.cursor), str(JOURNAL))
+    return Pair(pair.at_ns, pair.exact_ns, pair.percentile_ns, pair.waiting, cursor, pair.held_by)
+
+
+def read_journal(disk: Disk, state: Path) -> list[Entry]:
+    """Of the pipeline with this state directory, oldest first. Raises OSError."""
+    path = state / JOURNAL
+    if not disk.exists(path):
+        return []
+    data = disk.read(path)
+    return list(decode(data[: data.rfind(b"\n") + 1]))
+
+
+def pairs_of(entries: Iterable[Entry]) -> list[Pair]:
+    return [each for each in entries if isinstance(each, Pair)]
+
+
+def late_in(entries: Iterable[Entry]) -> int:
+    """How many records broke a promise."""
+    return sum(each.records for each in entries if isinstance(each, Late))
+
+
+def newest_before(pairs: Sequence[Pair], cursor: Cursor, kinds: Collection[str]) -> Pair | None:
+    """The newest pair that holds for a reader of these kinds at this cursor; None: none does."""
+    return next((pair for pair in reversed(pairs) if pair.is_before(cursor, kinds)), None)
+
+
+class WatermarkTail:
+    """The watermark of a reader who goes on, of these kinds. Of the journal only what came since is read."""
+
+    def __init__(self, disk: Disk, state: Path, kinds: Collection[str]) -> None:
+        """``state``: of the pipeline."""
+        self._disk, self._path, self._kinds = disk, state / JOURNAL, kinds
+        self._read_to = 0
+        self._pairs: list[Pair] = []
+        self._said: tuple[int | None, int | None] = (None, None)
+
+    def moved(self, cursor: Cursor) -> Pair | None:
+        """The newest pair that holds for a reader at ``cursor``, if its times are others than those said before.
+        Raises OSError."""
+        size = self._disk.size(self._path) if self._disk.exists(self._path) else 0
+        if size < self._read_to:  # written again, with fewer lines
+            self._read_to = 0
+        if size > self._read_to:
+            data = self._disk.read(self._path, self._read_to, size - self._read_to)
+            whole = data.rfind(b"\n") + 1
+            self._read_to += whole
+            self._pairs += pairs_of(decode(data[:whole]))
+        found = newest_before(self._pairs, cursor, self._kinds)
+        if found is None:
+            return None
+        del self._pairs[: self._pairs.index(found)]
+        times = (found.exact_ns, found.percentile_ns)
+        if times == self._said or times == (None, None):
+            return None
+        self._said = times
+        return found
+
+
+def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:
+    """Fewer of them: of the pairs the ``newest``, and of those before some that are evenly apart, not more than
+    ``older``; late records are put together by file."""
+    pairs = pairs_of(entries)
+    late: dict[str, Late] = {}
+    for each in entries:
+        if isinstance(each, Late):
+            before = late.get(each.file, Late(each.file, 0, 0, each.oldest_ns))
+            late[each.file] = Late(
+                each.file,
+                max(before.end, each.end),
+                before.records + each.records,
+                min(before.oldest_ns, each.oldest_ns),
+            )
+    old = pairs[:-newest]
+    step = max(1, -(-len(old) // older))
+    return [*late.values(), *old[::-step][::-1], *pairs[-newest:]]

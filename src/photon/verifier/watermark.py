@@ -1,0 +1,219 @@
+"""From samples of a pipeline to its watermarks. Pure: no files, no clock.
+
+A sample asks in this order: the dispatcher, what it has read and what has no verdict; then each slot, what it has
+taken up and not shown to readers; then what is published. An event goes this way, too. So at any time each event that
+is not published is seen in one of the places, or was not read: the least of what they say is a watermark for the end
+of what is published, without any lock. Asked in another order an event may be missed on its way.
+
+    exact       the least of all of them, and of what may still be written into the logs: a promise of the user's,
+                ``written_within``. Late is what breaks the promise; it is counted.
+    percentile  without the events that wait for their primary event, which may be for hours, and without the promise;
+                less the lateness, as measured, that 99 % of the records did not exceed. ``waiting`` says how many
+                events before it have no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from photon.batch.columns import I64
+from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.watermarks import Late, Pair
+
+PERCENTILE = 0.99
+HALF_LIFE_S = 60.0
+"""Of a record's weight in the lateness."""
+STEPS_A_DOUBLING = 8
+BUCKETS = 400
+PAIRS_KEPT = 4096
+"""In memory, to find what is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """What a dispatcher has no verdict for, and how far it has read (``photon.dispatcher.undecided``)."""
+
+    read_ns: int | None
+    why: str
+    moving_ns: int
+    oldest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotShown:
+    """What a slot said. ``unshown_ns``: the oldest event time of what it has not shown; None: nothing is known, and
+    ``problem`` says why."""
+
+    slot: str
+    unshown_ns: int | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Of one pipeline, asked in the order of its fields."""
+
+    at_ns: int
+    undecided: Undecided
+    slots: Sequence[SlotShown]
+    cursor: Cursor
+
+
+@dataclass(slots=True)
+class Lateness:
+    """How far behind the watermark records are when they are published: a histogram that forgets. Seconds."""
+
+    _weights: np.ndarray[tuple[int], np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(BUCKETS))
+    _at_s: float = float("-inf")
+
+    def add(self, late_ns: I64, now_s: float) -> None:
+        """``late_ns``: at most 0 where a record is not behind."""
+        self._forget(now_s)
+        seconds = np.maximum(late_ns, 0) / NS_PER_S
+        buckets = np.minimum(np.ceil(np.log2(seconds + 1) * STEPS_A_DOUBLING), BUCKETS - 1).astype(np.int64)
+        self._weights += np.bincount(buckets, minlength=BUCKETS)
+
+    def _forget(self, now_s: float) -> None:
+        if self._at_s != float("-inf"):
+            self._weights *= 0.5 ** (max(now_s - self._at_s, 0.0) / HALF_LIFE_S)
+        self._at_s = now_s
+
+    def quantile_s(self, share: float = PERCENTILE) -> float:
+        """So late, or less, is this share of the records; rather too much than too little. 0: there were none."""
+        sums = np.cumsum(self._weights)
+        if sums[-1] < 1e-6:
+            return 0.0
+        bucket = int(np.searchsorted(sums, share * sums[-1] * (1 - 1e-12)))
+        return float(2 ** (min(bucket, BUCKETS - 1) / STEPS_A_DOUBLING) - 1)
+
+
+def floored(time_ns: int) -> int:
+    """To whole seconds: counts of events before it are exact."""
+    return time_ns // NS_PER_S * NS_PER_S
+
+
+class Watermarks:
+    """Of one pipeline. ``within_ns``: a line is in its log so long after its event time at the latest, clocks'
+    uncertainty included; None: nothing is promised, and ``exact`` is never known."""
+
+    def __init__(self, within_ns: int | None, pairs: Sequence[Pair] = (), late: Sequence[Late] = ()) -> None:
+        """``pairs``, ``late``: as journaled before, oldest first."""
+        self._within_ns = within_ns
+        self._pairs = list(pairs[-PAIRS_KEPT:])
+        self.lateness = Lateness()
+        self.late_records = sum(each.records for each in late)
+        self._counted: dict[str, int] = {}
+        for each in late:
+            self._counted[each.file] = max(each.end, self._counted.get(each.file, 0))
+        self._least_ns: int | None = None
+
+    @property
+    def last(self) -> Pair | None:
+        return self._pairs[-1] if self._pairs else None
+
+    def take(self, sample: Sample, before: Callable[[int], int]) -> Pair:
+        """The pair that follows from a sample. ``before``: how many events before a time have no verdict, as of the
+        sample."""
+        last = self.last
+        undecided = sample.undecided
+        silent = [each for each in sample.slots if each.unshown_ns is None]
+        shown_ns = min((each.unshown_ns for each in sample.slots if each.unshown_ns is not None), default=NEVER_NS)
+        exact_ns, percentile_ns = (last.exact_ns, last.percentile_ns) if last is not None else (None, None)
+        if undecided.read_ns is not None and not silent:
+            least_ns = min(undecided.read_ns, undecided.moving_ns, shown_ns)
+            self._least_ns = max(least_ns, self._least_ns or least_ns)
+            behind_ns = int(self.lateness.quantile_s() * NS_PER_S)
+            percentile_ns = _later(percentile_ns, floored(self._least_ns - behind_ns))
+            if self._within_ns is not None:
+                exact_ns = _later(
+                    exact_ns, floored(min(undecided.read_ns - self._within_ns, undecided.oldest_ns, shown_ns))
+                )
+        held_by = tuple(self._holders(sample, shown_ns, silent))
+        waiting = 0 if percentile_ns is None else before(percentile_ns)
+        return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample.cursor), held_by)
+
+    def held(self, at_ns: int, why: str) -> Pair | None:
+        """There is nobody to ask: what held goes on to hold. None: nothing was known before."""
+        return None if self.last is None else replace(self.last, at_ns=at_ns, held_by=(why,))
+
+    def _holders(self, sample: Sample, shown_ns: int, silent: Sequence[SlotShown]) -> list[str]:
+        found = [f"slot {each.slot}: {each.problem}" for each in silent]
+        undecided = sample.undecided
+        if undecided.read_ns is None or undecided.why:
+            found.append(undecided.why or "its dispatcher has not read its logs to their ends since it was started")
+        if self._within_ns is None:
+            found.append(
+                "written_within is not set: without it nothing is promised of lines that are not written yet"
+            )
+        elif undecided.read_ns is not None:
+            bound = undecided.read_ns - self._within_ns
+            if undecided.oldest_ns < min(bound, shown_ns):
+                found.append("events that have no verdict")
+            elif shown_ns < bound:
+                found.append("records that are not published")
+        return found
+
+    def journaled(self, pair: Pair) -> None:
+        """It is in the journal: from now on it holds."""
+        self._pairs.append(pair)
+        if len(self._pairs) >= 2 * PAIRS_KEPT:
+            del self._pairs[:-PAIRS_KEPT]
+
+    # -- published lines -------------------------------------------------------------------------------------------
+    def published(self, file: str, offsets: Sequence[int], times_ns: I64, now_s: float) -> Late | None:
+        """Lines of an output file, in their order; they come once, or again after a crash. What of them is late and
+        was not counted: to be journaled, and then given to ``count``."""
+        if not len(times_ns):
+            return None
+        if self._least_ns is not None:
+            self.lateness.add(self._least_ns - times_ns, now_s)
+        at = np.array(offsets, np.int64)
+        begins, exact = self._exact_in(file)
+        bounds = exact[np.searchsorted(begins, at, "right")]
+        late = np.flatnonzero((times_ns < bounds) & (at >= self._counted.get(file, 0)))
+        if not len(late):
+            return None
+        return Late(file, int(at[late[-1]]) + 1, len(late), int(times_ns[late].min()))
+
+    def count(self, late: Late) -> None:
+        self.late_records += late.records
+        self._counted[late.file] = late.end
+
+    def _exact_in(self, file: str) -> tuple[I64, I64]:
+        """(n offsets in a file, n + 1 exact watermarks): from each offset on the one after it in its row holds;
+        before the first offset the first one, which nothing is before."""
+        log, number = _log_of(file)
+        begins: list[int] = []
+        exact = [-NEVER_NS]
+        for pair in self._pairs:
+            at = pair.cursor.positions.get(log, Position(0, 0))
+            if pair.exact_ns is None or at.number > number:
+                continue
+            begin = at.offset if at.number == number else 0
+            if begins and begins[-1] == begin:
+                exact[-1] = pair.exact_ns
+            else:
+                begins.append(begin)
+                exact.append(pair.exact_ns)
+        return np.array(begins, np.int64), np.array(exact, np.int64)
+
+
+def _later(before_ns: int | None, now_ns: int) -> int:
+    return now_ns if before_ns is None else max(before_ns, now_ns)
+
+
+def _further(last: Pair | None, cursor: Cursor) -> Cursor:
+    """A power cut may take back that something was published, until the slot's next start. Of a slot that is retired
+    nothing more is read."""
+    before = {} if last is None else last.cursor.positions
+    return Cursor({log: max(at, before.get(log, at)) for log, at in cursor.positions.items()})
+
+
+def _log_of(file: str) -> tuple[OutputLog, int]:
+    kind, _, name = file.partition("/")
+    slot, _, number = name.removesuffix(".jsonl").rpartition("-")
+    return OutputLog(slot, kind), int(number)

@@ -1,0 +1,179 @@
+"""Samples a pipeline and journals its watermarks, beside its continuous verifier: one process a pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from photon.config.clock import NS_PER_S, Clock
+from photon.config.disk import AppendFile, Disk
+from photon.config.errors import PhotonError
+from photon.config.metrics.readings import Readings
+from photon.config.stopping import until
+from photon.config.structured import get_logger
+from photon.outputs.cursor import Cursor
+from photon.outputs.watermarks import JOURNAL, Entry, Late, Pair, pairs_of, read_journal, thinned
+from photon.verifier.watermark import Sample, SlotShown, Undecided, Watermarks
+
+PERIOD_S = 1.0
+LINES_MAX = 8192
+"""Of the journal: then it is written again with fewer."""
+NEWEST_KEPT, OLDER_KEPT = 2048, 2048
+
+log = get_logger(__name__)
+
+
+class Asked(Protocol):
+    """What a dispatcher's state says of one moment (``photon.dispatcher.undecided``)."""
+
+    @property
+    def read_ns(self) -> int | None: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def moving_ns(self) -> int: ...
+    @property
+    def oldest_ns(self) -> int: ...
+    @property
+    def workers(self) -> bool: ...
+    def before(self, time_ns: int) -> int: ...
+
+
+class Journal:
+    """``watermarks.jsonl``, appended to and synced line by line. Raises OSError."""
+
+    def __init__(self, disk: Disk, state: Path) -> None:
+        self._disk = disk
+        self._path = state / JOURNAL
+        disk.make_dir(self._path.parent)
+        self.entries: list[Entry] = thinned(read_journal(disk, state), NEWEST_KEPT, OLDER_KEPT)
+        self._file = self._written_again()
+
+    def _written_again(self) -> AppendFile:
+        self._disk.replace(self._path, b"".join(entry.encode() + b"\n" for entry in self.entries))
+        return self._disk.append(self._path)
+
+    def add(self, entry: Entry) -> None:
+        self._file.write(entry.encode() + b"\n")
+        self._file.sync()
+        self.entries.append(entry)
+        if len(self.entries) >= LINES_MAX:
+            self.entries = thinned(self.entries, NEWEST_KEPT, OLDER_KEPT)
+            self._file.close()
+            self._file = self._written_again()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class WatermarkKeeper:
+    """``undecided``: what the dispatcher says, as of one moment, None while it has said nothing; ``slots``: then asks
+    each slot that may still publish; ``cursor``: the end of what is published. ``within_ns``: as ``Watermarks``."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        state: Path,
+        within_ns: int | None,
+        *,
+        undecided: Callable[[], AbstractContextManager[Asked | None]],
+        slots: Callable[[], Awaitable[Sequence[SlotShown]]],
+        cursor: Callable[[], Cursor],
+    ) -> None:
+        self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
+        self._undecided, self._slots, self._cursor = undecided, slots, cursor
+        self.watermarks = Watermarks(within_ns)
+        self._said = ""
+
+    def open(self) -> None:
+        """Once nobody else keeps these. Raises OSError."""
+        self._journal = Journal(self._disk, self._state)
+        entries = self._journal.entries
+        late = [each for each in entries if isinstance(each, Late)]
+        self.watermarks = Watermarks(self._within_ns, pairs_of(entries), late)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        try:
+            while not stop.is_set():
+                await self.pass_()
+                await until(stop, PERIOD_S)
+        finally:
+            self._journal.close()
+
+    async def pass_(self) -> None:
+        """One sample, and what follows from it. What fails is told once, and holds the watermarks back."""
+        said, pair = "", None
+        try:
+            pair = await self._sample()
+        except (PhotonError, OSError) as error:
+            said = " ".join(str(error).split())
+            pair = self.watermarks.held(self._clock.now_ns(), said)
+        try:
+            if pair is not None and _differs(pair, self.watermarks.last):
+                self._journal.add(pair)
+                self.watermarks.journaled(pair)
+        except OSError as error:
+            said = f"{error.filename or JOURNAL}: {error.strerror or error}"
+        if said and said != self._said:
+            log.warning("no watermark", why=said)
+        self._said = said
+
+    async def _sample(self) -> Pair | None:
+        with self._undecided() as asked:
+            at_ns = self._clock.now_ns()
+            if asked is None:
+                return self.watermarks.held(at_ns, "its dispatcher has not said anything yet")
+            if asked.workers:
+                return self.watermarks.held(at_ns, "several dispatchers share its state: they give no watermark")
+            undecided = Undecided(asked.read_ns, asked.why, asked.moving_ns, asked.oldest_ns)
+            slots = await self._slots()
+            # Without a pause until the pair is journaled: what is published meanwhile is compared with it.
+            return self.watermarks.take(Sample(at_ns, undecided, slots, self._cursor()), asked.before)
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+    def details(self) -> dict[str, Any]:
+        last = self.watermarks.last
+        if last is None:
+            return {}
+        return {"watermark": {"line": last.encode().decode(), "late_records": self.watermarks.late_records}}
+
+    def read(self, into: Readings) -> None:
+        """The metrics."""
+        last, now_ns = self.watermarks.last, self._clock.now_ns()
+        into.put("photon_watermark_late_records_total", self.watermarks.late_records)
+        if last is None:
+            return
+        for kind, time_ns in (("exact", last.exact_ns), ("percentile", last.percentile_ns)):
+            if time_ns is not None:
+                into.put("photon_watermark_lag_seconds", (now_ns - time_ns) / NS_PER_S, kind=kind)
+        into.put("photon_watermark_waiting", last.waiting)
+
+    # -- what is published -------------------------------------------------------------------------------------------
+    def published(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
+        """Lines of an output file that are published, once, or again after a crash."""
+        times = np.array(times_ns, np.int64)
+        late = self.watermarks.published(file, offsets, times, self._clock.monotonic())
+        if late is not None:
+            self._journal.add(late)
+            self.watermarks.count(late)
+            log.warning(
+                "records came after the watermark said that there were no more: were their lines written later than "
+                "written_within says, or was an input read again?",
+                file=file,
+                records=late.records,
+                oldest_ns=late.oldest_ns,
+            )
+
+
+def _differs(pair: Pair, last: Pair | None) -> bool:
+    if last is None:
+        return True
+    return (pair.exact_ns, pair.percentile_ns, pair.waiting, pair.held_by, pair.cursor) != (
+        last.exact_ns, last.percentile_ns, last.waiting, last.held_by, last.cursor,
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Seeded schedules of everything at once (``world.joined``), and that rules which only rooms together can break are
+missed when they are taken out."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.joined.ablations import ABLATIONS
+from tests.simulation.world.joined import drawn, run_seed
+from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.world import Violation
+
+BATCH = 10
+SEEDS = 20
+SEEDS_OF_AN_ABLATION = 150
+_SEEDS = share(seeds(SEEDS, base=40_000), 5, least=SEEDS)
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize(
+    "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
+)
+def test_every_event_has_one_verdict_whatever_goes_on_at_once(batch: list[int]) -> None:
+    told = "PHOTON_SIM_SEED" in os.environ
+    for seed in batch:
+        world = run_seed(seed, story=told)
+        if told:
+            print("\n".join(world.story or []))
+        print(f"seed {seed}: {len(world.truth.events)} events, {dict(world.counts)}, {world.speed}")
+
+
+def test_a_seed_replays_exactly() -> None:
+    one, other = run_seed(3, story=True), run_seed(3, story=True)
+    assert one.story == other.story
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """In the first of them, together."""
+    told: Counter[str] = Counter()
+    for seed in range(25):
+        world = run_seed(seed)
+        told += world.counts
+        if all(told[what] > 1 for what in ("adopted", "changes", "replaced", "sealed", "pauses", "cuts")):
+            return
+    raise AssertionError(told)
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_world_notices_a_missing_rule(name: str) -> None:
+    ablation = ABLATIONS[name]
+    tried = (seed for seed in range(SEEDS_OF_AN_ABLATION) if ablation.shows(drawn(seed)))
+    notice(f"joined: {name}", tried, lambda seed: run_seed(seed, ablation.variant), ablation.finds, Violation)

@@ -1,0 +1,192 @@
+"""Watermarks of each datacentre, sampled while the world goes on, and what must hold of them in the end.
+
+No record whose line kept the promise stands behind the cursor of a pair with a newer time; what broke it is counted.
+``Sampler`` is asked for each step apart, so that the world goes on between them, as it does between real processes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from photon.config.clock import NS_PER_S
+from photon.dispatcher.undecided import Undecided as Asked
+from photon.dispatcher.undecided import undecided
+from photon.joiner.slot.place import DIRECTORY_OF
+from photon.outputs.cursor import Cursor, OutputLog
+from photon.outputs.next_read import end_of
+from photon.outputs.published import read_slot
+from photon.outputs.watermarks import Pair
+from photon.verifier.watermark import Sample, SlotShown, Undecided, Watermarks
+from tests.simulation.world import settings
+from tests.simulation.world.disk import PowerOff
+from tests.simulation.world.truth import EPOCH_NS
+
+if TYPE_CHECKING:
+    from tests.simulation.world.world import Place, World
+
+WRITTEN_WITHIN_S = 3.0
+"""Lines that take longer from their event time to their log's copy break the promise."""
+WITHIN_NS = int((WRITTEN_WITHIN_S + settings.UNCERTAINTY_S) * NS_PER_S)
+
+
+@dataclass
+class Sampler:
+    """One pipeline's: each step of a sample, in the order in which they are made."""
+
+    world: World
+    place: Place
+    watermarks: Watermarks = field(default_factory=lambda: Watermarks(WITHIN_NS))
+    pairs: list[Pair] = field(default_factory=list)
+
+    steps = ("dispatcher", "slots", "published")
+
+    def begin(self) -> None:
+        self.asked: Asked | None = None
+        self.slots: list[SlotShown] = []
+        self.cursor = Cursor()
+
+    def dispatcher(self) -> None:
+        db = sqlite3.connect(":memory:", isolation_level=None)
+        db.deserialize(self.place.images.history[-1])
+        self.asked = undecided(db)
+
+    def slots_of(self) -> Iterator[SlotShown]:
+        for name in self.place.joiners:
+            process: Any = self.world.running(name)
+            slot = self.place.slots.get(name, name)
+            up = process is not None and process.serving and not process.paused
+            yield SlotShown(slot, process.engine.shell.oldest_unshown_ns if up else None, "" if up else "down")
+        for lost in self.world.lost:
+            if lost.place is self.place and not lost.retired:
+                yield SlotShown(lost.slot, None, "its directory is not there")
+
+    def states(self) -> list[tuple[Any, Path]]:
+        """Disk and state directory of each slot."""
+        return [(self.place.disks[name], Path(f"/{name}/slot")) for name in self.place.joiners]
+
+    def published(self) -> None:
+        self.cursor = end_of([read_slot(disk, path) for disk, path in self.states()])
+
+    def step(self, name: str) -> None:
+        if name == "slots":
+            self.slots = list(self.slots_of())
+        else:
+            getattr(self, name)()
+
+    def end(self) -> None:
+        asked = self.asked
+        if asked is None:
+            return
+        about = Undecided(asked.read_ns, asked.why, asked.moving_ns, asked.oldest_ns)
+        pair = self.watermarks.take(Sample(0, about, self.slots, self.cursor), asked.before)
+        self.watermarks.journaled(pair)
+        self.pairs.append(pair)
+
+
+class WorldWatermarks:
+    def __init__(self, world: World, sampler: type[Sampler]) -> None:
+        self._world = world
+        self._random = Random(world.seed)
+        self.samplers = [sampler(world, place) for place in world.datacentres]
+        self.moved = 0
+        """Seconds that the exact watermarks moved, of all datacentres."""
+
+    def begin(self) -> None:
+        if not self._world.apart:  # a clock that is wrong by days promises nothing
+            for sampler in self.samplers:
+                self._later(0.5, self._begin, sampler)
+
+    def _later(self, most_s: float, act: Any, *args: Any) -> None:
+        self._world.loop.later(self._random.uniform(0.0, most_s), act, *args)
+
+    def _begin(self, sampler: Sampler) -> None:
+        if any("dispatcher" in name for name in sampler.place.wrong):
+            return  # nor does one that is wrong by more than S: it is sampled no more
+        sampler.begin()
+        self._step(sampler, 0)
+
+    def _step(self, sampler: Sampler, number: int) -> None:
+        if number == len(sampler.steps):
+            sampler.end()
+            self._later(1.0, self._begin, sampler)
+            return
+        try:
+            sampler.step(sampler.steps[number])
+        except (PowerOff, OSError):  # its disk is dead for now
+            self._later(1.0, self._begin, sampler)
+            return
+        self._later(self._random.choice((0.0, 0.02, 0.5, 1.5)), self._step, sampler, number + 1)
+
+    # -- in the end --------------------------------------------------------------------------------------------------
+    def findings(self, generations: dict[bytes, int]) -> list[str]:
+        """``generations``: of the ids; those that were reopened come late, if they do."""
+        found: list[str] = []
+        for sampler in self.samplers:
+            exact = [pair.exact_ns for pair in sampler.pairs if pair.exact_ns is not None]
+            self.moved += (exact[-1] - exact[0]) // NS_PER_S if exact else 0
+            if exact != sorted(exact):
+                found.append(f"the watermark of {sampler.place.name} went back")
+            found += self._late(sampler, generations)
+        return found
+
+    def _late(self, sampler: Sampler, generations: dict[bytes, int]) -> Iterator[str]:
+        late: Counter[str] = Counter()
+        of_file: dict[str, tuple[list[int], list[int]]] = {}
+        for file, number, log, offset, record in _records(sampler.place):
+            time_ns = record.get("event_time_ns")
+            offsets, times = of_file.setdefault(file, ([], []))
+            offsets.append(offset)
+            times.append(time_ns)
+            over = [p for p in sampler.pairs if p.exact_ns is not None and time_ns < p.exact_ns]
+            passed = [p for p in over if p.cursor.positions.get(log, (0, 0)) <= (number, offset)]
+            if not passed:
+                continue
+            late[file] += 1
+            if not generations.get(record["event_id"].encode()) and self._kept(sampler.place, record):
+                yield (
+                    f"late: {record['event_id']} of {sampler.place.name} at {(time_ns - EPOCH_NS) / 1e9:.1f}, "
+                    f"after {(passed[0].exact_ns - EPOCH_NS) / 1e9:.1f} was said in {file} at {offset}"
+                )
+        for file, (offsets, times) in of_file.items():
+            counted = sampler.watermarks.published(file, offsets, np.array(times, np.int64), 0.0)
+            if (counted.records if counted else 0) != late[file]:
+                yield f"{late[file]} records of {file} are late, {counted} counted"
+
+    def _kept(self, place: Place, record: dict[str, Any]) -> bool:
+        """Whether its line was in the log's copy in time."""
+        source = record["source"]
+        (log,) = [each for each in self._world.truth.foreign if each.name == source["file"]]
+        there_s = log.arrivals[place.name][log.index_of[source["offset"]]]
+        return EPOCH_NS + int(there_s * 1e9) - record["event_time_ns"] <= int(WRITTEN_WITHIN_S * NS_PER_S)
+
+
+def _records(place: Place) -> Iterator[tuple[str, int, OutputLog, int, dict[str, Any]]]:
+    """File, its number, its log, offset in it, the record."""
+    for joiner in place.joiners:
+        disk = place.disks[joiner]
+        for directory in DIRECTORY_OF.values():
+            root = Path(f"/{joiner}/out/{directory}")
+            names = list(disk.names(root))
+            for name in names:
+                if name.endswith(".jsonl.gz") and name[:-3] not in names:
+                    data = gzip.decompress(disk.read(root / name))
+                elif name.endswith(".jsonl"):
+                    data = disk.read(root / name)
+                else:
+                    continue
+                plain = name.removesuffix(".gz")
+                slot, _, number = plain.removesuffix(".jsonl").rpartition("-")
+                at = 0
+                for line in data.splitlines(keepends=True):
+                    yield f"{directory}/{plain}", int(number), OutputLog(slot, directory), at, json.loads(line)
+                    at += len(line)

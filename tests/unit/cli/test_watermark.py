@@ -1,0 +1,127 @@
+"""``photon watermark``: what it says of several datacentres, and waiting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from photon.cli.main import main
+from photon.config.clock import NS_PER_S
+from photon.outputs.cursor import Cursor
+from photon.outputs.watermarks import JOURNAL, Late, Pair
+
+S = NS_PER_S
+NOON = 1_764_072_000
+DEPLOYMENT = """
+key_file = "key"
+[join.clicks]
+{promise}
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = {{ field = "t", unit = "s" }}
+[registry.replicas.r1]
+address = "127.0.0.1:7101"
+directory = "r1"
+"""
+DATACENTRE = """
+[datacentre.{0}]
+join = "clicks"
+primary = "q"
+foreign = "c"
+output = "out"
+state = "state/{0}"
+eventstore = "127.0.0.1:72{1}1"
+joiners.{0}-1.address = "127.0.0.1:72{1}2"
+"""
+
+
+def _deployment(base: Path, promise: str = 'written_within = "5s"') -> Path:
+    file = base / "photon.toml"
+    file.write_text(DEPLOYMENT.format(promise=promise) + DATACENTRE.format("east", 0) + DATACENTRE.format("west", 1))
+    return file
+
+
+def _journal(base: Path, datacentre: str, exact_s: int | None, percentile_s: int, waiting: int = 0) -> None:
+    path = base / "state" / datacentre / JOURNAL
+    path.parent.mkdir(parents=True, exist_ok=True)
+    exact_ns = None if exact_s is None else exact_s * S
+    pair = Pair(NOON * S, exact_ns, percentile_s * S, waiting, Cursor(), (f"{datacentre} waits",))
+    late = Late("joined/a-000001.jsonl", 1, 2, 3)
+    path.write_bytes(pair.encode() + b"\n" + late.encode() + b"\n")
+
+
+def _run(file: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["watermark", *arguments, "--config", str(file)])
+
+
+def test_over_all_it_is_the_least_and_who_holds_it_is_named(tmp_path: Path) -> None:
+    file = _deployment(tmp_path)
+    _journal(tmp_path, "east", NOON, NOON + 9, 4)
+    _journal(tmp_path, "west", NOON - 60, NOON + 5, 7)
+    result = _run(file, "-o", "json")
+    assert result.exit_code == 0
+    said = json.loads(result.output)
+    assert said["joins"] == [
+        {"join": "clicks", "exact": "2025-11-25T11:59:00Z", "percentile": "2025-11-25T12:00:05Z", "waiting": 7,
+         "held_by": ["west: west waits"]}
+    ]  # fmt: skip
+    assert [each["late_records"] for each in said["datacentres"]] == [2, 2]
+    table = _run(file).output
+    assert "all of clicks" in table
+    assert "all of" not in _run(file, "--datacentre", "east").output
+
+
+def test_one_that_is_expected_and_says_nothing_holds_all_back(tmp_path: Path) -> None:
+    file = _deployment(tmp_path)
+    _journal(tmp_path, "east", NOON, NOON)
+    result = _run(file, "-o", "json")
+    assert result.exit_code == 3
+    (join,) = json.loads(result.output)["joins"]
+    assert (join["exact"], join["percentile"]) == (None, None)
+    assert join["held_by"][0].startswith("west: no ")
+    assert "west" in _run(file).output
+
+
+@pytest.mark.parametrize(
+    ("how", "moment", "code"),
+    [
+        (["--final"], NOON - 60, 0), ([], NOON - 60, 0), (["--final"], NOON - 59, 3),
+        (["--percentile"], NOON + 5, 0), (["--percentile"], NOON + 6, 3),
+    ],
+)  # fmt: skip
+def test_waiting_ends_when_it_is_reached_or_time_is_over(
+    tmp_path: Path, how: list[str], moment: int, code: int
+) -> None:
+    file = _deployment(tmp_path)
+    _journal(tmp_path, "east", NOON, NOON + 9)
+    _journal(tmp_path, "west", NOON - 60, NOON + 5)
+    result = _run(file, "wait", str(moment), *how, "--timeout", "0", "-o", "json")
+    assert result.exit_code == code
+    said = json.loads(result.output)
+    assert (said["reached"], said["final"]) == (code == 0, moment <= NOON - 60)
+    assert (said["waiting"] == 0) == (moment <= NOON - 60)
+    assert "reached" in _run(file, "wait", str(moment), *how, "--timeout", "0").output
+
+
+def test_without_a_promise_nobody_waits_for_the_exact_one(tmp_path: Path) -> None:
+    file = _deployment(tmp_path, "")
+    _journal(tmp_path, "east", None, NOON)
+    _journal(tmp_path, "west", None, NOON)
+    result = _run(file, "wait", "2025-11-25T11:00", "--final")
+    assert result.exit_code == 2
+    assert "written_within is not set" in result.output
+    assert _run(file, "wait", "2025-11-25T11:00", "--percentile").exit_code == 0
+
+
+def test_wrong_usage(tmp_path: Path) -> None:
+    file = _deployment(tmp_path)
+    assert _run(file, "wait", "tomorrow").exit_code == 2
+    assert _run(file, "--datacentre", "north").exit_code == 2

@@ -1,0 +1,197 @@
+"""What was published becomes logs of the next join: the same bytes once, through kills, rolling, compression."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.outputs import OutputPlace
+from photon.outputs.published import retired_bytes
+from photon.outputs.relay import Relay, RelayedLogLost
+from tests.unit.outputs.helpers import WrittenSlot, lines
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+def relay_of(slot: WrittenSlot, logs: Path) -> Relay:
+    return Relay(RealDisk(), slot.place, logs, "east")
+
+
+def copied(slot: WrittenSlot, logs: Path) -> int:
+    """By a process that lives for one step, and saves."""
+    relay = relay_of(slot, logs)
+    try:
+        size = sum(relay.step())
+        relay.save()
+        return size
+    finally:
+        relay.close()
+
+
+def test_only_what_is_published_is_copied(tmp_path: Path, logs: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 3))
+    slot.append(1, lines(3, 3), publish=False)
+    slot.append(1, b'{"rejected":1}\n', "rejected")
+
+    assert copied(slot, logs) == len(lines(0, 3))
+
+    assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 3)
+    assert [path.name for path in logs.iterdir() if not path.name.startswith(".")] == ["s0-000001.jsonl"]
+
+
+def test_files_become_logs_of_the_same_names_however_they_are_compressed_meanwhile(
+    tmp_path: Path, logs: Path
+) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 5))
+    relay = relay_of(slot, logs)
+    sum(relay.step())
+    slot.append(1, lines(5, 5))
+    slot.roll(1)
+    slot.append(2, lines(10, 5))
+    slot.finish(1)
+    assert relay.behind() == len(lines(5, 10))
+
+    assert sum(relay.step()) == len(lines(5, 10))
+
+    assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 10)
+    assert (logs / "s0-000002.jsonl").read_bytes() == lines(10, 5)
+    assert (relay.behind(), relay.events) == (0, 15)
+    relay.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_killed_anywhere_it_goes_on_with_the_same_bytes(tmp_path: Path, logs: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    slot = WrittenSlot(tmp_path)
+    number, written = 1, {1: b""}
+    relay, n = relay_of(slot, logs), 0
+    for _ in range(60):
+        match draw.randrange(5):
+            case 0 | 1:
+                data = lines(n, draw.randrange(1, 20))
+                n += 20
+                slot.append(number, data)
+                written[number] += data
+            case 2:
+                for _ in relay.step():
+                    if draw.random() < 0.2:
+                        break
+            case 3 if written[number] and draw.random() < 0.5:
+                slot.roll(number)
+                slot.append(number + 1, b"")
+                if draw.random() < 0.5:
+                    slot.finish(number)
+                number += 1
+                written[number] = b""
+            case 4:
+                if draw.random() < 0.5:
+                    relay.save()
+                relay.close()  # as a kill does, but for the bytes that a write left in the middle of a line
+                torn = logs / f"s0-{draw.randint(1, number):06d}.jsonl"
+                if torn.exists() and torn == max(logs.glob("s0-*")) and draw.random() < 0.5:
+                    whole = slot.path(number).read_bytes() if slot.path(number).exists() else b""
+                    size = torn.stat().st_size
+                    with torn.open("ab") as file:
+                        file.write(
+                            whole[size : size + draw.randrange(15)] if torn.name == slot.path(number).name else b""
+                        )
+                relay = relay_of(slot, logs)
+    sum(relay.step())
+    relay.save()
+    relay.close()
+
+    found = {path.name: path.read_bytes() for path in logs.glob("s0-*")}
+    assert found == {f"s0-{number:06d}.jsonl": data for number, data in written.items() if data}
+
+
+def test_other_bytes_behind_the_saved_place_are_replaced(tmp_path: Path, logs: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 3))
+    copied(slot, logs)
+    with (logs / "s0-000001.jsonl").open("ab") as file:
+        file.write(b"\0" * 100)  # a power cut may leave that
+    slot.append(1, lines(3, 3))
+
+    copied(slot, logs)
+
+    assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 6)
+
+
+def test_finished_logs_may_be_moved_away_and_the_newest_may_not(tmp_path: Path, logs: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 3))
+    slot.roll(1)
+    slot.append(2, lines(3, 3))
+    copied(slot, logs)
+    (logs / "s0-000001.jsonl").unlink()
+    slot.append(2, lines(6, 3))
+
+    assert copied(slot, logs) == len(lines(6, 3))
+    assert not (logs / "s0-000001.jsonl").exists()
+
+    (logs / "s0-000002.jsonl").unlink()
+    slot.append(2, lines(9, 3))
+    with pytest.raises(RelayedLogLost, match=r"s0-000002\.jsonl.*and it has 0; put it back plain"):
+        copied(slot, logs)
+
+
+def test_what_went_into_a_file_that_was_taken_away_is_not_counted_as_copied(tmp_path: Path, logs: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 3))
+    relay = relay_of(slot, logs)
+    sum(relay.step())
+    relay.save()
+    (logs / "s0-000001.jsonl").rename(tmp_path / "elsewhere")
+    slot.append(1, lines(3, 3))
+    sum(relay.step())
+    with pytest.raises(RelayedLogLost):
+        relay.save()
+    relay.close()
+
+    (tmp_path / "elsewhere").rename(logs / "s0-000001.jsonl")
+    copied(slot, logs)
+    assert (logs / "s0-000001.jsonl").read_bytes() == lines(0, 6)
+
+
+def test_a_retired_slot_is_not_read_any_more(tmp_path: Path, logs: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    slot.append(1, lines(0, 3))
+    copied(slot, logs)
+    slot.append(1, lines(3, 3))
+    (slot.state / "retired.json").write_bytes(retired_bytes("s0"))
+
+    assert copied(slot, logs) == 0
+
+
+def test_copies_of_an_output_that_is_on_another_machine_are_read_live(tmp_path: Path, logs: Path) -> None:
+    copy = tmp_path / "kept" / "west" / "west-1"
+    slot = WrittenSlot(tmp_path, "west-1")
+    slot.append(1, lines(0, 3))
+    (copy / "output" / "joined").mkdir(parents=True)
+    (copy / "copy.json").write_text("{}")
+    (copy / "durable.json").write_bytes((slot.state / "durable.json").read_bytes())
+    (copy / "output" / slot.name(1)).write_bytes(slot.path(1).read_bytes() + lines(3, 3))
+    nowhere = tmp_path / "nowhere"
+    relay = Relay(RealDisk(), OutputPlace(nowhere, nowhere, (copy.parent,), live=True), logs, "west")
+
+    assert sum(relay.step()) == len(lines(0, 3))
+
+    assert (logs / "west-1-000001.jsonl").read_bytes() == lines(0, 3)
+    relay.close()
+
+
+def test_one_process_at_a_time_copies_an_output(tmp_path: Path, logs: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    relay = relay_of(slot, logs)
+    with pytest.raises(UsageError, match="another process"):
+        relay_of(slot, logs)
+    relay.close()

@@ -1,0 +1,145 @@
+"""From samples to watermarks, and what is late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.watermarks import Pair
+from photon.verifier.watermark import Lateness, Sample, SlotShown, Undecided, Watermarks
+
+LOG = OutputLog("s0", "joined")
+FILE = "joined/s0-000001.jsonl"
+S = NS_PER_S
+WITHIN = 10 * S
+
+
+def _sample(
+    read_s: float | None,
+    *,
+    moving_s: float | None = None,
+    oldest_s: float | None = None,
+    slots: Sequence[SlotShown] = (SlotShown("s0", NEVER_NS),),
+    at: int = 0,
+) -> Sample:
+    moving = NEVER_NS if moving_s is None else int(moving_s * S)
+    oldest = min(moving, NEVER_NS if oldest_s is None else int(oldest_s * S))
+    read_ns = None if read_s is None else int(read_s * S)
+    return Sample(1, Undecided(read_ns, "", moving, oldest), slots, Cursor({LOG: Position(1, at)}))
+
+
+def _taken(watermarks: Watermarks, sample: Sample, waiting: int = 0) -> Pair:
+    pair = watermarks.take(sample, lambda time_ns: waiting)
+    watermarks.journaled(pair)
+    return pair
+
+
+def test_the_exact_one_is_the_least_of_all_and_whole_seconds() -> None:
+    marks = Watermarks(WITHIN)
+    assert _taken(marks, _sample(100.7)).exact_ns == 90 * S
+    assert _taken(marks, _sample(200, oldest_s=120.5)).exact_ns == 120 * S
+    assert _taken(marks, _sample(200, moving_s=130)).exact_ns == 130 * S
+    shown = (SlotShown("s0", NEVER_NS), SlotShown("s1", 140 * S))
+    assert _taken(marks, _sample(200, slots=shown)).exact_ns == 140 * S
+
+
+def test_it_does_not_go_back_and_who_holds_it_is_named() -> None:
+    marks = Watermarks(WITHIN)
+    _taken(marks, _sample(100, at=50))
+    held = _taken(marks, _sample(200, oldest_s=3, at=20))
+    assert (held.exact_ns, held.held_by) == (90 * S, ("events that have no verdict",))
+    assert held.cursor.positions[LOG] == Position(1, 50)
+    silent = _taken(marks, _sample(300, slots=(SlotShown("s9", None, "is down"),)))
+    assert (silent.exact_ns, silent.held_by) == (90 * S, ("slot s9: is down",))
+    unread = _taken(marks, _sample(None))
+    assert unread.exact_ns == 90 * S
+    assert "has not read its logs" in unread.held_by[0]
+    assert marks.held(7, "nobody is there") == Pair(
+        7, 90 * S, held.percentile_ns, 0, unread.cursor, ("nobody is there",)
+    )
+
+
+def test_without_a_promise_there_is_only_the_percentile() -> None:
+    marks = Watermarks(None)
+    pair = _taken(marks, _sample(100, oldest_s=40), waiting=3)
+    assert (pair.exact_ns, pair.percentile_ns, pair.waiting) == (None, 100 * S, 3)
+    assert "written_within" in pair.held_by[0]
+    assert Watermarks(None).held(1, "why") is None
+
+
+def test_the_percentile_is_behind_by_the_lateness_of_the_records() -> None:
+    marks = Watermarks(WITHIN)
+    _taken(marks, _sample(100))
+    times = np.array([100 * S] * 98 + [70 * S] * 2, np.int64)
+    marks.published(FILE, range(100), times, 0.0)
+    moved = _taken(marks, _sample(200)).percentile_ns
+    assert moved is not None
+    assert 165 * S <= moved <= 170 * S  # 30 s, and at most a step of the histogram more
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_so_late_or_less_is_that_share(late_s: list[float], share: float) -> None:
+    lateness = Lateness()
+    late_ns = np.array([int(each * S) for each in late_s], np.int64)
+    lateness.add(late_ns, 1.0)
+    found_s = lateness.quantile_s(share)
+    assert np.count_nonzero(late_ns <= (found_s + 1e-6) * (1 + 1e-9) * S + 1) >= share * len(late_s) - 1e-6
+    exact = sorted(late_s)[max(0, int(np.ceil(share * len(late_s) - 1e-9)) - 1)]
+    assert found_s <= (exact + 1) * 2 ** (1 / 8) - 1 + 1e-6
+
+
+def test_lateness_is_forgotten() -> None:
+    lateness = Lateness()
+    assert lateness.quantile_s() == 0.0
+    lateness.add(np.array([500 * S] * 100, np.int64), 0.0)
+    assert lateness.quantile_s() > 490
+    lateness.add(np.array([-S] * 1000, np.int64), 600.0)
+    assert lateness.quantile_s() == 0.0
+
+
+def test_what_stands_behind_a_pair_and_is_older_is_late_and_counted_once() -> None:
+    marks = Watermarks(0)
+    _taken(marks, _sample(100, at=50))
+    _taken(marks, _sample(200, at=80))
+    times = np.array([99 * S, 99 * S, 150 * S, 150 * S], np.int64)
+    late = marks.published(FILE, [40, 60, 70, 90], times, 0.0)
+    assert late is not None
+    assert (late.file, late.records, late.oldest_ns, late.end) == (FILE, 2, 99 * S, 91)
+    marks.count(late)
+    assert marks.published(FILE, [40, 60, 70, 90], times, 0.0) is None
+    assert marks.late_records == 2
+    again = Watermarks(0, [*marks._pairs], [late])
+    assert again.late_records == 2
+    assert again.published(FILE, [60, 90], np.array([99 * S, 150 * S], np.int64), 0.0) is None
+    other = again.published("joined/s0-000002.jsonl", [0], np.array([150 * S], np.int64), 0.0)
+    assert other is not None
+    assert other.records == 1
+    assert again.published("joined/s0-000000.jsonl", [0], np.array([S], np.int64), 0.0) is None
+    assert again.published(FILE, [], np.zeros(0, np.int64), 0.0) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=12),
+    st.lists(
+        st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=12, unique_by=lambda each: each[0]
+    ),
+)
+def test_late_is_what_some_pair_says(moves: list[tuple[int, int]], lines: list[tuple[int, int]]) -> None:
+    marks = Watermarks(0)
+    pairs, read, at = [], 0, 0
+    for on, further in moves:
+        read, at = read + on, at + further
+        pairs.append(_taken(marks, _sample(read, at=at)))
+    lines.sort()
+    offsets, times = [offset for offset, _ in lines], np.array([time * S for _, time in lines], np.int64)
+    truth = sum(
+        any(p.cursor.positions[LOG].offset <= offset and time * S < (p.exact_ns or 0) for p in pairs)
+        for offset, time in lines
+    )
+    late = marks.published(FILE, offsets, times, 0.0)
+    assert (late.records if late else 0) == truth

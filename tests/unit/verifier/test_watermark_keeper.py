@@ -1,0 +1,140 @@
+"""The keeper of watermarks: what it journals, goes on with, and says when there is nobody to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.metrics.readings import Readings
+from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.watermarks import JOURNAL, late_in, pairs_of, read_journal
+from photon.verifier import watermark_keeper
+from photon.verifier.watermark import SlotShown
+from photon.verifier.watermark_keeper import WatermarkKeeper
+
+S = NS_PER_S
+LOG = OutputLog("s0", "joined")
+FILE = "joined/s0-000001.jsonl"
+
+
+class _Clock:
+    def now_ns(self) -> int:
+        return 1000 * S
+
+    def monotonic(self) -> float:
+        return 1.0
+
+
+@dataclass
+class _Asked:
+    read_ns: int | None = 100 * S
+    why: str = ""
+    moving_ns: int = NEVER_NS
+    oldest_ns: int = NEVER_NS
+    workers: bool = False
+
+    def before(self, time_ns: int) -> int:
+        return 3
+
+
+@dataclass
+class _Pipeline:
+    state: Path
+    asked: _Asked | None = field(default_factory=_Asked)
+    slots: list[SlotShown] = field(default_factory=lambda: [SlotShown("s0", NEVER_NS)])
+    at: int = 10
+    order: list[str] = field(default_factory=list)
+    fails: bool = False
+
+    def keeper(self) -> WatermarkKeeper:
+        keeper = WatermarkKeeper(
+            RealDisk(), _Clock(), self.state, 10 * S, undecided=self._undecided, slots=self._ask, cursor=self._cursor
+        )
+        keeper.open()
+        return keeper
+
+    @contextmanager
+    def _undecided(self) -> Iterator[_Asked | None]:
+        self.order.append("dispatcher")
+        if self.fails:
+            raise UsageError("there is no dispatcher state")
+        yield self.asked
+
+    async def _ask(self) -> Sequence[SlotShown]:
+        self.order.append("slots")
+        return self.slots
+
+    def _cursor(self) -> Cursor:
+        self.order.append("published")
+        return Cursor({LOG: Position(1, self.at)})
+
+
+async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+    pipeline = _Pipeline(tmp_path)
+    keeper = pipeline.keeper()
+    await keeper.pass_()
+    await keeper.pass_()
+    assert pipeline.order == ["dispatcher", "slots", "published"] * 2
+    (pair,) = pairs_of(read_journal(RealDisk(), tmp_path))
+    assert (pair.exact_ns, pair.percentile_ns, pair.waiting, pair.at_ns) == (90 * S, 100 * S, 3, 1000 * S)
+    pipeline.asked = _Asked(read_ns=50 * S)
+    again = pipeline.keeper()
+    await again.pass_()
+    assert again.watermarks.last == pair
+    metrics = Readings()
+    again.read(metrics)
+    assert 'photon_watermark_lag_seconds{kind="exact"} 910' in metrics.text()
+    assert again.details()["watermark"]["line"] == pair.encode().decode()
+
+
+@pytest.mark.parametrize("why", ["several dispatchers", "has not said anything", "no dispatcher state"])
+async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(tmp_path: Path, why: str) -> None:
+    pipeline = _Pipeline(tmp_path)
+    keeper = pipeline.keeper()
+    pipeline.fails = why.startswith("no")
+    pipeline.asked = _Asked(workers=True) if why.startswith("several") else None
+    await keeper.pass_()
+    assert keeper.watermarks.last is None
+    assert keeper.details() == {}
+    metrics = Readings()
+    keeper.read(metrics)
+    pipeline.fails, asked, pipeline.asked = False, pipeline.asked, _Asked()
+    await keeper.pass_()
+    pipeline.fails, pipeline.asked = why.startswith("no"), asked
+    await keeper.pass_()
+    last = keeper.watermarks.last
+    assert last is not None
+    assert last.exact_ns == 90 * S
+    assert why in last.held_by[0]
+
+
+async def test_late_records_are_journaled_once(tmp_path: Path) -> None:
+    pipeline = _Pipeline(tmp_path)
+    keeper = pipeline.keeper()
+    await keeper.pass_()
+    keeper.published(FILE, [5, 15], [80 * S, 80 * S])
+    assert keeper.watermarks.late_records == 1
+    again = pipeline.keeper()
+    again.published(FILE, [5, 15, 25], [80 * S, 80 * S, 95 * S])
+    assert again.watermarks.late_records == late_in(read_journal(RealDisk(), tmp_path)) == 1
+
+
+async def test_the_journal_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LINES_MAX", 20), ("NEWEST_KEPT", 5), ("OLDER_KEPT", 5)):
+        monkeypatch.setattr(watermark_keeper, name, value)
+    pipeline = _Pipeline(tmp_path)
+    keeper = pipeline.keeper()
+    for number in range(100):
+        pipeline.asked = _Asked(read_ns=(100 + number) * S)
+        await keeper.pass_()
+    pairs = pairs_of(read_journal(RealDisk(), tmp_path))
+    assert len(pairs) < 20
+    assert pairs[-1].exact_ns == 189 * S
+    assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == len(pairs)
