@@ -160,10 +160,8 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
             if value is not None:
                 out.append(f"{field} = {_quoted(value)}")
         if side.time is not None:
-            set_ = (
-                (key, value) for key, value in msgspec.to_builtins(side.time).items() if value not in (None, "UTC")
-            )
-            out.append(f"time = {{ {', '.join(f'{key} = {_quoted(value)}' for key, value in set_)} }}")
+            told = {key: value for key, value in msgspec.to_builtins(side.time).items() if value not in (None, "UTC")}
+            out.append(f"time = {{ {', '.join(f'{key} = {_quoted(value)}' for key, value in told.items())} }}")
         out.append("")
     return "\n".join(out)
 

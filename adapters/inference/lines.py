@@ -13,6 +13,7 @@ ALIKE_SHARE = 0.9
 """So many of the lines have the shape."""
 LINES_LOOKED_AT = 1000
 TOKENS_MAX = 40
+REST = "(?: (?P<rest>.+))?"
 
 _TOKENS = re.compile(
     r"(?P<T>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)(?= |$)"
@@ -47,13 +48,13 @@ def pattern_of(records: Sequence[bytes]) -> str | None:
     parts = [_group(kind, name) for kind, name in zip(shape, names, strict=True)]
     behind = _behind(alike, len(shape), needed)
     pattern = " ".join(parts) + "".join(f".*? {re.escape(name)}={value}" for name, value in behind)
-    if any(len(tokens) > len(shape) for tokens in alike):
-        pattern += "(?P<rest>.*)"
     try:
-        compiled = re.compile(pattern)
+        matches = [match for match in map(re.compile(pattern).match, lines) if match]
     except re.error:  # two names that are one when made safe
         return None
-    return pattern if sum(compiled.match(line) is not None for line in lines) >= needed else None
+    if len(matches) < needed:
+        return None
+    return pattern + REST if any(match.end() < len(match.string) for match in matches) else pattern
 
 
 def _tokens(line: str) -> list[Token]:

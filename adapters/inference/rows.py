@@ -56,6 +56,7 @@ class Side:
     """Of CSV without header."""
     pattern: str | None = None
     _values: dict[str, list[str]] = field(default_factory=dict)
+    _names: list[str] = field(default_factory=list)
 
     def value(self, row: Row, name: str) -> str:
         """Empty where there is none."""
@@ -71,11 +72,14 @@ class Side:
 
     def names(self) -> list[str]:
         """Fields that nearly all rows have, in order of appearance."""
-        seen: Counter[str] = Counter()
-        for row in self.rows:
-            seen.update(row.keys())
-        often = [name for name, count in seen.items() if count >= READABLE_SHARE * len(self.rows)][:FIELDS_MAX]
-        return [name for name in often if len(self.values(name)) >= READABLE_SHARE * len(self.rows)]
+        if not self._names:
+            seen: Counter[str] = Counter()
+            for row in self.rows:
+                seen.update(row.keys())
+            needed = READABLE_SHARE * len(self.rows)
+            often = [name for name, count in seen.items() if count >= needed][:FIELDS_MAX]
+            self._names.extend(name for name in often if len(self.values(name)) >= needed)
+        return self._names
 
     def is_unique(self, name: str) -> bool:
         values = self.values(name)

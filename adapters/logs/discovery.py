@@ -43,23 +43,18 @@ def _enter_nothing(path: str) -> None:
 
 
 class Patterns(NamedTuple):
-    """Compiled glob patterns."""
+    """Compiled glob patterns, asked with relative paths."""
 
-    files: re.Pattern[str]
-    directories: re.Pattern[str]
-
-    def match(self, path: str) -> bool:
-        """Whether it is one of the files, by its relative path."""
-        return self.files.match(path) is not None
-
-    def reach(self, directory: str) -> bool:
-        """Whether a file below it may match. What cannot is not listed: a file's directory may have a large tree."""
-        return self.directories.match(directory) is not None
+    match: Callable[[str], re.Match[str] | None]
+    """Whether it is one of the files."""
+    reach: Callable[[str], re.Match[str] | None]
+    """Whether a file below the directory may be one. Others are not listed: beside one log may be a large tree."""
 
 
 def compile_patterns(patterns: Sequence[str]) -> Patterns:
     """Glob patterns on relative paths: ``**/`` any directories, ``*`` and ``?`` within one part, ``[...]``."""
-    return Patterns(_any_of(patterns), _any_of([above for pattern in patterns for above in _above(pattern)]))
+    above = [each for pattern in patterns for each in _above(pattern)]
+    return Patterns(_any_of(patterns).match, _any_of(above).match)
 
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:

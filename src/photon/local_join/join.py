@@ -94,6 +94,7 @@ async def run(
         config = options.config or _inferred(sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
         options = options.at(name, sides)
+        settings, name, adapter = _configured(options, config)  # again: which files are read is a setting
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options)

@@ -7,11 +7,13 @@ import os
 import tomllib
 from pathlib import Path
 
+import orjson
 import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import ForeignHeader, LogFile
 from photon.adapters.inference import Inferred, Sample, Unclear, infer
+from photon.adapters.inference.lines import pattern_of
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.loader import convert
 
@@ -227,3 +229,82 @@ def test_zeek_with_its_headers() -> None:
     found = inferred({"conn.log": conn}, {"dns.log": dns})
     assert found.primary == SideConfig(format="zeek", key="uid")
     assert found.foreign == SideConfig(format="zeek", key="uid", time=TimeConfig(field="ts", format="zeek"))
+
+
+ACCESS = [
+    b'10.0.0.%d - - [20/Nov/2026:09:00:%02d +0000] "GET /%s HTTP/1.1" 200 %d "-" "curl/8" rid=%032x'
+    % (i % 3, i, b"abc"[: i % 4], i, 7**i << 40)
+    for i in range(30)
+]
+APP = [
+    b'2026-11-20 09:00:%02d,456 ERROR [w-%d] req=%032x msg="it %d" - failed%s' % (i, i % 2, 7**i << 40, i, b" x" * i)
+    for i in range(30)
+]
+
+
+def test_lines_of_one_shape() -> None:
+    found = inferred({"access.log": ACCESS}, {"app.log": APP})
+    assert (found.primary.format, found.primary.key) == ("regex", "rid")
+    assert (found.foreign.format, found.foreign.key) == ("regex", "req")
+    assert found.foreign.time == TimeConfig(field="time", format="iso8601")
+    adapter = ConfiguredAdapter.from_sides(found.primary, found.foreign)
+    payload = adapter.primary_payload(ACCESS[5], LogFile("a"))
+    assert payload is not None
+    assert orjson.loads(payload) | {"rid": ""} == {
+        "client": "10.0.0.2", "ident": "-", "user": "-", "time": "20/Nov/2026:09:00:05 +0000",
+        "request": "GET /a HTTP/1.1", "status": "200", "bytes": "5", "referrer": "-", "agent": "curl/8", "rid": "",
+    }  # fmt: skip
+    event = adapter.foreign_payload(APP[3], LogFile("a"))
+    assert event is not None
+    assert orjson.loads(event) | {"req": ""} == {
+        "time": "2026-11-20 09:00:03,456", "f2": "ERROR", "f3": "w-1", "req": "", "msg": "it 3",
+        "rest": "- failed x x x",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GET /{i} done",  # no time
+        "{i} apples",
+        "2026-11-20 09:00:00 a-b={i} a.b={i}",  # two names that are one as groups
+    ],
+)
+def test_lines_that_no_pattern_is_made_for(line: str) -> None:
+    assert pattern_of([line.format(i=i).encode() for i in range(20)]) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"event": {"id": "%d"}}, "event.id"),
+        ({"meta": {"event_id": "%d"}}, "meta.event_id"),
+        ({"user": {"id": "%d"}}, None),
+        ({"order": {"uuid": "%d"}}, None),
+    ],
+)
+def test_a_nested_id_is_the_events_own_only_where_it_says_so(event: dict[str, object], expected: str | None) -> None:
+    lines = [orjson.dumps({"ref": f"{7**i << 40:032x}", "ts": 1588206048 + i, **event}) for i in range(30)]
+    foreign = [line.replace(b"%d", b"e%d" % i) for i, line in enumerate(lines)]
+    primary = [b'{"request":"%032x"}' % (7**i << 40) for i in range(30)]
+    found = inferred({"a.log": primary}, {"b.log": foreign})
+    assert (found.primary.key, found.foreign.key, found.foreign.id) == ("request", "ref", expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"ts": 1588206048000, "created": {"ts": 1}}, "ts"),
+        ({"a": {"b": {"c": {"time": "2026-11-20T09:00:00+01:00"}}}}, "a.b.c.time"),
+        ({"x": {"paidAt": 1588206048000}}, "x.paidAt"),
+        ({"ts": 1588206048, "time": "2020-04-30T00:20:48Z"}, "ts"),  # both say the same
+        ({"ts": 1588206048, "birth_date": "1980-01-01"}, "ts"),
+        ({"birth_date": "1980-01-01"}, None),
+        ({"size": 1588206048}, None),
+        ({"a": {"ts": 1588206048}, "b": {"ts": 1588206049}}, None),
+    ],
+)
+def test_event_times_of_any_depth(fields: dict[str, object], expected: str | None) -> None:
+    foreign = [orjson.dumps({"query_id": str(i), **fields}) for i in range(2)]
+    found = infer({"p.log": [b'{"query_id":"%d"}' % i for i in range(5)]}, {"f.log": foreign})
+    assert (found.foreign.time.field if isinstance(found, Inferred) and found.foreign.time else None) == expected
