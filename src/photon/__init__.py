@@ -3,16 +3,11 @@
 After "Photon: Fault-tolerant and Scalable Joining of Continuous Data Streams" (SIGMOD 2013).
 
 ``photon.join`` joins two log directories, ``photon.read`` reads what was joined (``docs/embedding.md``). What is
-named here is imported when it is first used. ``docs/architecture.md`` walks one event through the rooms of this
+named here is imported when it is first used; ``__init__.pyi`` has the types. ``docs/architecture.md`` walks one event through the rooms of this
 package.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from photon.config.errors import PhotonError, UsageError
-    from photon.library import Deployment, Join, JoinStopped, Output, Record, Records
-    from photon.library.front import Pairs, join, read
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,14 +31,9 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module 'photon' has no attribute {name!r}")
-    where = (
-        "config.errors"
-        if name.endswith("Error")
-        else "library.front"
-        if name in ("Pairs", "join", "read")
-        else "library"
-    )
-    return getattr(import_module(f"photon.{where}"), name)
+    front = "library.front" if name in ("Pairs", "join", "read") else "library"
+    room = "config.errors" if name.endswith("Error") else front
+    return getattr(import_module(f"photon.{room}"), name)
 
 
 def __dir__() -> list[str]:
