@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from photon.batch.ids import Ids
-from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import DIGEST_BYTES
 from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.core.shard_standing import Bools
 from photon.idregistry.core.sharding import shards_in
-from photon.idregistry.core.state_machine import ShardMachine
-from photon.idregistry.replica.proposing import not_leading
-from photon.idregistry.replica.recovery import RecoveryServer, _unless_refused
 from photon.idregistry.replica.shard_server import ShardServer
 from tests.simulation.world.joined import JoinedWorld
 from tests.simulation.world.world import Variant
@@ -27,30 +22,10 @@ def nobody_asked(self: ShardServer, digests: bytes, *, restoring: bool = False) 
     return np.zeros(len(digests) // DIGEST_BYTES, np.bool_), self.machine.serving[0].config
 
 
-def of_any_config(self: ShardMachine, ids: Ids, config: int) -> Verdicts:
-    """On its way while the shards change: the one that it comes to never had the id, and refuses."""
-    return _clear(self, ids, 0)
-
-
-_clear = ShardMachine._clear
-
-
-async def newest_shards(self: Recovery, *, timeout: float) -> tuple[int, ...]:
-    """Operators, verifiers and dispatchers ask the shards of now, not those that took events before."""
-    known = await self._described(self._deadline(timeout), fresh=True)
-    return () if known is None or not known.ranges else tuple(sorted(known.ranges[-1].shards))
-
-
 async def shards_of_before(self: Recovery, *, timeout: float) -> tuple[int, ...]:
     """As this client heard last: a dispatcher that has nothing to send hears of no change."""
     known = await self._described(self._deadline(timeout))
     return () if known is None else tuple(sorted(shards_in(known.ranges) - {*known.removed}))
-
-
-# -- the registry ----------------------------------------------------------------------------------------------------
-def any_leader(self: RecoveryServer) -> None:
-    """A leader that has just started tells of slots and witnesses, though it has applied nothing yet."""
-    _unless_refused(not_leading(self._replica.config_group.state()))
 
 
 @dataclass(frozen=True)
@@ -79,16 +54,7 @@ ABLATIONS: dict[str, Ablation] = {
     "resharding, stamps: former shards are not asked": Ablation(
         _without(ShardServer, "held_elsewhere", nobody_asked), TWICE, lambda world: bool(world.targets)
     ),
-    "resharding, reopened ids: only the shards of now are asked": Ablation(
-        _without(Recovery, "shards", newest_shards), LEFT, _loses_while_shards_change
-    ),
     "resharding, reopened ids: the shards are asked for once": Ablation(
         _without(Recovery, "shards", shards_of_before), LEFT, _loses_while_shards_change
-    ),
-    "resharding, verifier: a clear is judged by the config of when it is applied": Ablation(
-        _without(ShardMachine, "_clear", of_any_config), "are owned|alarm", lambda world: bool(world.targets)
-    ),
-    "registry, retirement: a leader that has just started tells of slots": Ablation(
-        _without(RecoveryServer, "_check_leads_config", any_leader), LEFT, lambda world: world.loses_slots
     ),
 }

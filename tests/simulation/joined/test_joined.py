@@ -41,7 +41,7 @@ def test_a_seed_replays_exactly() -> None:
 def test_schedules_reach_what_they_are_for() -> None:
     """In the first of them, together."""
     told: Counter[str] = Counter()
-    for seed in range(25):
+    for seed in range(60):
         world = run_seed(seed)
         told += world.counts
         if all(told[what] > 1 for what in ("adopted", "changes", "replaced", "sealed", "pauses", "cuts")):
