@@ -202,7 +202,7 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
     for name in here:
         pipeline = settings.datacentre[name]
         join = settings.join[pipeline.join]
-        for side in SIDES:
+        for side in reversed(SIDES):
             files = join.primary_files if side == "primary" else join.foreign_files
             directory = base / pipeline.logs(side)
             if side not in settings.relayed(name) or directory.is_dir():  # its first start makes it
