@@ -9,13 +9,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-from photon.adapters.contract import Joined, Unpaired
-from photon.adapters.join_adapters import adapter_of
+from photon.adapters.contract import Joined, Matching, Unpaired
+from photon.adapters.envelope_reader import pair_of
+from photon.adapters.join_adapters import adapter_of, adapter_of_join
 from photon.adapters.testkit.samples import read_samples
 from photon.adapters.testkit.trial import try_file
 from photon.config.loader import convert
+from photon.verifier.published_lines import read_published
 
 TEXT = (Path(__file__).parents[2] / "docs" / "joins.md").read_text()
+MINUTE_NS = 60 * 10**9
 EXAMPLES = re.findall(r"```toml (\w+)\n", TEXT)
 
 
@@ -57,3 +60,18 @@ def test_each_example_ends_as_it_says(tmp_path: Path, name: str) -> None:
 
 def test_there_is_one_for_each_kind() -> None:
     assert EXAMPLES == ["keys", "normalised", "bounds"]
+
+
+def test_each_configuration_of_several_primaries_matches_so(tmp_path: Path) -> None:
+    found = []
+    for block in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL):
+        ((name, join),) = convert(tomllib.loads(block), "page").join.items()
+        found.append(adapter_of_join(join, name, tmp_path).matching)
+    assert found == [Matching("all", 60 * MINUTE_NS, 5 * MINUTE_NS), Matching("latest", MINUTE_NS, 0)]
+
+
+def test_the_records_are_two_pairs_of_one_event() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    lines = block.encode().splitlines(keepends=True)
+    assert [pair_of(line) for line in lines] == [(1, 2), (2, 2)]
+    assert [read_published(line).pair for line in lines] == [(1, 2), (2, 2)]
