@@ -52,7 +52,7 @@ class SlotsShown:
         ]
         said: dict[str, int] = {}
         for heard in await self.gather(processes):
-            for each in heard.details.get("slots", ()):
+            for each in heard.details.get("unshown", ()):
                 said[str(each["slot"])] = int(each["oldest_unshown_ns"])
         return [self._of(each, said) for each in own if self._counts(each)]
 

@@ -27,6 +27,7 @@ from photon.config.serving import HealthyServer, listen
 from photon.dispatcher.homes import HomeStatus
 from photon.dispatcher.ledger import FINAL, HOUR_NS, Verdict, ledger_of
 from photon.dispatcher.status import JoinTimes, Status, details_of, reads
+from photon.joiner.process import details_of as joiner_details
 from photon.supervision.ports import free_ports
 
 CONTRACT = Path(__file__).with_name("contract.json")
@@ -156,10 +157,12 @@ def _processes(at: dict[str, str]) -> dict[str, tuple[str, ProcessMetrics]]:
     slots = [{"slot": "east-1", "state": "live", "problem": "", "alarms": [alarm]}]
     shards = {"config": 2, "change": None, "shards": [{"shard": 1, "leader": "", "ids": 0, "boundary_s": None}]}
     workers = {name: at[name] for name in ("w1", "w2")}
+    shell = SimpleNamespace(copies=None, oldest_unshown_ns=5)
+    joiner: Any = SimpleNamespace(opened=SimpleNamespace(slot="east-1", shell=shell))
     return {
         "east": ("Dispatcher", _dispatcher("", {}, joiners_failing=1)),
         "w1": ("Dispatcher", _dispatcher("w1", workers)),
-        "east-1": ("Joiner", ProcessMetrics([_joiner])),
+        "east-1": ("Joiner", ProcessMetrics([_joiner], lambda: joiner_details([joiner]))),
         "verifier": ("Verifier", ProcessMetrics([_verifier], lambda: {"slots": slots})),
         "r1": ("Registry", ProcessMetrics([_registry], lambda: shards)),
         "c1": ("Cache", ProcessMetrics([_cache])),

@@ -44,7 +44,7 @@ class _Deployment:
         for each in processes:
             said = self.said.get(each.address or "", {})
             slots = [{"slot": slot, "oldest_unshown_ns": ns} for slot, ns in said.items()]
-            heard.append(Heard(each, details={"slots": slots}))
+            heard.append(Heard(each, details={"unshown": slots}))
         return heard
 
     async def ask(self) -> list[tuple[str, int | None, str]]:
