@@ -41,7 +41,7 @@ GROUP_BYTES = 16 << 20
 """Of lines that are held, over all files: then the largest row group is written."""
 BATCH_LINES = 8192
 FILES_MAX = 128
-"""Partitions that are open at once, over all kinds; then the files roll."""
+"""Files that are open at once, and partitions that lines are held for, over all kinds; then all roll."""
 HOUR_NS = 3_600_000_000_000
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -134,24 +134,27 @@ def _directory(hour: int | None) -> str:
 
 
 class _File:
-    """One Parquet file under construction: what pyarrow writes passes through here to the disk."""
+    """One Parquet file under construction: what pyarrow writes passes through here to the disk. It is made with its
+    first row group."""
 
     def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes | None) -> None:
         """``types``: None: payloads are JSON text."""
-        self._append: AppendFile = disk.append(path)
+        self._disk, self._path = disk, path
+        self._append: AppendFile | None = None
+        """None: before the first row group, and once it was ended."""
         self._kind, self._types = kind, types
         self._crc32, self._written, self.records, self._rest = 0, 0, 0, 0
         self._times: list[int] = []
         self._lines: list[bytes] = []
         self.filled = 0
         """Bytes of lines that are held for the next row group."""
-        self._open = True
         self.closed = False
         self._writer: Any = None
         """None: before the first row group."""
 
     # -- what pyarrow asks of a file -----------------------------------------------------------------------------
     def write(self, data: Any) -> int:
+        assert self._append is not None
         chunk = bytes(data)
         self._append.write(chunk)
         self._crc32 = zlib.crc32(chunk, self._crc32)
@@ -168,6 +171,11 @@ class _File:
         self.closed = True
 
     # -- records -------------------------------------------------------------------------------------------------
+    @property
+    def open(self) -> bool:
+        """Whether it holds a descriptor."""
+        return self._append is not None
+
     def add(self, data: bytes) -> None:
         """Adds whole lines."""
         self._lines.append(data)
@@ -184,6 +192,7 @@ class _File:
             import pyarrow as pa
             import pyarrow.parquet as pq
 
+            self._append = self._disk.append(self._path)
             sink = pa.PythonFile(self, mode="w")
             self._writer = pq.ParquetWriter(sink, table.schema, compression=COMPRESSION)
         self._writer.write_table(table)
@@ -209,10 +218,11 @@ class _File:
     def end(self) -> None:
         """Writes what is left, and makes it durable. Raises LineUnreadable, OSError."""
         self.write_group()
+        assert self._append is not None
         self._writer.close()
         self._append.sync()
         self._append.close()
-        self._open = False
+        self._append = self._writer = None
 
     def told(self, name: str) -> SinkFile:
         first, last = self._times or (None, None)
@@ -226,7 +236,7 @@ class _File:
 
     def abandon(self) -> None:
         """The file is of no use, unless it was ended."""
-        if not self._open:
+        if self._append is None:
             return
         if self._writer is not None:
             with contextlib.suppress(Exception):  # pyarrow's, of a writer that was not ended
@@ -360,7 +370,11 @@ class ParquetSink:
         self._cursor = batch.cursor
         self._rolling.add(len(batch.data), self._monotonic())
         while sum(file.filled for file in self._files.values()) >= GROUP_BYTES:
-            self._write_group(max(self._files, key=lambda each: self._files[each].filled))
+            fullest = max(self._files, key=lambda each: self._files[each].filled)
+            if not self._files[fullest].open and self._opened() + 1 >= FILES_MAX:
+                self.roll()  # which opens one more at a time
+                break
+            self._write_group(fullest)
         if len(self._files) >= FILES_MAX:
             self.roll()
         self.tick()
@@ -374,6 +388,9 @@ class ParquetSink:
         file = _File(self._disk, path.with_name(path.name + TEMPORARY), kind, types)
         self._files[kind, partition] = file
         return file
+
+    def _opened(self) -> int:
+        return sum(file.open for file in self._files.values())
 
     def _write_group(self, at: tuple[str, str]) -> None:
         """The first of a kind is what its types are found of."""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.config.disk import RealDisk
+from photon.config.disk import AppendFile, RealDisk
 from photon.config.errors import UsageError
 from photon.library import Batch
 from photon.sinks import manifest
@@ -176,6 +176,43 @@ def test_many_partitions_roll_before_too_many_files_are_open(tmp_path: Path, mon
         pour([batch(n, line(n, time_ns=n % 7 * HOUR_NS)) for n in range(70)], files)
     assert len(rolls(tmp_path)) > 10
     assert sorted(int(row["event_id"][1:]) for row in rows(tmp_path)) == list(range(70))
+
+
+class CountingDisk(RealDisk):
+    """Knows how many files are open for appending, and how many were at most."""
+
+    def __init__(self) -> None:
+        self.open = self.most = 0
+
+    def append(self, path: Path) -> AppendFile:
+        file = super().append(path)
+        self.open += 1
+        self.most = max(self.most, self.open)
+        close = file.close
+
+        def closed() -> None:
+            self.open -= 1
+            close()
+
+        file.close = closed  # type: ignore[method-assign]
+        return file
+
+
+@pytest.mark.parametrize("group_bytes", [16 << 20, 2_000])
+def test_a_batch_of_many_partitions_opens_no_more_files_than_may_be_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    monkeypatch.setattr("photon.sinks.parquet.FILES_MAX", 8)
+    monkeypatch.setattr("photon.sinks.parquet.GROUP_BYTES", group_bytes)
+    disk, form = CountingDisk(), Form("struct", "hour")
+    manifest_and = 1
+    with ParquetSink(disk, tmp_path, ("joined",), RollLimits(), Now(), form) as files:
+        for at in range(3):
+            files.add(batch(at, *[line(n, time_ns=n % 50 * HOUR_NS) for n in range(at * 100, at * 100 + 100)]))
+        files.roll()
+        assert disk.open == manifest_and
+    assert disk.most <= 8 + manifest_and
+    assert sorted(int(row["event_id"][1:]) for row in rows(tmp_path)) == list(range(300))
 
 
 def test_given_types_are_kept_and_read_text(tmp_path: Path) -> None:
