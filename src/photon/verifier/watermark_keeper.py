@@ -17,13 +17,21 @@ from photon.config.metrics.readings import Readings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.outputs.cursor import Cursor
-from photon.outputs.watermarks import JOURNAL, Entry, Late, Pair, pairs_of, read_journal, thinned
+from photon.outputs.watermarks import (
+    JOURNAL,
+    LINES_MAX,
+    NEWEST_KEPT,
+    OLDER_KEPT,
+    Entry,
+    Late,
+    Pair,
+    pairs_of,
+    read_journal,
+    thinned,
+)
 from photon.verifier.watermark import Sample, SlotShown, Undecided, Watermarks
 
 PERIOD_S = 1.0
-LINES_MAX = 8192
-"""Of the journal: then it is written again with fewer."""
-NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 log = get_logger(__name__)
 
