@@ -33,6 +33,8 @@ JOURNAL = Path("verifier") / "watermarks.jsonl"
 VERSION = 1
 LINES_MAX = 8192
 """Of the journal: then it is written again with fewer. Also of the pairs that a reader holds."""
+BYTES_MAX = 16 << 20
+"""Of the journal, as well: each pair has the cursor of all slots."""
 NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 
