@@ -84,26 +84,33 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the files of a sink look like."""
+    """What the files of a sink look like. What is None is as the directory has it."""
 
-    columns: Literal["json", "struct", "flat"] = "json"
-    """Payloads as JSON text in binary columns; typed, as structs; typed, a column for each leaf."""
+    columns: Literal["json", "struct", "flat"] | None = None
+    """Payloads as JSON text in binary columns; typed, as structs; typed, a column for each leaf. None, of a new
+    directory: structs."""
     partition: Literal["hour"] | None = None
+    """None, of a new directory: none."""
     schema: Mapping[str, Any] | None = None
-    """Types of the payloads, as ``photon.read`` takes them. None: found."""
+    """Types of the payloads, as ``photon.read`` takes them. None, of a new directory: found."""
 
-    def header(self, kinds: Sequence[str]) -> Header:
-        """Raises UsageError."""
-        if self.columns == "json" and self.schema is not None:
-            raise UsageError("a schema goes with columns struct or flat")
-        typed = self.columns != "json"
+    def header(self, kinds: Sequence[str], there: Header | None = None) -> Header:
+        """``there``: the directory's; None: it is new. Raises UsageError."""
+        new = Header(format=FORMAT, kinds=list(kinds), columns="struct")
+        default = new if there is None else there
+        columns: str | UnsetType = default.columns if self.columns is None else self.columns
+        partition = default.partition if self.partition is None else self.partition
+        typed = columns not in ("json", UNSET)
+        if self.schema is not None and not typed:
+            begun = "" if there is None else ", and the directory was begun with columns json"
+            raise UsageError(f"a schema goes with columns struct or flat{begun if self.columns is None else ''}")
         return Header(
-            photon_sink=manifest.TYPED_VERSION if typed or self.partition else manifest.VERSION,
+            photon_sink=manifest.TYPED_VERSION if typed or partition is not UNSET else manifest.VERSION,
             format=FORMAT,
             kinds=list(kinds),
-            columns=self.columns if typed else UNSET,
-            partition=self.partition or UNSET,
-            schema=UNSET if self.schema is None else given_fields(self.schema),
+            columns=columns if typed else UNSET,
+            partition=partition,
+            schema=default.schema if self.schema is None else given_fields(self.schema),
         )
 
 
@@ -267,7 +274,7 @@ class Written:
     records: int
 
 
-JSON_FORM = Form()
+JSON_FORM = Form("json")
 
 
 class ParquetSink:
@@ -281,12 +288,11 @@ class ParquetSink:
         kinds: Sequence[str],
         limits: RollLimits,
         monotonic: Callable[[], float],
-        form: Form | None = JSON_FORM,
+        form: Form = JSON_FORM,
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """Takes the directory up where it was left. ``form`` None: the directory's, of a new one structs. ``say``
-        hears of new columns and of values that do not fit. Raises UsageError, ManifestDamaged, ExtraMissing, OSError.
-        """
+        """Takes the directory up where it was left. ``say`` hears of new columns and of values that do not fit.
+        Raises UsageError, ManifestDamaged, ExtraMissing, OSError."""
         needed("pyarrow.parquet", "parquet")
         self._disk, self._directory, self._monotonic, self._say = disk, directory, monotonic, say
         self._rolling = Rolling(limits)
@@ -314,14 +320,10 @@ class ParquetSink:
             raise UsageError(f"{self._directory}: another sink writes here; stop it, or name another")
         return lock
 
-    def _wanted(self, form: Form | None, kinds: Sequence[str]) -> Header:
+    def _wanted(self, form: Form, kinds: Sequence[str]) -> Header:
         path = self._directory / MANIFEST
-        there = None
-        if form is None and self._disk.exists(path):
-            there = manifest.header_of(self._disk.read(path), path)
-        if there is None:
-            return (form or Form("struct")).header(kinds)
-        return msgspec.structs.replace(there, format=FORMAT, kinds=list(kinds))
+        there = manifest.header_of(self._disk.read(path), path) if self._disk.exists(path) else None
+        return form.header(kinds, there)
 
     def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes | None]:
         """Kind -> its types; None: payloads are JSON text. What was not written yet has no types before its first row
