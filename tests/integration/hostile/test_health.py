@@ -155,6 +155,16 @@ main()
 """
 """A photon that is killed when its first records are logged, and before the registry is asked."""
 DAY_S = 86_400.0
+JOIN = """
+[join.clicks.primary]
+format = "jsonl"
+key = "query_id"
+[join.clicks.foreign]
+format = "jsonl"
+key = "query_id"
+id = "click_id"
+time = { field = "time_us", unit = "us" }
+"""
 
 
 class Site:
@@ -165,6 +175,7 @@ class Site:
         self.output = directory / "out"
         for name in ("q", "c"):
             (directory / name).mkdir()
+        (directory / "join.toml").write_text(JOIN)
         (directory / "clock").mkdir()
         (directory / "clock" / "sitecustomize.py").write_text(CLOCK)
 
@@ -180,7 +191,8 @@ class Site:
 
     def command(self, *arguments: str) -> list[str]:
         logs = ["--primary", str(self.directory / "q"), "--foreign", str(self.directory / "c")]
-        return ["join", *logs, "--output", str(self.output), *arguments]
+        config = ("--config", str(self.directory / "join.toml"))
+        return ["join", *logs, *config, "--output", str(self.output), *arguments]
 
     def run(self, ahead_s: float, *arguments: str) -> Result:
         return photon(*self.command("--once", *arguments), env=self._clock(ahead_s))
