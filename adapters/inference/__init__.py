@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import orjson
 
 from photon.adapters.inference.keys import KEY_NAME, Candidate, Choice, Keys
 from photon.adapters.inference.moments import (
@@ -33,6 +32,7 @@ from photon.adapters.inference.moments import (
 )
 from photon.adapters.inference.rows import NEITHER, Sample, Side, read_side
 from photon.adapters.side import SideConfig, TimeConfig
+from photon.config.toml_text import toml_lines, toml_value
 
 PATTERNS = r"""
 [join.errors.primary]    # 10.0.0.1 - - [20/Nov/2026:09:00:00 +0100] "GET /cart HTTP/1.1" 500 rid=7f3a
@@ -158,18 +158,12 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
         for field in (*_FORM, "key", "id"):
             value = getattr(side, field)
             if value is not None:
-                out.append(f"{field} = {_quoted(value)}")
+                out += toml_lines({field: value})
         if side.time is not None:
             told = {key: value for key, value in msgspec.to_builtins(side.time).items() if value not in (None, "UTC")}
-            out.append(f"time = {{ {', '.join(f'{key} = {_quoted(value)}' for key, value in told.items())} }}")
+            out += toml_lines({"time": told})
         out.append("")
     return "\n".join(out)
-
-
-def _quoted(value: str | tuple[str, ...]) -> str:
-    if isinstance(value, str) and "\\" in value and "'" not in value and value.isprintable():
-        return f"'{value}'"
-    return orjson.dumps(value).decode()  # a JSON string is a TOML basic string
 
 
 def _todo(what: str) -> str:
@@ -208,7 +202,7 @@ def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | N
     notes = ["Made of the logs' own fields; correct what is wrong."]
     shown = [choice.best] if choice.best else list(choice.shown)
     for number, each in enumerate(shown, 1):
-        pair = f"primary key = {_quoted(each.primary)}, foreign key = {_quoted(each.foreign)}"
+        pair = f"primary key = {toml_value(each.primary)}, foreign key = {toml_value(each.foreign)}"
         notes.append(f"{number}. {pair}: {each.evidence(len(primary.rows))}"[:300])
     if shown:
         first, second = shown[0].primary, shown[0].foreign
@@ -218,7 +212,7 @@ def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | N
     if time is None:
         time = _likely_time(foreign)
         notes.append(
-            f"The event time is a guess, {_quoted(time.field)}: see that field, unit, format and zone are right."
+            f"The event time is a guess, {toml_value(time.field)}: see that field, unit, format and zone are right."
         )
     event_id, _ = _find_id(foreign, second, time.field)
     return toml_of(primary.config(first), foreign.config(second, event_id, time), notes=tuple(map(_one_line, notes)))

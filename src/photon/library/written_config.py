@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from photon.config.errors import UsageError
+from photon.config.toml_text import toml_lines, toml_name
 
 NAME = "join"
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 SIDES = ("primary", "foreign")
 
 
@@ -101,35 +98,7 @@ def _with_paths(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _toml(table: Mapping[str, Any]) -> str:
     tables = {name: each for name, each in table.items() if isinstance(each, Mapping)}
-    lines = [f"[join.{NAME}]", *_lines({name: each for name, each in table.items() if name not in tables})]
+    lines = [f"[join.{NAME}]", *toml_lines({name: each for name, each in table.items() if name not in tables})]
     for name, each in tables.items():
-        lines += ["", f"[join.{NAME}.{_name(name)}]", *_lines(each)]
+        lines += ["", f"[join.{NAME}.{toml_name(name)}]", *toml_lines(each)]
     return "\n".join(lines) + "\n"
-
-
-def _lines(table: Mapping[str, Any]) -> list[str]:
-    return [f"{_name(str(name))} = {_value(value)}" for name, value in table.items()]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(_lines(value))} }}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, Path):
-        return _text(str(value))
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, str | int | float):
-        raise UsageError(f"{value!r}: cannot be written in a configuration")
-    return _text(value) if isinstance(value, str) else repr(value)
-
-
-def _name(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _text(text: str) -> str:
-    return (
-        orjson.dumps(text).decode().replace("\x7f", "\\u007f")
-    )  # a JSON string is a TOML basic string, but for this

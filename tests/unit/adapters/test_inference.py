@@ -12,7 +12,7 @@ import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import ForeignHeader, LogFile
-from photon.adapters.inference import Inferred, Sample, Unclear, infer
+from photon.adapters.inference import Inferred, Sample, Unclear, infer, toml_of
 from photon.adapters.inference.lines import pattern_of
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.loader import convert
@@ -123,6 +123,15 @@ def test_an_id_is_only_taken_when_it_is_named_as_the_events_own() -> None:
     assert found.foreign.id == "deal_id"
     found = inferred(primary, {"x.csv": [b"order_id,event_id,won_at", *rows, b"o1,s0,2018-02-20"]})
     assert found.foreign.id is None  # not unique
+
+
+@pytest.mark.parametrize("odd", ["\x7f", "\x00\x1f", "\x85", "\u2028", 'a"b', r"\d'", "\\\x7f"])
+def test_what_toml_refuses_is_escaped(odd: str) -> None:
+    side = SideConfig(format="csv", key=odd, columns=("a", odd), time=TimeConfig(field=odd, unit="s"))
+    (tables,) = tomllib.loads(toml_of(side, side))["join"].values()
+    assert tables["primary"] == tables["foreign"] == {
+        "format": "csv", "key": odd, "columns": ["a", odd], "time": {"field": odd, "unit": "s"},
+    }  # fmt: skip
 
 
 def test_delimiters() -> None:
