@@ -21,9 +21,7 @@ def inferred_toml(primary: Given, foreign: Given) -> tuple[str, tuple[str, ...]]
     guess = inferred(primary, foreign)
     if isinstance(guess, Inferred):
         return guess.toml, guess.explanation
-    error = UsageError(f"{guess.problem}; {guess.todo}")
-    error.example = guess.example
-    raise error
+    raise UsageError(f"{guess.problem}; {guess.todo}").with_example(guess.example)
 
 
 def inferred(primary: Given, foreign: Given) -> Inferred | Unclear:

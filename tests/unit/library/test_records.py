@@ -269,7 +269,7 @@ def test_what_is_wrong_is_one_line(slot: WrittenSlot, tmp_path: Path, monkeypatc
         photon.read(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="datacentre goes with"):
         photon.read(slot.place.output, datacentre="east")
-    with pytest.raises(ValueError, match="there are: joined"):
+    with pytest.raises(UsageError, match="there are: joined"):
         photon.read(slot.place.output, kinds="matched")
     with pytest.raises(UsageError, match="no cursor"):
         photon.read(slot.place.output, cursor="x")
