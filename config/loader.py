@@ -189,6 +189,11 @@ def _chain_problems(settings: Settings) -> list[str]:
                 found.append(
                     f"join.{name}.{side}.join = {up!r}: a join cannot need itself: {' <- '.join((name, *way))}"
                 )
+            elif side == "foreign" and _shares_ids(settings, name, up):
+                found.append(
+                    f'join.{name}.foreign.join = {up!r}: its records share their event\'s id (match = "all"); name a '
+                    "field that each has of its own as foreign.id, for instance an id of the primary event"
+                )
     for dc, pipeline in settings.datacentre.items():
         for side in SIDES:
             up = upstream.get(pipeline.join, {}).get(side)
@@ -199,6 +204,11 @@ def _chain_problems(settings: Settings) -> list[str]:
             elif not settings.joining(up):
                 found.append(f"join.{pipeline.join}.{side}.join = {up!r}: no datacentre of this file joins {up}")
     return found
+
+
+def _shares_ids(settings: Settings, name: str, upstream: str) -> bool:
+    """Whether foreign events would have one id, that of the event whose pairs they are."""
+    return settings.join[upstream].match == "all" and not (settings.join[name].foreign or {}).get("id")
 
 
 def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> list[str] | None:

@@ -49,6 +49,8 @@ def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps
         named = [at for at in its if keys[at] == events.keys[row]]
         if waits[row]:  # whoever gave it, it is not final
             codes[row] = LookUpCode.NOT_YET
+        elif unknown := next(((at, key) for at in its if isinstance(key := keys[at], Fault)), None):
+            sets[row], faults[row] = (unknown[0],), unknown[1]  # nobody can say whether it belongs to the set
         elif not named:
             sets[row] = its[:1]
         elif fault := next(((at, time) for at in named if isinstance(time := times[at], Fault)), None):

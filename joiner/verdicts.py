@@ -183,8 +183,8 @@ class Judge:
     ) -> Sequence[int]:
         """What the adapter makes of each pair; ``primaries`` are those of ``rows``. The rows of the pairs it joins.
 
-        A row stands there once for each of its pairs: what is filtered of them is left out while others are joined,
-        and one that cannot be joined rejects them all.
+        A row stands there once for each of its pairs: what is filtered of them, or unpaired, is left out while others
+        are joined, and one that cannot be joined rejects them all.
         """
         events = taken(events, rows)
         made = self._payloads(guard, Pairs(events.records, events.of_file(), primaries.records, primaries.of_file()))
@@ -199,12 +199,12 @@ class Judge:
         if not others:
             return rows
         digests = split_digests(events.digests)
-        bad = {rows[at] for at, other in others.items() if not isinstance(other, Filtered)}
+        bad = {rows[at] for at, other in others.items() if not isinstance(other, Filtered | Unpaired)}
         kept = [at for at, row in enumerate(rows) if at not in others and row not in bad]
         joined, settled = {rows[at] for at in kept}, set[int]()
         for at, other in sorted(others.items()):
             row = rows[at]
-            if row in joined or row in settled or (row in bad and isinstance(other, Filtered)):
+            if row in joined or row in settled or (row in bad and isinstance(other, Filtered | Unpaired)):
                 continue
             settled.add(row)
             decided.kinds[row] = 0

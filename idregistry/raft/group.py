@@ -518,8 +518,9 @@ class RaftGroup:
         new = (leader, leads, core.term(), core.applied(), core.committed(), not self._full)
         if new != (old.leader, old.is_leader, old.term, old.applied, old.committed, old.writable):
             term = core.term()
-            if leads and self._current_in != term and self._journal.term_at(core.applied()) == term:
-                self._current_in = term
+            applied, log = core.applied(), self._journal
+            if leads and self._current_in != term and log.first <= applied <= log.last:
+                self._current_in = term if log.term_at(applied) == term else self._current_in
             current = self._current_in == term
             with self._lock:
                 if not self._closed:

@@ -58,17 +58,12 @@ def one_line(result: Result, code: int, *said: str) -> None:
 # -- directories -----------------------------------------------------------------------------------------------------
 def _missing_foreign(logs: Logs) -> tuple[str, ...]:
     logs.foreign = logs.base / "nowhere"
-    return ("--foreign", "nowhere: no such directory; name the directory of the foreign logs")
+    return ("--foreign", "nowhere: no such directory or file; name the directory of the foreign logs")
 
 
 def _missing_primary(logs: Logs) -> tuple[str, ...]:
     logs.primary = logs.base / "nowhere"
     return ("--primary", "nowhere: no such directory")
-
-
-def _file_for_directory(logs: Logs) -> tuple[str, ...]:
-    logs.foreign /= "clicks.log"
-    return ("--foreign", "clicks.log: is not a directory")
 
 
 def _dangling_link(logs: Logs) -> tuple[str, ...]:
@@ -154,7 +149,6 @@ MINE = "from photon.adapters.contract import Adapter\nclass Mine(Adapter):\n    
 CASES = {
     "missing foreign": _missing_foreign,
     "missing primary": _missing_primary,
-    "file for directory": _file_for_directory,
     "dangling link": _dangling_link,
     "output is a file": _output_is_a_file,
     "output below a file": _output_below_a_file,

@@ -23,6 +23,7 @@ from photon.config.structured import get_logger
 from photon.fleet.access import output_of
 from photon.fleet.processes import KINDS
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
+from photon.outputs.published import DURABLE_NAME
 from photon.outputs.relay import Relay, say_whole
 
 POLL_S = 0.05
@@ -42,10 +43,20 @@ class Upstream:
     side: Side
     datacentre: str
     relay: Relay
+    copy: Path | None = None
+    """Where it is read from a copy that another datacentre's output is shipped to: that may lag behind what readers
+    there are shown, and says nothing of it. So nothing is claimed beyond its newest change."""
     whole_ns: int = 0
     """All that was published by then was copied: by the wall clock, and"""
     whole_s: float = 0.0
     """by the monotonic one."""
+
+    def shown_by(self, now_ns: int) -> int:
+        """Up to when all that its readers have been shown can be read here. Raises OSError."""
+        if self.copy is None:
+            return now_ns
+        changed = (path.stat().st_mtime_ns for path in self.copy.glob(f"*/{DURABLE_NAME}"))
+        return min(now_ns, max(changed, default=0))
 
     @property
     def labels(self) -> dict[str, str]:
@@ -79,7 +90,8 @@ async def serve_relay(room: Room) -> None:
         for side, each, place in places:
             relay = Relay(room.disk, place, room.logs(side), each)
             closing.callback(relay.close)
-            upstreams.append(Upstream(side, each, relay, whole_s=room.clock.monotonic()))
+            copy = place.copies[0] if place.live else None
+            upstreams.append(Upstream(side, each, relay, copy, whole_s=room.clock.monotonic()))
         await _listen(room, upstreams, closing)
         log.info("relay serves", datacentre=name, upstream=", ".join(each for _, each, _ in places))
         room.up()
@@ -120,7 +132,7 @@ def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool])
     """About a second's work, or all there is; how many bytes."""
     until, copied = clock.monotonic() + SAVE_S, 0
     for each in upstreams:
-        begun_ns, begun_s = clock.now_ns(), clock.monotonic()
+        begun_ns, begun_s = each.shown_by(clock.now_ns()), clock.monotonic()
         for size in each.relay.step():
             copied += size
             if clock.monotonic() > until or ends():

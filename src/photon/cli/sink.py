@@ -30,9 +30,10 @@ from photon.config.output_kinds import KINDS
               help="Payloads as structs (foreign.amount), a column each (foreign_amount), or JSON text. "
               "Not given: as DIR has them; of a new one structs.")  # fmt: skip
 @click.option("--schema", "schema_file", type=PATH, metavar="FILE",
-              help="TOML with types of the payloads, [foreign] amount = \"float\"; not given: found.")  # fmt: skip
+              help="TOML with types of the payloads, [foreign] amount = \"float\". "
+              "Not given: as DIR has them; of a new one found.")  # fmt: skip
 @click.option("--partition", type=click.Choice(["hour"]),
-              help="DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC.")  # fmt: skip
+              help="DIR/KIND/date=YYYY-MM-DD/hour=HH of the event time, UTC. Not given: as DIR has it.")  # fmt: skip
 @click.option("--roll-size", type=SIZE, default="128MiB", show_default=True,
               help="Close a file after this many bytes of JSON Lines.")  # fmt: skip
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
@@ -72,9 +73,7 @@ def parquet(
 
     published = Output(named_place(output, at.given, at.datacentre))
     limits = RollLimits(roll_size, roll_age)
-    form = None
-    if (columns, schema_file, partition) != (None, None, None):
-        form = Form(columns or "struct", partition, None if schema_file is None else _schema(schema_file))
+    form = Form(columns, partition, None if schema_file is None else _schema(schema_file))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

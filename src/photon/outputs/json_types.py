@@ -17,10 +17,11 @@ element that does not fit the rest is the whole list; the column has null there.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 from photon.config.errors import UsageError
@@ -61,6 +62,7 @@ NAMES = (
 _INT64 = range(-(1 << 63), 1 << 63)
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _INT_TEXT = re.compile(r"-?[0-9]+")
+_WHOLE_TEXT = re.compile(r"[+-]?[0-9]+")
 _FLOAT_TEXT = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _FINE = re.compile(r"\.\d{7}")
 """Text of a time finer than a microsecond."""
@@ -344,9 +346,14 @@ def _read_int(value: Any) -> int | None:
 
 
 def _read_float(value: Any) -> float | None:
-    if type(value) is str:
-        return float(value) if len(value) <= 40 and _FLOAT_TEXT.fullmatch(value) else None
-    return _float(value)
+    if type(value) is not str:
+        return _float(value)
+    if len(value) > 40 or not _FLOAT_TEXT.fullmatch(value):
+        return None
+    number = float(value)
+    if not math.isfinite(number) or (_WHOLE_TEXT.fullmatch(value) and int(number) != int(value)):
+        return None
+    return number
 
 
 def _read_bool(value: Any) -> bool | None:
@@ -368,24 +375,34 @@ def _text_time(value: Any) -> int | None:
 
 def _number_time(value: Any, unit_ns: int) -> int | None:
     """Microseconds UTC."""
-    if type(value) not in (int, float, str):
+    number = _number(value)
+    if number is None:
         return None
     try:
-        ns = Decimal(str(value)) * unit_ns
-        us = int(ns // 1000)
-    except (InvalidOperation, ValueError, OverflowError):
+        us = int(number * unit_ns // 1000)
+    except ArithmeticError:
         return None
     return us if us in _INT64 else None
 
 
-def _decimal(value: Any, precision: int, scale: int) -> Decimal | None:
+def _number(value: Any) -> Decimal | None:
+    """Of a number, or of text in plain digits; None: it is neither."""
     if type(value) not in (int, float, str):
         return None
     try:
-        number = Decimal(str(value))
-    except InvalidOperation:
+        text = str(value)
+        return Decimal(text) if _FLOAT_TEXT.fullmatch(text) else None
+    except (ArithmeticError, ValueError):  # an exponent, or a whole number, of thousands of digits
         return None
-    if not number.is_finite() or number.adjusted() >= precision - scale:
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal | None:
+    number = _number(value)
+    if number is None:
+        return None
+    if not number:
+        return Decimal(0)
+    if number.adjusted() >= precision - scale:
         return None
     fine = number.as_tuple().exponent
     return number if isinstance(fine, int) and -fine <= scale else None

@@ -31,6 +31,11 @@ from photon.outputs.cursor import Cursor
 JOURNAL = Path("verifier") / "watermarks.jsonl"
 """In a pipeline's state directory."""
 VERSION = 1
+LINES_MAX = 8192
+"""Of the journal: then it is written again with fewer. Also of the pairs that a reader holds."""
+BYTES_MAX = 16 << 20
+"""Of the journal, as well: each pair has the cursor of all slots."""
+NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 
 class _PairLine(msgspec.Struct, frozen=True):
@@ -149,25 +154,31 @@ class WatermarkTail:
         self._said: tuple[int | None, int | None] = (None, None)
 
     def moved(self, cursor: Cursor) -> Pair | None:
-        """The newest pair that holds for a reader at ``cursor``, if its times are others than those said before.
+        """The newest pair that holds for a reader at ``cursor``, if its times are later than those said before.
         Raises OSError."""
         size = self._disk.size(self._path) if self._disk.exists(self._path) else 0
         if size < self._read_to:  # written again, with fewer lines
-            self._read_to = 0
+            self._read_to, self._pairs = 0, []
         if size > self._read_to:
             data = self._disk.read(self._path, self._read_to, size - self._read_to)
             whole = data.rfind(b"\n") + 1
             self._read_to += whole
             self._pairs += pairs_of(decode(data[:whole]))
+            if len(self._pairs) > LINES_MAX:
+                self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
         found = newest_before(self._pairs, cursor, self._kinds)
         if found is None:
             return None
         del self._pairs[: self._pairs.index(found)]
         times = (found.exact_ns, found.percentile_ns)
-        if times == self._said or times == (None, None):
-            return None
+        if not any(_is_later(now, said) for now, said in zip(times, self._said, strict=True)):
+            return None  # or an older pair: the one that was said is no longer among those that are left
         self._said = times
         return found
+
+
+def _is_later(now_ns: int | None, said_ns: int | None) -> bool:
+    return now_ns is not None and (said_ns is None or now_ns > said_ns)
 
 
 def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:

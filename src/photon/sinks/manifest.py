@@ -14,6 +14,7 @@ from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 VERSION = 1
 """Payloads are JSON text in binary columns, files lie in DIR/KIND."""
 TYPED_VERSION = 2
+"""The newest that there is."""
 
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """Types of the payloads that were given; unset: they are found."""
 
 
+class _Version(msgspec.Struct, frozen=True):
+    photon_sink: int
+
+
 _T = TypeVar("_T")
 
 
@@ -72,9 +77,17 @@ def roll_line(roll: Roll) -> bytes:
 
 
 def header_of(data: bytes, where: Path) -> Header | None:
-    """None: there is none yet. Raises ManifestDamaged."""
+    """None: there is none yet. Raises ManifestDamaged; UsageError for that of a newer release."""
     first, newline, _ = data.partition(b"\n")
-    return _decoded(first, Header, where) if newline else None
+    if not newline:
+        return None
+    version = _decoded(first, _Version, where).photon_sink
+    if version > TYPED_VERSION:
+        raise UsageError(
+            f"{where}: is of version {version}, and this release of Photon knows {TYPED_VERSION} at most; "
+            "go on with a newer release, or name another directory"
+        )
+    return _decoded(first, Header, where)
 
 
 def types_after(rolls: Sequence[Roll]) -> dict[str, dict[str, Any]]:
@@ -98,24 +111,31 @@ def read(data: bytes, wanted: Header, where: Path) -> tuple[list[Roll], int]:
     Raises ManifestDamaged; UsageError for the manifest of a sink of another sort.
     """
     whole = data[: data.rfind(b"\n") + 1]
-    lines = whole.splitlines()
-    if not lines:
+    header = header_of(whole, where)
+    if header is None:
         return [], 0
-    header = _decoded(lines[0], Header, where)
-    rolls = [_decoded(line, Roll, where) for line in lines[1:]]
-    if header != wanted:
-        said, meant = _said(header), _said(wanted)
-        raise UsageError(f"{where}: is of a sink of {said}, not of {meant}; name another directory")
+    if differing := [each for each in zip(_said(header), _said(wanted), strict=True) if each[0] != each[1]]:
+        was, wants = zip(*differing, strict=True)
+        raise UsageError(
+            f"{where}: was begun with {', '.join(was)}; this run wants {', '.join(wants)}; name another directory"
+        )
+    rolls = [_decoded(line, Roll, where) for line in whole.splitlines()[1:]]
     if [roll.number for roll in rolls] != list(range(1, len(rolls) + 1)):
         raise ManifestDamaged(f"{where}: a line is missing or doubled; restore it, or begin in a new directory")
     return rolls, len(whole)
 
 
-def _said(header: Header) -> str:
-    said = f"{header.format} version {header.photon_sink} with {', '.join(header.kinds)}"
-    said += "" if header.columns is UNSET else f", columns {header.columns}"
-    said += "" if header.partition is UNSET else f", partition {header.partition}"
-    return said + ("" if header.schema is UNSET else f", types {msgspec.json.encode(header.schema).decode()}")
+def _said(header: Header) -> tuple[str, ...]:
+    """For people. The version follows from it."""
+    return (
+        f"format {header.format}",
+        f"kinds {' and '.join(header.kinds)}",
+        f"columns {'json' if header.columns is UNSET else header.columns}",
+        "no partition" if header.partition is UNSET else f"partition {header.partition}",
+        "types that are found"
+        if header.schema is UNSET
+        else f"types {msgspec.json.encode(header.schema, order='sorted').decode()}",
+    )
 
 
 def known(rolls: Sequence[Roll]) -> set[str]:

@@ -41,7 +41,7 @@ GROUP_BYTES = 16 << 20
 """Of lines that are held, over all files: then the largest row group is written."""
 BATCH_LINES = 8192
 FILES_MAX = 128
-"""Partitions that are open at once, over all kinds; then the files roll."""
+"""Files that are open at once, and partitions that lines are held for, over all kinds; then all roll."""
 HOUR_NS = 3_600_000_000_000
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -84,26 +84,33 @@ class Rolling:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the files of a sink look like."""
+    """What the files of a sink look like. What is None is as the directory has it."""
 
-    columns: Literal["json", "struct", "flat"] = "json"
-    """Payloads as JSON text in binary columns; typed, as structs; typed, a column for each leaf."""
+    columns: Literal["json", "struct", "flat"] | None = None
+    """Payloads as JSON text in binary columns; typed, as structs; typed, a column for each leaf. None, of a new
+    directory: structs."""
     partition: Literal["hour"] | None = None
+    """None, of a new directory: none."""
     schema: Mapping[str, Any] | None = None
-    """Types of the payloads, as ``photon.read`` takes them. None: found."""
+    """Types of the payloads, as ``photon.read`` takes them. None, of a new directory: found."""
 
-    def header(self, kinds: Sequence[str]) -> Header:
-        """Raises UsageError."""
-        if self.columns == "json" and self.schema is not None:
-            raise UsageError("a schema goes with columns struct or flat")
-        typed = self.columns != "json"
+    def header(self, kinds: Sequence[str], there: Header | None = None) -> Header:
+        """``there``: the directory's; None: it is new. Raises UsageError."""
+        new = Header(format=FORMAT, kinds=list(kinds), columns="struct")
+        default = new if there is None else there
+        columns: str | UnsetType = default.columns if self.columns is None else self.columns
+        partition = default.partition if self.partition is None else self.partition
+        typed = columns not in ("json", UNSET)
+        if self.schema is not None and not typed:
+            begun = "" if there is None else ", and the directory was begun with columns json"
+            raise UsageError(f"a schema goes with columns struct or flat{begun if self.columns is None else ''}")
         return Header(
-            photon_sink=manifest.TYPED_VERSION if typed or self.partition else manifest.VERSION,
+            photon_sink=manifest.TYPED_VERSION if typed or partition is not UNSET else manifest.VERSION,
             format=FORMAT,
             kinds=list(kinds),
-            columns=self.columns if typed else UNSET,
-            partition=self.partition or UNSET,
-            schema=UNSET if self.schema is None else given_fields(self.schema),
+            columns=columns if typed else UNSET,
+            partition=partition,
+            schema=default.schema if self.schema is None else given_fields(self.schema),
         )
 
 
@@ -134,24 +141,27 @@ def _directory(hour: int | None) -> str:
 
 
 class _File:
-    """One Parquet file under construction: what pyarrow writes passes through here to the disk."""
+    """One Parquet file under construction: what pyarrow writes passes through here to the disk. It is made with its
+    first row group."""
 
     def __init__(self, disk: Disk, path: Path, kind: str, types: LineTypes | None) -> None:
         """``types``: None: payloads are JSON text."""
-        self._append: AppendFile = disk.append(path)
+        self._disk, self._path = disk, path
+        self._append: AppendFile | None = None
+        """None: before the first row group, and once it was ended."""
         self._kind, self._types = kind, types
         self._crc32, self._written, self.records, self._rest = 0, 0, 0, 0
         self._times: list[int] = []
         self._lines: list[bytes] = []
         self.filled = 0
         """Bytes of lines that are held for the next row group."""
-        self._open = True
         self.closed = False
         self._writer: Any = None
         """None: before the first row group."""
 
     # -- what pyarrow asks of a file -----------------------------------------------------------------------------
     def write(self, data: Any) -> int:
+        assert self._append is not None
         chunk = bytes(data)
         self._append.write(chunk)
         self._crc32 = zlib.crc32(chunk, self._crc32)
@@ -168,6 +178,11 @@ class _File:
         self.closed = True
 
     # -- records -------------------------------------------------------------------------------------------------
+    @property
+    def open(self) -> bool:
+        """Whether it holds a descriptor."""
+        return self._append is not None
+
     def add(self, data: bytes) -> None:
         """Adds whole lines."""
         self._lines.append(data)
@@ -184,6 +199,7 @@ class _File:
             import pyarrow as pa
             import pyarrow.parquet as pq
 
+            self._append = self._disk.append(self._path)
             sink = pa.PythonFile(self, mode="w")
             self._writer = pq.ParquetWriter(sink, table.schema, compression=COMPRESSION)
         self._writer.write_table(table)
@@ -209,10 +225,11 @@ class _File:
     def end(self) -> None:
         """Writes what is left, and makes it durable. Raises LineUnreadable, OSError."""
         self.write_group()
+        assert self._append is not None
         self._writer.close()
         self._append.sync()
         self._append.close()
-        self._open = False
+        self._append = self._writer = None
 
     def told(self, name: str) -> SinkFile:
         first, last = self._times or (None, None)
@@ -226,7 +243,7 @@ class _File:
 
     def abandon(self) -> None:
         """The file is of no use, unless it was ended."""
-        if not self._open:
+        if self._append is None:
             return
         if self._writer is not None:
             with contextlib.suppress(Exception):  # pyarrow's, of a writer that was not ended
@@ -257,7 +274,7 @@ class Written:
     records: int
 
 
-JSON_FORM = Form()
+JSON_FORM = Form("json")
 
 
 class ParquetSink:
@@ -271,12 +288,11 @@ class ParquetSink:
         kinds: Sequence[str],
         limits: RollLimits,
         monotonic: Callable[[], float],
-        form: Form | None = JSON_FORM,
+        form: Form = JSON_FORM,
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """Takes the directory up where it was left. ``form`` None: the directory's, of a new one structs. ``say``
-        hears of new columns and of values that do not fit. Raises UsageError, ManifestDamaged, ExtraMissing, OSError.
-        """
+        """Takes the directory up where it was left. ``say`` hears of new columns and of values that do not fit.
+        Raises UsageError, ManifestDamaged, ExtraMissing, OSError."""
         needed("pyarrow.parquet", "parquet")
         self._disk, self._directory, self._monotonic, self._say = disk, directory, monotonic, say
         self._rolling = Rolling(limits)
@@ -304,14 +320,10 @@ class ParquetSink:
             raise UsageError(f"{self._directory}: another sink writes here; stop it, or name another")
         return lock
 
-    def _wanted(self, form: Form | None, kinds: Sequence[str]) -> Header:
+    def _wanted(self, form: Form, kinds: Sequence[str]) -> Header:
         path = self._directory / MANIFEST
-        there = None
-        if form is None and self._disk.exists(path):
-            there = manifest.header_of(self._disk.read(path), path)
-        if there is None:
-            return (form or Form("struct")).header(kinds)
-        return msgspec.structs.replace(there, format=FORMAT, kinds=list(kinds))
+        there = manifest.header_of(self._disk.read(path), path) if self._disk.exists(path) else None
+        return form.header(kinds, there)
 
     def _typed(self, known: Mapping[str, Any]) -> dict[str, LineTypes | None]:
         """Kind -> its types; None: payloads are JSON text. What was not written yet has no types before its first row
@@ -360,7 +372,11 @@ class ParquetSink:
         self._cursor = batch.cursor
         self._rolling.add(len(batch.data), self._monotonic())
         while sum(file.filled for file in self._files.values()) >= GROUP_BYTES:
-            self._write_group(max(self._files, key=lambda each: self._files[each].filled))
+            fullest = max(self._files, key=lambda each: self._files[each].filled)
+            if not self._files[fullest].open and self._opened() + 1 >= FILES_MAX:
+                self.roll()  # which opens one more at a time
+                break
+            self._write_group(fullest)
         if len(self._files) >= FILES_MAX:
             self.roll()
         self.tick()
@@ -374,6 +390,9 @@ class ParquetSink:
         file = _File(self._disk, path.with_name(path.name + TEMPORARY), kind, types)
         self._files[kind, partition] = file
         return file
+
+    def _opened(self) -> int:
+        return sum(file.open for file in self._files.values())
 
     def _write_group(self, at: tuple[str, str]) -> None:
         """The first of a kind is what its types are found of."""

@@ -17,13 +17,22 @@ from photon.config.metrics.readings import Readings
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.outputs.cursor import Cursor
-from photon.outputs.watermarks import JOURNAL, Entry, Late, Pair, pairs_of, read_journal, thinned
+from photon.outputs.watermarks import (
+    BYTES_MAX,
+    JOURNAL,
+    LINES_MAX,
+    NEWEST_KEPT,
+    OLDER_KEPT,
+    Entry,
+    Late,
+    Pair,
+    pairs_of,
+    read_journal,
+    thinned,
+)
 from photon.verifier.watermark import Sample, SlotShown, Undecided, Watermarks
 
 PERIOD_S = 1.0
-LINES_MAX = 8192
-"""Of the journal: then it is written again with fewer."""
-NEWEST_KEPT, OLDER_KEPT = 2048, 2048
 
 log = get_logger(__name__)
 
@@ -51,24 +60,36 @@ class Journal:
         self._disk = disk
         self._path = state / JOURNAL
         disk.make_dir(self._path.parent)
-        self.entries: list[Entry] = thinned(read_journal(disk, state), NEWEST_KEPT, OLDER_KEPT)
+        self.entries: list[Entry] = read_journal(disk, state)
         self._file = self._written_again()
 
     def _written_again(self) -> AppendFile:
-        self._disk.replace(self._path, b"".join(entry.encode() + b"\n" for entry in self.entries))
+        self.entries, data = _fewer(self.entries)
+        self._disk.replace(self._path, data)
         return self._disk.append(self._path)
 
     def add(self, entry: Entry) -> None:
         self._file.write(entry.encode() + b"\n")
         self._file.sync()
         self.entries.append(entry)
-        if len(self.entries) >= LINES_MAX:
-            self.entries = thinned(self.entries, NEWEST_KEPT, OLDER_KEPT)
+        if len(self.entries) >= LINES_MAX or self._file.size > BYTES_MAX:
             self._file.close()
             self._file = self._written_again()
 
     def close(self) -> None:
         self._file.close()
+
+
+def _fewer(entries: Sequence[Entry]) -> tuple[list[Entry], bytes]:
+    """Those that are kept, and their lines: at most half the bytes of the journal, so that it is not written again
+    with the next pair; at least the newest two pairs."""
+    newest, older = NEWEST_KEPT, OLDER_KEPT
+    while True:
+        kept = thinned(entries, newest, older)
+        data = b"".join(entry.encode() + b"\n" for entry in kept)
+        if len(data) <= BYTES_MAX // 2 or newest == older == 1:
+            return kept, data
+        newest, older = max(1, newest // 2), max(1, older // 2)
 
 
 class WatermarkKeeper:

@@ -8,7 +8,7 @@ from tests.simulation.datacentres.ablations import ABLATIONS
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.world import Violation, World, run_seed
 
-SEEDS = 150
+SEEDS = 300
 """Schedules within which the violation must show."""
 
 

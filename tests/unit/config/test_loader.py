@@ -263,6 +263,21 @@ def test_what_cannot_be_a_chain_is_refused_in_one_line(change: dict[str, Any], s
     assert str(error.value) == f"f.toml: {said}"
 
 
+def test_pairs_of_one_event_are_no_foreign_events_without_an_id_of_their_own() -> None:
+    raw = tomllib.loads(CHAIN)
+    raw["join"]["clicks"] |= {"match": "all", "unmatched_after": "1m"}
+    raw["join"]["purchases"] = {
+        "primary": {"format": "jsonl", "key": "c"},
+        "foreign": {"join": "clicks", "key": "foreign.c"},
+    }
+    raw["datacentre"]["east-purchases"] |= {"primary": "purchases"}
+    del raw["datacentre"]["east-purchases"]["foreign"]
+    with pytest.raises(ConfigError, match="its records share their event's id"):
+        convert(raw, "f.toml")
+    raw["join"]["purchases"]["foreign"]["id"] = "primary.q"
+    convert(raw, "f.toml")
+
+
 def _merge(into: dict[str, Any], change: dict[str, Any]) -> None:
     for name, value in change.items():
         if isinstance(value, dict):

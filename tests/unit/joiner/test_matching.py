@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Matching
+from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Matching, Unpaired
 from photon.adapters.envelope import Envelope
 from photon.adapters.envelope_reader import lacking_pairs, pair_of, read_block
 from photon.batch.events import Events, ForeignEvent
@@ -32,6 +32,8 @@ class Payments(Adapter):
         return ForeignHeader(b"k", ORDER_AT)
 
     def primary_key(self, record: bytes, file: LogFile) -> bytes:
+        if record.endswith(b"stuck"):
+            raise RuntimeError("cannot now")
         return record.split()[0]
 
     def primary_time(self, record: bytes, file: LogFile) -> int:
@@ -45,11 +47,15 @@ class Payments(Adapter):
 
     primary_payload = foreign_payload
 
-    def join(self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile) -> Joined | Filtered:
+    def join(
+        self, foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile
+    ) -> Joined | Filtered | Unpaired:
         if primary.endswith(b"filtered"):
             return Filtered("too small")
         if primary.endswith(b"bad"):
             raise BadRecord("no sum")
+        if primary.endswith(b"apart"):
+            return Unpaired("another day")
         return super().join(foreign, foreign_file, primary, primary_file)
 
 
@@ -168,3 +174,16 @@ def test_a_member_of_a_payload_that_is_called_pair_says_nothing() -> None:
     line %= (payload, payload, 7)
     assert pair_of(line) is None
     assert read_block(line).event_ids == [b"e"]
+
+
+def test_pairs_that_are_none_are_left_out_and_an_event_with_no_other_is_unmatched() -> None:
+    assert joined(ALL, b"k 1 a", b"k 2 apart", b"k 3 c") == [b'"k 1 a"', b'"k 3 c"']
+    _, decided = decide(ALL, [b"k 1 apart", b"k 2 apart"])
+    assert (decided.kinds[0], decided.reasons[0], decided.unpaired) == (Kind.UNMATCHED, "another day", [0])
+
+
+def test_a_record_whose_key_nobody_can_say_is_not_left_out_of_a_set() -> None:
+    for matching in (ALL, LATEST):
+        _, decided = decide(matching, [b"k 1 a", b"k 2 stuck", b"k 3 c"])
+        assert decided.kinds[0] == Kind.REJECTED
+        assert "cannot now" in decided.reasons[0]

@@ -206,6 +206,43 @@ def test_given_types_read_text_and_what_they_cannot_read_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "value", "column"),
+    [
+        ("float", "1e999", None),
+        ("float", "-1e999", None),
+        ("float", "12345678901234567890", None),
+        ("float", "+9007199254740993", None),
+        ("float", "9007199254740992", 9007199254740992.0),
+        ("float", "-007", -7.0),
+        ("float", "0.1", 0.1),
+        ("decimal(10,2)", "1_000.5", None),
+        ("decimal(10,2)", " 5 ", None),
+        ("decimal(10,2)", "\u0665", None),
+        ("decimal(10,2)", "NaN", None),
+        ("decimal(10,2)", "1e99999999999999999999", None),
+        ("decimal(10,2)", "1000.5", Decimal("1000.5")),
+        ("decimal(10,2)", 1e-2, Decimal("0.01")),
+        ("decimal(2,2)", "0", Decimal(0)),
+        ("decimal(2,2)", "0.000", Decimal(0)),
+        ("decimal(2,2)", "0e5", Decimal(0)),
+        ("decimal(2,2)", "1", None),
+        ("decimal(2,2)", 0.99, Decimal("0.99")),
+        ("time(s)", "1_0", None),
+        ("time(s)", " 1", None),
+        ("time(s)", "9e999999", None),
+        ("time(s)", "1.5", 1_500_000),
+    ],
+)
+def test_numbers_of_given_types_are_what_the_text_says_or_stay(kind: str, value: Any, column: Any) -> None:
+    fit = fitter(kind, reads=True)
+    assert fit(value) == ((None, value) if column is None else (column, NOTHING))
+    types = LineTypes.of_schema({"foreign": {"a": kind}})
+    (row,) = types.batch("joined", [line({"a": value})]).to_pylist()
+    assert (row["foreign"]["a"] is None) == (column is None)
+    assert (row[REST] is None) == (column is not None)
+
+
+@pytest.mark.parametrize(
     ("schema", "said"),
     [
         ({"foreign": {"a": "number"}}, "foreign.a = 'number': no type; there are bool, int"),

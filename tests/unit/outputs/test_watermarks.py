@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from photon.config.disk import RealDisk
+from photon.outputs import watermarks
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.output_places import PublishedEnd
 from photon.outputs.watermarks import (
@@ -84,6 +86,35 @@ def test_a_reader_who_goes_on_is_told_each_time_once(tmp_path: Path) -> None:
     assert tail.moved(Cursor({LOG: Position(1, 30)})) == _pair(3)
     path.write_bytes(_pair(4).encode() + b"\n")
     assert tail.moved(Cursor({LOG: Position(1, 40)})) == _pair(4)
+
+
+def test_a_reader_far_behind_holds_no_more_than_is_left_and_is_never_told_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LINES_MAX", 20), ("NEWEST_KEPT", 5), ("OLDER_KEPT", 5)):
+        monkeypatch.setattr(watermarks, name, value)
+    path = tmp_path / JOURNAL
+    path.parent.mkdir()
+    tail = WatermarkTail(RealDisk(), tmp_path, ["joined"])
+    pairs = [_pair(number) for number in range(200)]
+    at = Cursor({LOG: Position(1, 10 * 50)})
+
+    def journal(some: list[Pair]) -> None:
+        path.write_bytes(b"".join(pair.encode() + b"\n" for pair in some))
+
+    journal(pairs[:60])
+    assert (told := tail.moved(at)) is not None
+    assert len(tail._pairs) <= 20
+    journal([pairs[0], *pairs[55:60]])
+    assert tail.moved(at) is None, "of those that are left an older one holds"
+    assert tail._pairs == [pairs[0], *pairs[55:60]], "what was read before is not there twice"
+    for end in range(61, 200):
+        journal([pairs[0], *pairs[55:end]])
+        assert tail.moved(at) is None
+        assert len(tail._pairs) <= 20
+    assert (last := tail.moved(Cursor({LOG: Position(1, 10 * 198)}))) == pairs[198]
+    assert last is not None
+    assert told.at_ns < last.at_ns
 
 
 def test_the_end_of_what_slots_published_is_found_again_and_again(tmp_path: Path) -> None:

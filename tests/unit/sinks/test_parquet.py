@@ -172,7 +172,7 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="another sink writes here"):
             ParquetSink(RealDisk(), tmp_path, ("joined",), SMALL, Now())
         pour(batches(None), sink)
-    with pytest.raises(UsageError, match="with joined, not of parquet version 1 with late"):
+    with pytest.raises(UsageError, match="was begun with kinds joined; this run wants kinds late; name another"):
         ParquetSink(RealDisk(), tmp_path, ("late",), SMALL, Now())
     path = tmp_path / "manifest.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photon.config.disk import RealDisk
+from photon.config.disk import AppendFile, RealDisk
 from photon.config.errors import UsageError
 from photon.library import Batch
 from photon.sinks import manifest
@@ -35,7 +35,7 @@ def batch(at: int, *lines: bytes, kind: str = "joined") -> Batch:
     return Batch(kind, "s", b"".join(lines), str(at).encode())
 
 
-def sink(directory: Path, form: Form | None = STRUCT, **more: Any) -> ParquetSink:
+def sink(directory: Path, form: Form = STRUCT, **more: Any) -> ParquetSink:
     return ParquetSink(
         RealDisk(), directory, more.pop("kinds", ("joined",)), more.pop("limits", SMALL), Now(), form, **more
     )
@@ -93,7 +93,7 @@ def test_new_fields_and_changed_types_are_told_and_nothing_is_lost(tmp_path: Pat
     assert [list(roll.types or {}) for roll in rolls(tmp_path)] == [["joined"], ["joined"], [], []]
     query = f"from read_parquet('{tmp_path}/joined/*.parquet', union_by_name = true) as t"
     assert duckdb.sql(f"select sum(t.foreign.amount), count(t.foreign.coupon) {query}").fetchall() == [(3, 1)]
-    with sink(tmp_path, None, say=said.append) as files:
+    with sink(tmp_path, Form(), say=said.append) as files:
         assert files.cursor == b"3"
         pour([batch(4, line(4, {"coupon": "z", "amount": 5}))], files)
     assert rows(tmp_path)[-1]["foreign"] == {"amount": 5, "coupon": "z"}, "it goes on with the types that it had"
@@ -178,6 +178,43 @@ def test_many_partitions_roll_before_too_many_files_are_open(tmp_path: Path, mon
     assert sorted(int(row["event_id"][1:]) for row in rows(tmp_path)) == list(range(70))
 
 
+class CountingDisk(RealDisk):
+    """Knows how many files are open for appending, and how many were at most."""
+
+    def __init__(self) -> None:
+        self.open = self.most = 0
+
+    def append(self, path: Path) -> AppendFile:
+        file = super().append(path)
+        self.open += 1
+        self.most = max(self.most, self.open)
+        close = file.close
+
+        def closed() -> None:
+            self.open -= 1
+            close()
+
+        file.close = closed  # type: ignore[method-assign]
+        return file
+
+
+@pytest.mark.parametrize("group_bytes", [16 << 20, 2_000])
+def test_a_batch_of_many_partitions_opens_no_more_files_than_may_be_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    monkeypatch.setattr("photon.sinks.parquet.FILES_MAX", 8)
+    monkeypatch.setattr("photon.sinks.parquet.GROUP_BYTES", group_bytes)
+    disk, form = CountingDisk(), Form("struct", "hour")
+    manifest_and = 1
+    with ParquetSink(disk, tmp_path, ("joined",), RollLimits(), Now(), form) as files:
+        for at in range(3):
+            files.add(batch(at, *[line(n, time_ns=n % 50 * HOUR_NS) for n in range(at * 100, at * 100 + 100)]))
+        files.roll()
+        assert disk.open == manifest_and
+    assert disk.most <= 8 + manifest_and
+    assert sorted(int(row["event_id"][1:]) for row in rows(tmp_path)) == list(range(300))
+
+
 def test_given_types_are_kept_and_read_text(tmp_path: Path) -> None:
     schema = {"foreign": {"amount": "decimal(8,2)"}, "primary.w": "text"}
     with sink(tmp_path, Form("struct", None, schema)) as files:
@@ -185,35 +222,78 @@ def test_given_types_are_kept_and_read_text(tmp_path: Path) -> None:
     first, second = rows(tmp_path)
     assert str(first["foreign"]["amount"]) == "12.50"
     assert (json.loads(first["_rest"]), second["foreign"]) == ({"foreign": {"more": 1}}, {"amount": None})
-    with sink(tmp_path, None) as files:
+    with sink(tmp_path, Form()) as files:
         pour([batch(2, line(3, {"amount": 1, "more": 1}))], files)
     assert set(rows(tmp_path)[-1]["foreign"]) == {"amount"}
-    with pytest.raises(UsageError, match="types"):
-        sink(tmp_path, STRUCT)
+    other = "was begun with types {.*}; this run wants types {.*int.*}; name another directory"
+    with pytest.raises(UsageError, match=other):
+        sink(tmp_path, Form(schema={"foreign.amount": "int"}))
     with pytest.raises(UsageError, match="columns struct or flat"):
         sink(tmp_path / "other", Form("json", None, schema))
 
 
 def test_a_dataset_of_before_goes_on_as_it_is(tmp_path: Path) -> None:
-    with sink(tmp_path, Form()) as files:
+    with sink(tmp_path, Form("json")) as files:
         pour([batch(1, line(1))], files)
     assert (
         (tmp_path / "manifest.jsonl")
         .read_bytes()
         .startswith(b'{"photon_sink":1,"format":"parquet","kinds":["joined"]}\n')
     )
-    with sink(tmp_path, None) as files:
+    with sink(tmp_path, Form()) as files:
         pour([batch(2, line(2))], files)
     assert [row["foreign"] for row in rows(tmp_path)] == [b'{"amount": 1}', b'{"amount": 2}']
     with pytest.raises(UsageError) as caught:
         sink(tmp_path, STRUCT)
     assert str(caught.value) == (
-        f"{tmp_path}/manifest.jsonl: is of a sink of parquet version 1 with joined, not of parquet version 2 "
-        "with joined, columns struct; name another directory"
+        f"{tmp_path}/manifest.jsonl: was begun with columns json; this run wants columns struct; "
+        "name another directory"
     )
-    with sink(tmp_path / "new", None) as files:
+    with pytest.raises(UsageError, match="struct or flat, and the directory was begun with columns json"):
+        sink(tmp_path, Form(schema={"foreign.amount": "int"}))
+    with sink(tmp_path / "new", Form()) as files:
         pour([batch(1, line(1))], files)
     assert rows(tmp_path / "new")[0]["foreign"] == {"amount": 1}, "a new one has structs"
+
+
+def test_what_is_not_given_is_as_the_directory_has_it(tmp_path: Path) -> None:
+    with sink(tmp_path, Form("flat", "hour")) as files:
+        pour([batch(1, line(1))], files)
+    for at, form in enumerate([Form(), Form(partition="hour"), Form("flat"), Form("flat", "hour")], 2):
+        with sink(tmp_path, form) as files:
+            pour([batch(at, line(at))], files)
+    assert [row["foreign_amount"] for row in rows(tmp_path)] == [1, 2, 3, 4, 5]
+    assert all("/hour=00/" in file.name for roll in rolls(tmp_path) for file in roll.files)
+    with pytest.raises(UsageError) as caught:
+        sink(tmp_path, Form("struct"), kinds=("joined", "late"))
+    assert str(caught.value) == (
+        f"{tmp_path}/manifest.jsonl: was begun with kinds joined, columns flat; "
+        "this run wants kinds joined and late, columns struct; name another directory"
+    )
+    plain = tmp_path / "plain"
+    with sink(plain, Form(schema={"foreign.amount": "float"})) as files:
+        pour([batch(1, line(1))], files)
+    for wanted, said in [
+        (Form(partition="hour"), "was begun with no partition; this run wants partition hour;"),
+        (Form("json"), "was begun with columns struct; this run wants columns json;"),
+    ]:
+        with pytest.raises(UsageError, match=said):
+            sink(plain, wanted)
+    with sink(plain, Form("struct")) as files:
+        pour([batch(2, line(2, {"amount": "2.5"}))], files)
+    assert rows(plain)[-1]["foreign"] == {"amount": 2.5}, "with the types that were given then"
+
+
+def test_a_directory_of_a_newer_release_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.jsonl"
+    path.write_bytes(b'{"photon_sink":3,"kinds":{"joined":"x"}}\n{"other":1}\n')
+    for form in (Form(), Form("json"), STRUCT):
+        with pytest.raises(UsageError) as caught:
+            sink(tmp_path, form)
+        assert str(caught.value) == (
+            f"{path}: is of version 3, and this release of Photon knows 2 at most; "
+            "go on with a newer release, or name another directory"
+        )
 
 
 def test_kinds_have_types_of_their_own(tmp_path: Path) -> None:

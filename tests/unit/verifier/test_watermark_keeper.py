@@ -50,6 +50,8 @@ class _Pipeline:
     asked: _Asked | None = field(default_factory=_Asked)
     slots: list[SlotShown] = field(default_factory=lambda: [SlotShown("s0", NEVER_NS)])
     at: int = 10
+    others: int = 0
+    """Further slots, which publish nothing new."""
     order: list[str] = field(default_factory=list)
     fails: bool = False
 
@@ -73,7 +75,8 @@ class _Pipeline:
 
     def _cursor(self) -> Cursor:
         self.order.append("published")
-        return Cursor({LOG: Position(1, self.at)})
+        others = {OutputLog(f"other-{number}", "joined"): Position(1, 5) for number in range(self.others)}
+        return Cursor({LOG: Position(1, self.at), **others})
 
 
 async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -138,3 +141,22 @@ async def test_the_journal_does_not_grow_without_end(tmp_path: Path, monkeypatch
     assert len(pairs) < 20
     assert pairs[-1].exact_ns == 189 * S
     assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == len(pairs)
+
+
+async def test_the_journal_has_a_bound_in_bytes_however_many_slots_a_cursor_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watermark_keeper, "BYTES_MAX", 40_000)
+    pipeline = _Pipeline(tmp_path, others=50)
+    keeper = pipeline.keeper()
+    for number in range(100):
+        pipeline.asked = _Asked(read_ns=(100 + number) * S)
+        await keeper.pass_()
+        assert (tmp_path / JOURNAL).stat().st_size <= 40_000
+    pairs = pairs_of(read_journal(RealDisk(), tmp_path))
+    assert 5 < len(pairs) < 40
+    assert pairs[-1].exact_ns == 189 * S
+    assert keeper._journal.entries == pairs
+    monkeypatch.setattr(watermark_keeper, "BYTES_MAX", 10)
+    again = pipeline.keeper()
+    assert again.watermarks.last == pairs[-1], "the newest ones stay whatever they have"
