@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
@@ -17,6 +19,13 @@ class PhotonError(Exception):
     exit_code = 1
     example = ""
     """Lines of a file that would do, shown below the message as they are."""
+
+    def with_example(self, example: str) -> Self:
+        """Shown below a traceback too. Empty: there is none."""
+        self.example = example
+        if example:
+            self.add_note(f"\n{example.strip()}\n")
+        return self
 
 
 class UsageError(PhotonError):

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import orjson
 
 from photon.adapters.inference.keys import KEY_NAME, Candidate, Choice, Keys
 from photon.adapters.inference.moments import (
@@ -32,7 +31,8 @@ from photon.adapters.inference.moments import (
     zone_between,
 )
 from photon.adapters.inference.rows import NEITHER, Sample, Side, read_side
-from photon.adapters.side import SideConfig, TimeConfig
+from photon.adapters.side import ZEEK_TIME, SideConfig, TimeConfig
+from photon.config.toml_text import toml_lines, toml_value
 
 PATTERNS = r"""
 [join.errors.primary]    # 10.0.0.1 - - [20/Nov/2026:09:00:00 +0100] "GET /cart HTTP/1.1" 500 rid=7f3a
@@ -80,7 +80,21 @@ class Unclear:
     example: str
 
 
-def infer(primary: Sample, foreign: Sample, *, whole: bool = True) -> Inferred | Unclear:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of the two sides already, and is not looked for."""
+
+    primary_key: str | None = None
+    foreign_key: str | None = None
+    id: str | None = None
+    time: TimeConfig | str | None = None
+    """A text: the field alone."""
+
+
+NOTHING = Told()
+
+
+def infer(primary: Sample, foreign: Sample, *, whole: bool = True, told: Told = NOTHING) -> Inferred | Unclear:
     """The two sides' configuration, or why it cannot be told. ``whole``: ``primary`` has all records that there are;
     else a bound was met, and values that are missing may stand elsewhere.
     """
@@ -92,19 +106,19 @@ def infer(primary: Sample, foreign: Sample, *, whole: bool = True) -> Inferred |
             return Unclear(f"the {role} logs {side}", _todo("as below, for instance"), example)
         sides.append(side)
     first, second = sides
-    time = find_time(second)
-    choice = Keys(first, second, whole=whole).choose()
+    time = _time(second, told.time)
+    choice = Keys(first, second, whole=whole, told=(told.primary_key, told.foreign_key)).choose()
     best = choice.best
     if isinstance(time, str) or best is None:
         why = [choice.why, time if isinstance(time, str) else ""]
-        example = _proposal(first, second, choice, None if isinstance(time, str) else time)
+        example = _proposal(first, second, choice, None if isinstance(time, str) else time, told)
         return Unclear("; ".join(filter(None, why)), _todo("these fields, say"), example)
-    zone = zone_between(first, second, best.primary, best.foreign, time)
-    if zone:
+    known = isinstance(told.time, TimeConfig)
+    if not known and (zone := zone_between(first, second, best.primary, best.foreign, time)):
         time = msgspec.structs.replace(time, zone=zone)
         problem = f"{time.field!r} names no zone, and is {zone} away from the times of the primary records"
-        return Unclear(problem, _todo("these fields, say"), _proposal(first, second, choice, time))
-    event_id, id_why = _find_id(second, best.foreign, time.field)
+        return Unclear(problem, _todo("these fields, say"), _proposal(first, second, choice, time, told))
+    event_id, id_why = _event_id(second, best.foreign, time, told)
     primary_config = first.config(best.primary)
     foreign_config = second.config(best.foreign, event_id, time)
     lines = (
@@ -120,34 +134,56 @@ def describe(sample: Sample, told: Mapping[str, Any], *, foreign: bool) -> dict[
     """One side's table: what is told of it, its key at least, and what its records say of the rest. ``told["time"]``
     may be a field's name alone. A text: why it is unclear."""
     table = dict(told)
-    if foreign and table.get("format") in ("zeek", "zeek-json") and "time" not in table:
-        return table
-    key = table["key"] if isinstance(table["key"], str) else ""
     side = read_side(sample)
     if "format" not in table:
         if isinstance(side, str):
-            return side
-        found = side.config(key)
+            return f"the {'foreign' if foreign else 'primary'} logs {side}"
+        found = side.config(table["key"] if isinstance(table["key"], str) else "")
         for name in _FORM:
             if (value := getattr(found, name)) is not None:
                 table.setdefault(name, value)
-    time = table.get("time")
-    if not foreign or isinstance(time, Mapping):
+    if not foreign:
         return table
-    if isinstance(side, str):
-        return f"{side}; give time a unit or a format"
-    if isinstance(time, str) and time not in side.names():
-        return f"have no field {time!r} for the event time; they have {', '.join(side.names()[:12])}"
-    read = time_of(time, side.values(time)) if isinstance(time, str) else find_time(side)
-    if read is None:
-        return f"have values of no known unit or format in {time!r}; give time a unit or a format"
-    if isinstance(read, str):
-        return read.removeprefix("the foreign logs ")
-    table["time"] = {"field": read.field, "unit" if read.unit else "format": read.unit or read.format}
-    if "id" not in table:
-        event_id, _ = _find_id(side, key, read.field)
+    time = table.get("time")
+    zeek = time is None and told.get("format") in ("zeek", "zeek-json")
+    if not zeek and not isinstance(time, Mapping):
+        if isinstance(side, str):
+            return f"the foreign logs {side}; give time a unit or a format"
+        read = _time(side, time)
+        if isinstance(read, str):
+            return read
+        table["time"] = {"field": read.field, "unit" if read.unit else "format": read.unit or read.format}
+    if "id" not in table and not isinstance(side, str) and _is_read_so(side, table):
+        field = ZEEK_TIME.field if zeek else str(table["time"].get("field", ""))
+        event_id, _ = _find_id(side, *_key_fields(table["key"]), field)
         table |= {} if event_id is None else {"id": event_id}
     return table
+
+
+def _is_read_so(side: Side, table: Mapping[str, Any]) -> bool:
+    """Whether the table reads the side's records as they were read here: else its fields have other names."""
+    found = side.config("")
+    told = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return all(told.get(name) == getattr(found, name) for name in ("format", "delimiter", "columns", "pattern"))
+
+
+def _key_fields(key: Any) -> list[str]:
+    parts = [key] if isinstance(key, str | Mapping) else key
+    return [part if isinstance(part, str) else str(part.get("field", "")) for part in parts]
+
+
+def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str:
+    """The event time of the foreign side, or the problem."""
+    if isinstance(told, TimeConfig):
+        return told
+    if told is None:
+        return find_time(side)
+    if told not in side.names():
+        names = ", ".join(side.names()[:12])
+        return f"the foreign logs have no field {told!r} for the event time; they have {names}"
+    if (read := time_of(told, side.values(told))) is not None:
+        return read
+    return f"the foreign logs have values of no known unit or format in {told!r}; give time a unit or a format"
 
 
 def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes: tuple[str, ...] = ()) -> str:
@@ -158,18 +194,12 @@ def toml_of(primary: SideConfig, foreign: SideConfig, name: str = "join", notes:
         for field in (*_FORM, "key", "id"):
             value = getattr(side, field)
             if value is not None:
-                out.append(f"{field} = {_quoted(value)}")
+                out += toml_lines({field: value})
         if side.time is not None:
             told = {key: value for key, value in msgspec.to_builtins(side.time).items() if value not in (None, "UTC")}
-            out.append(f"time = {{ {', '.join(f'{key} = {_quoted(value)}' for key, value in told.items())} }}")
+            out += toml_lines({"time": told})
         out.append("")
     return "\n".join(out)
-
-
-def _quoted(value: str | tuple[str, ...]) -> str:
-    if isinstance(value, str) and "\\" in value and "'" not in value and value.isprintable():
-        return f"'{value}'"
-    return orjson.dumps(value).decode()  # a JSON string is a TOML basic string
 
 
 def _todo(what: str) -> str:
@@ -203,24 +233,25 @@ def _key_line(primary: Side, best: Candidate) -> str:
     )
 
 
-def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | None) -> str:
+def _proposal(primary: Side, foreign: Side, choice: Choice, time: TimeConfig | None, told: Told) -> str:
     """A file of the logs' own fields that can be used as it stands, and corrected."""
     notes = ["Made of the logs' own fields; correct what is wrong."]
     shown = [choice.best] if choice.best else list(choice.shown)
     for number, each in enumerate(shown, 1):
-        pair = f"primary key = {_quoted(each.primary)}, foreign key = {_quoted(each.foreign)}"
+        pair = f"primary key = {toml_value(each.primary)}, foreign key = {toml_value(each.foreign)}"
         notes.append(f"{number}. {pair}: {each.evidence(len(primary.rows))}"[:300])
     if shown:
         first, second = shown[0].primary, shown[0].foreign
     else:
         notes.append("No pair of fields has values in common: both keys are guessed by their names.")
         first, second = _likely_keys(primary, foreign)
+    first, second = told.primary_key or first, told.foreign_key or second
     if time is None:
         time = _likely_time(foreign)
         notes.append(
-            f"The event time is a guess, {_quoted(time.field)}: see that field, unit, format and zone are right."
+            f"The event time is a guess, {toml_value(time.field)}: see that field, unit, format and zone are right."
         )
-    event_id, _ = _find_id(foreign, second, time.field)
+    event_id, _ = _event_id(foreign, second, time, told)
     return toml_of(primary.config(first), foreign.config(second, event_id, time), notes=tuple(map(_one_line, notes)))
 
 
@@ -255,12 +286,18 @@ def _likely_time(side: Side) -> TimeConfig:
     return TimeConfig(field=next(filter(is_named_time, names), names[0]), format="iso8601")
 
 
-def _find_id(side: Side, key: str, time_field: str) -> tuple[str | None, str]:
-    """(the field that is the event's own id or None, why)."""
+def _event_id(side: Side, key: str, time: TimeConfig, told: Told) -> tuple[str | None, str]:
+    if told.id is not None:
+        return told.id, f"event id = {told.id!r}: as told"
+    return _find_id(side, key, time.field)
+
+
+def _find_id(side: Side, *taken: str) -> tuple[str | None, str]:
+    """(the field that is the event's own id or None, why). ``taken``: key and time."""
     unique = [
         name
         for name in side.names()
-        if name not in (key, time_field) and _is_named_key(name) and side.is_unique(name) and len(side.rows) > 1
+        if name not in taken and _is_named_key(name) and side.is_unique(name) and len(side.rows) > 1
     ]
     sure = [name for name in unique if _names_the_event(side, name) or _looks_like_event_ids(side, name)]
     if len(sure) == 1:

@@ -112,9 +112,13 @@ class Choice:
 
 
 class Keys:
-    """The candidates of two sides. ``whole``: the sample holds all primary records that there are."""
+    """The candidates of two sides. ``whole``: the sample holds all primary records that there are. ``told``: the
+    primary and the foreign key, where one of them is known."""
 
-    def __init__(self, primary: Side, foreign: Side, *, whole: bool) -> None:
+    def __init__(
+        self, primary: Side, foreign: Side, *, whole: bool, told: tuple[str | None, str | None] = (None, None)
+    ) -> None:
+        self._told = told
         self._primary = primary
         self._foreign = foreign
         self._whole = whole
@@ -123,10 +127,11 @@ class Keys:
     @cached_property
     def candidates(self) -> list[Candidate]:
         """All pairs with a value in common, the best first."""
-        fields = {name: _Field(self._primary.values(name)) for name in _fields(self._primary)}
+        primary, named = self._told
+        fields = {name: _Field(self._primary.values(name)) for name in _fields(self._primary, primary)}
         fields = {name: each for name, each in fields.items() if each.unique >= NEAR_UNIQUE}
         found = []
-        for foreign in _fields(self._foreign):
+        for foreign in _fields(self._foreign, named):
             values = self._foreign.values(foreign)
             distinct = dict.fromkeys(values)
             for name, each in fields.items():
@@ -240,7 +245,7 @@ class Keys:
         reverse = Keys(self._foreign, self._primary, whole=True).swapped() if self._whole else ""
         if reverse:
             return f"no foreign field names primary records, but {reverse}: are the sides swapped?"
-        if not any(self._primary.is_unique(name) for name in _fields(self._primary)):
+        if not any(self._primary.is_unique(name) for name in _fields(self._primary, self._told[0])):
             return "no field is unique among the primary records; name the key"
         if not self.candidates:
             return (
@@ -319,8 +324,10 @@ def _bits(overlap: int, distinct: int, expected: float) -> float:
     return distinct * bits
 
 
-def _fields(side: Side) -> list[str]:
-    """Those that could be keys: no fractions, no times."""
+def _fields(side: Side, told: str | None) -> list[str]:
+    """Those that could be keys: no fractions, no times; the one that is told."""
+    if told is not None:
+        return [told]
     out = []
     for name in side.names():
         values = side.values(name)

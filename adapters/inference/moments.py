@@ -157,7 +157,9 @@ def _none_fits(side: Side) -> str:
 
 def _several(times: Sequence[TimeConfig]) -> str:
     names = ", ".join(time.field for time in times[:6])
-    return f"the event time may be {names}; name the field, and its unit or format"
+    return (
+        f"the foreign logs have several times: the event time may be {names}; name the field, and its unit or format"
+    )
 
 
 def _leaf(name: str) -> str:

@@ -134,7 +134,7 @@ def test_what_is_wrong_is_one_line(shop: Path) -> None:
     with pytest.raises(UsageError, match=r"join\.toml") as caught, joining(shop, once=True) as join:
         join.wait(LONG_S)
     assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="there are: joined"):
+    with pytest.raises(UsageError, match="there are: joined"):
         next(joining(shop).output().batches(kinds=["nonsense"]))
     with pytest.raises(UsageError, match="was not started"):
         Join("a", "b", "c").wait()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from photon.config.errors import PhotonError, UsageError
-from photon.library.join import Join, JoinEnded
+from photon.library.join import Join, JoinEnded, check_logs
 from photon.library.output import Output
 from photon.library.records import Records
 from photon.library.written_config import written_config
@@ -46,7 +46,7 @@ def read(
     ``{"foreign.amount": "float"}`` (``photon.outputs.json_types`` names them); None: found of the data. ``flatten``:
     columns ``foreign_amount`` in place of structs.
 
-    Raises ValueError, UsageError (also ConfigError, CursorUnreadable), each of one line.
+    Raises UsageError (also ConfigError, CursorUnreadable), of one line.
     """
     place = Path(path)
     if place.suffix == ".toml":
@@ -85,14 +85,15 @@ def join(
     settings: Sequence[str] = (),
     **more: Any,
 ) -> Pairs:
-    """Joins the logs of two directories exactly once, in processes of its own; the pairs as they come::
+    """Joins two logs exactly once, in processes of its own; the pairs as they come::
 
         for pair in photon.join(primary="orders", foreign="payments", key="order_id", time="paid_at"):
             print(pair.event_id, pair.event_time, pair.foreign["amount"], pair.primary["customer"])
 
-    ``output``: where it is kept, so that it goes on there next time, and its records are read again from the
-    beginning or behind ``cursor``; None: a temporary directory (TMPDIR), removed with the object. Whatever is not
-    said is found of the data, or one line says what is unclear.
+    ``primary``, ``foreign``: a directory, a file or a glob each. ``output``: where it is kept, so that it goes on
+    there next time, and its records are read again from the beginning or behind ``cursor``; None: a temporary
+    directory (TMPDIR), removed with the object. Whatever is not said is found of the data, or one line says what is
+    unclear.
 
     How the logs are read: ``key``, or ``primary_key`` and ``foreign_key``: the field that names the primary event
     ("a.b" within a). ``id``: the foreign event's own unique id. ``time``: its time, a field, whose unit is found, or
@@ -104,7 +105,8 @@ def join(
     ``unmatched``: events that have no primary as well, with ``primary`` None; ``kinds``: others. ``schema``,
     ``flatten``: as ``photon.read``. ``keep_pending``, ``replicas``, ``settings``: as ``photon join`` has them.
 
-    Raises UsageError here, or where the pairs are taken; JoinStopped there: the join has failed. One line each.
+    Raises UsageError here, or where the pairs are taken; JoinStopped there: the join has failed. One line each; of
+    what is unclear ``example``, a note as well, is a configuration to correct.
     """
     if once is not None and once == follow:
         raise UsageError(f"once={once} and follow={follow} contradict each other; give one of them")
@@ -113,6 +115,7 @@ def join(
         raise UsageError("keep_pending goes with once; what follows keeps them anyway")
     if kinds is not None and unmatched:
         raise UsageError("unmatched and kinds say the same; give one of them")
+    check_logs(primary, foreign)
     table = written_config(
         primary, foreign, config=config, key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time,
         format=format, more=more,
@@ -149,17 +152,23 @@ class Pairs(Records):
         self._join = running
         self._closed = weakref.finalize(self, _end, running, own)
         self._how: JoinEnded | None = None
+        self._kept: tuple[dict[str, int], str] | None = None
+        """Ledger and configuration of what is closed."""
         self._join.start()
 
     @property
     def ledger(self) -> dict[str, int]:
-        """What became of all that was read: counts (docs/output.md). Raises StateError."""
-        return self._join.ledger() if self._how is None else self._how.ledger
+        """What became of all that was read: counts (docs/output.md); closed, as they were then. Raises StateError."""
+        if self._how is not None:
+            return self._how.ledger
+        return self._join.ledger() if self._kept is None else self._kept[0]
 
     @property
     def config(self) -> str:
         """The configuration that it runs with, TOML: as given, or as found of the data. To keep and correct. Empty:
         it has not found it yet."""
+        if self._kept is not None:
+            return self._kept[1]
         path = self._join.config or Site(self._join.directory).state / "inferred.toml"
         return path.read_text() if path.exists() else ""
 
@@ -178,6 +187,10 @@ class Pairs(Records):
 
     def close(self) -> None:
         """Stops it and removes what is temporary. Loops over it end, or are told that it is closed."""
+        if self._closed.alive:
+            _stop(self._join)
+            with contextlib.suppress(PhotonError, OSError):
+                self._kept = self.ledger, self.config
         self._closed()
 
     def _over(self) -> bool:
@@ -208,8 +221,12 @@ class Pairs(Records):
 
 
 def _end(running: Join, own: Path) -> None:
+    _stop(running)
+    shutil.rmtree(own, ignore_errors=True)
+
+
+def _stop(running: Join) -> None:
     with contextlib.suppress(PhotonError, TimeoutError):
         if running.running():
             running.stop()
     running.kill()
-    shutil.rmtree(own, ignore_errors=True)

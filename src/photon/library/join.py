@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,8 @@ from photon.outputs import OutputPlace
 
 SAID_LINES = 200
 """So many of its last lines are kept."""
+OWN = "photon: "
+"""What it says itself begins so."""
 STOP_S = 60.0
 EXIT_DONE, EXIT_USAGE, EXIT_ATTENTION = 0, 2, 3
 
@@ -46,6 +48,12 @@ class JoinEnded:
     """``read``, the verdicts, ``pending`` and what is counted apart, over all runs on this output."""
     attention: str = ""
     """Empty, or what should be looked at: rejected records, logs not read to their end, events without a verdict."""
+
+
+def check_logs(*named: str | Path) -> None:
+    """Raises UsageError: a program has no logs in its standard input."""
+    if any(str(each) == "-" for each in named):
+        raise UsageError("-: standard input is for the command photon join; name a directory, a file or a glob")
 
 
 class Join:
@@ -67,9 +75,13 @@ class Join:
         replicas: int = 1,
         settings: Sequence[str] = (),
     ) -> None:
-        """As the options of ``photon join``. ``config`` None: found out from the logs; ``settings``: KEY=VALUE."""
+        """As the options of ``photon join``. ``config`` None: found out from the logs; ``settings``: KEY=VALUE.
+
+        Raises UsageError.
+        """
         if replicas not in (1, 3, 5):
-            raise ValueError(f"replicas {replicas}: 1, 3 or 5")
+            raise UsageError(f"replicas {replicas}: 1, 3 or 5")
+        check_logs(primary, foreign)
         self.once = once
         self.config = None if config is None else Path(config)
         self.directory = Path(output)
@@ -120,11 +132,12 @@ class Join:
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{self.directory}: the join has not ended within {timeout_s:g} s") from None
         self._close()
-        said = self._last_said()
+        said, example = _error_of(self._said)
         if code == EXIT_USAGE:
-            raise UsageError(said or "wrong usage")
+            raise UsageError(said or "wrong usage").with_example(example)
         if code not in (EXIT_DONE, EXIT_ATTENTION):
-            raise JoinStopped(f"{self.directory}: the join ended with {code}: {said or 'it said nothing'}")
+            problem = f"{self.directory}: the join ended with {code}: {said or 'it said nothing'}"
+            raise JoinStopped(problem).with_example(example)
         return JoinEnded(orjson.loads(self._result), said if code == EXIT_ATTENTION else "")
 
     def stop(self, timeout_s: float = STOP_S) -> JoinEnded:
@@ -163,7 +176,7 @@ class Join:
 
     def said(self) -> tuple[str, ...]:
         """What it told people, its last lines: what was inferred, which logs cannot be read."""
-        return tuple(self._said)
+        return tuple(line.removeprefix(OWN) for line in self._said)
 
     def output(self) -> Output:
         """What it has published, and what it will: also while it is just starting on a new directory."""
@@ -194,7 +207,16 @@ class Join:
     def _keep_said(self, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                self._said.append(line.decode(errors="backslashreplace").rstrip().removeprefix("photon: "))
+                self._said.append(line.decode(errors="backslashreplace").rstrip())
 
-    def _last_said(self) -> str:
-        return next((line for line in reversed(self._said) if line), "")
+
+def _error_of(said: Iterable[str]) -> tuple[str, str]:
+    """What a process said in the end: its error, one line, and the example of a file below it, which may be empty."""
+    lines = list(said)
+    last = next((at for at in reversed(range(len(lines))) if lines[at].startswith(OWN)), None)
+    if last is not None:
+        rest = lines[last + 1 :]
+        example = "\n".join(rest).strip()
+        if not example or not rest[0]:
+            return lines[last].removeprefix(OWN), example
+    return next((line.removeprefix(OWN) for line in reversed(lines) if line), ""), ""

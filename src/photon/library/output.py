@@ -68,10 +68,10 @@ class Output:
         return end_of(self._place.published(self._disk)).encode()
 
     def checked_kinds(self, kinds: Sequence[str]) -> tuple[str, ...]:
-        """Raises ValueError."""
+        """Raises UsageError."""
         wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         if unknown := set(wanted) - set(KINDS):
-            raise ValueError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
+            raise UsageError(f"no kind of record: {', '.join(sorted(unknown))}; there are: {', '.join(KINDS)}")
         return wanted
 
     def cursor_of(self, cursor: bytes | str | None) -> Cursor:
@@ -99,7 +99,7 @@ class Output:
         """What follows ``cursor`` (None: the beginning), in batches; with ``follow`` also what comes, until
         ``until()``, which is asked between batches and every 0.2 s.
 
-        ``cleared_only``: only what holds even if a slot is retired; a little later. Raises ValueError,
+        ``cleared_only``: only what holds even if a slot is retired; a little later. Raises UsageError,
         CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError.
         """
         at = self.cursor_of(cursor)

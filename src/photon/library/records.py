@@ -2,7 +2,7 @@
 
 One object for all of it: ``for``, ``async for``, and ``__arrow_c_stream__``, which DuckDB, Polars and pandas take.
 Like a list it may be gone through several times, each time from where it begins (``cursor=``); ``cursor`` says how
-far the newest time has come.
+far the loop that runs has come, or else the newest time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -19,7 +20,7 @@ import msgspec
 
 from photon.config.errors import UsageError
 from photon.library.output import POLL_S, Output
-from photon.outputs import OutputBlock
+from photon.outputs import Cursor, OutputBlock
 from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, ExtraMissing, LineTypes
 
 if TYPE_CHECKING:
@@ -125,11 +126,52 @@ class Record(Mapping[str, Any]):
         return f"Record({self.kind}, {self._line.decode('utf-8', 'backslashreplace')})"
 
 
+class _Place:
+    """How far one time through the records has come."""
+
+    __slots__ = ("_before", "_block", "_given_out", "_loop")
+
+    def __init__(self, start: Cursor) -> None:
+        self._before = start
+        self._block: OutputBlock | None = None
+        """Of which records are being given out."""
+        self._given_out = 0
+        """Bytes of it."""
+        self._loop: weakref.ref[Any] | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        if self._block is None:
+            return self._before
+        return self._before.moved(self._block.place, self._block.end(self._given_out))
+
+    def records(self, block: OutputBlock) -> Iterator[Record]:
+        self._block, self._given_out = block, 0
+        for line in block.data.split(b"\n")[:-1]:
+            self._given_out += len(line) + 1
+            yield Record(block.place.kind, line)
+        self.passed(block)
+
+    def passed(self, block: OutputBlock) -> None:
+        self._before, self._block = self._before.moved(block.place, block.end()), None
+
+    def belongs_to(self, loop: object) -> None:
+        """A generator: it runs until it ends or is dropped."""
+        self._loop = weakref.ref(loop)
+
+    def ended(self) -> None:
+        self._loop = None
+
+    def running(self) -> bool:
+        return self._loop is not None and self._loop() is not None
+
+
 class Records:
     """What a pipeline has published of some kinds, in the order of its files, exactly once behind a cursor.
 
     ``for`` and ``async for`` give a ``Record`` at a time; at every moment ``cursor`` stands behind the newest one.
-    Whoever commits both together gets each record once, whatever is killed. Tables hold the columns that
+    Whoever commits both together gets each record once, whatever is killed. A table that is made within a loop, or
+    a loop within it, leaves the cursor where the loop is. Tables hold the columns that
     ``photon.outputs.typed_columns`` lists: payloads are structs, ``foreign.amount``, or flattened,
     ``foreign_amount``; what does not fit its column stands in ``_rest``. Memory is one MiB or so, and 4 MiB while
     types are found; ``to_arrow``, ``to_pandas`` and ``to_polars`` hold the whole table. Not thread-safe.
@@ -148,7 +190,7 @@ class Records:
         schema: Mapping[str, Any] | None = None,
         flatten: bool = False,
     ) -> None:
-        """As ``photon.read``. Raises ValueError, UsageError."""
+        """As ``photon.read``. Raises UsageError."""
         self._output = output
         self._kinds = output.checked_kinds(kinds)
         self._start = output.cursor_of(cursor)
@@ -156,52 +198,61 @@ class Records:
         self._cleared_only = cleared_only
         self._flat = flatten
         self._types = LineTypes.of_schema(schema, flat=flatten) if schema is not None else None
-        self._before = self._start
-        self._block: OutputBlock | None = None
-        """Of which records are being given out."""
-        self._given_out = 0
-        """Bytes of it."""
+        self._place = _Place(self._start)
+        """Of the loop that runs, or else of the newest time."""
 
     @property
     def cursor(self) -> bytes:
         """Behind all that was given out: one line of JSON, for ``cursor=``."""
-        if self._block is None:
-            return self._before.encode()
-        return self._before.moved(self._block.place, self._block.end(self._given_out)).encode()
+        return self._place.cursor.encode()
+
+    def _begun(self, place: _Place) -> None:
+        if not self._place.running():
+            self._place = place
 
     # -- records -----------------------------------------------------------------------------------------------
     def __iter__(self) -> Iterator[Record]:
-        for block in self._blocks():
-            if block is None:
-                time.sleep(POLL_S)
-            else:
-                yield from self._records(block)
+        place = _Place(self._start)
+        loop = self._loop(place)
+        place.belongs_to(loop)
+        return loop
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    def _loop(self, place: _Place) -> Iterator[Record]:
+        try:
+            blocks = self._blocks()
+            self._begun(place)
+            for block in blocks:
+                if block is None:
+                    time.sleep(POLL_S)
+                else:
+                    yield from place.records(block)
+        finally:
+            place.ended()
+
+    def __aiter__(self) -> AsyncIterator[Record]:
         """Files are read in a thread; cancelled at any moment, ``cursor`` stands behind the last record."""
-        blocks = self._blocks()
+        place = _Place(self._start)
+        loop = self._async_loop(place)
+        place.belongs_to(loop)
+        return loop
+
+    async def _async_loop(self, place: _Place) -> AsyncIterator[Record]:
         done = object()
-        while (block := await asyncio.to_thread(next, blocks, done)) is not done:
-            if block is None:
-                await asyncio.sleep(POLL_S)
-            else:
-                assert isinstance(block, OutputBlock)
-                for each in self._records(block):
-                    yield each
-
-    def _records(self, block: OutputBlock) -> Iterator[Record]:
-        self._block, self._given_out = block, 0
-        for line in block.data.split(b"\n")[:-1]:
-            self._given_out += len(line) + 1
-            yield Record(block.place.kind, line)
-        self._passed(block)
-
-    def _passed(self, block: OutputBlock) -> None:
-        self._before, self._block = self._before.moved(block.place, block.end()), None
+        try:
+            blocks = self._blocks()
+            self._begun(place)
+            while (block := await asyncio.to_thread(next, blocks, done)) is not done:
+                if block is None:
+                    await asyncio.sleep(POLL_S)
+                else:
+                    assert isinstance(block, OutputBlock)
+                    for each in place.records(block):
+                        yield each
+        finally:
+            place.ended()
 
     def _blocks(self) -> Iterator[OutputBlock | None]:
-        """None: nothing more for now."""
-        self._before, self._block = self._start, None
+        """From the beginning. None: nothing more for now."""
         reader = self._output.reader(self._kinds, self._start, cleared_only=self._cleared_only)
         while True:
             over = self._over()  # first: all that was published by then is read below
@@ -220,14 +271,25 @@ class Records:
         ``follow``: also what comes. Types that are not given are found of the first 4 MiB, or of what is there.
         Raises ExtraMissing."""
         needed("pyarrow", "arrow")
-        for block in self._sampled():
-            if block is None:
-                time.sleep(POLL_S)
-            else:
-                assert self._types is not None
-                made = self._types.batch(block.place.kind, block.data.split(b"\n")[:-1])
-                self._passed(block)
-                yield made
+        place = _Place(self._start)
+        loop = self._batches(place)
+        place.belongs_to(loop)
+        return loop
+
+    def _batches(self, place: _Place) -> Iterator[pa.RecordBatch]:
+        try:
+            blocks = self._sampled()
+            self._begun(place)
+            for block in blocks:
+                if block is None:
+                    time.sleep(POLL_S)
+                else:
+                    assert self._types is not None
+                    made = self._types.batch(block.place.kind, block.data.split(b"\n")[:-1])
+                    place.passed(block)
+                    yield made
+        finally:
+            place.ended()
 
     def _sampled(self) -> Iterator[OutputBlock | None]:
         """All blocks, once the types are found; those that they are found of are held until then."""
@@ -251,7 +313,10 @@ class Records:
     def schema(self) -> dict[str, Any]:
         """The payloads' types, nested, as ``schema=`` takes them: to see, correct and give. Raises ExtraMissing."""
         if self._types is None:
-            next(self.arrow_batches(), None)
+            needed("pyarrow", "arrow")
+            blocks = self._sampled()
+            while next(blocks, None) is None and self._types is None:
+                time.sleep(POLL_S)
         assert self._types is not None
         return dict(self._types.payloads)
 
@@ -264,7 +329,7 @@ class Records:
         if self._follow:
             raise UsageError("what is followed has no end and makes no table; take arrow_batches(), or follow=False")
         pa = needed("pyarrow", "arrow")
-        batches = self.arrow_batches()
+        batches = self._batches(_Place(self._start))  # no loop: the next one takes the cursor
         first = next(batches, None)
         assert self._types is not None
         return pa.RecordBatchReader.from_batches(self._types.schema, chain([] if first is None else [first], batches))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import orjson
+import msgspec
 
 from photon.config.errors import UsageError
+from photon.config.toml_text import toml_lines, toml_name
+
+if TYPE_CHECKING:
+    from photon.adapters.side import TimeConfig
 
 NAME = "join"
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 SIDES = ("primary", "foreign")
 
 
@@ -50,34 +52,64 @@ def written_config(
         raise UsageError(f"format: {', '.join(sorted(unknown))} is no side; there are primary and foreign")
     found: dict[str, dict[str, Any]] = {side: {} for side in SIDES}
     if None in keys:
-        found = _found(Path(primary), Path(foreign))
+        found = _found(Path(primary), Path(foreign), keys, id, time)
     tables: dict[str, dict[str, Any]] = {}
     for side, logs, named in zip(SIDES, (primary, foreign), keys, strict=True):
         given = {"format": formats.get(side), "key": named}
         if side == "foreign":
             given |= {"id": id, "time": time}
         table = {name: value for name, value in given.items() if value is not None}
-        tables[side] = {**found[side], **table}
-        if None not in keys or isinstance(table.get("time"), str):
-            tables[side] = _described(Path(logs), side, tables[side])
+        tables[side] = _merged(found[side], table) if None in keys else _described(Path(logs), side, table)
     return _toml({**tables, **more})
 
 
-def _found(primary: Path, foreign: Path) -> dict[str, dict[str, Any]]:
-    """Both sides as inferred."""
+def _found(
+    primary: Path,
+    foreign: Path,
+    keys: Sequence[str | Sequence[str] | None],
+    id: str | None,
+    time: str | Mapping[str, str] | None,
+) -> dict[str, dict[str, Any]]:
+    """Both sides as inferred, given what is told."""
     import tomllib
 
+    from photon.adapters.inference import Told
     from photon.local_join.given import given
     from photon.local_join.inferred import inferred_toml
 
-    toml, _ = inferred_toml(given("primary", primary), given("foreign", foreign))
+    first, second = (None if key is None else _one_field(key) for key in keys)
+    known = Told(first, second, id, time if time is None or isinstance(time, str) else _time(time))
+    toml, _ = inferred_toml(given("primary", primary), given("foreign", foreign), known)
     (table,) = tomllib.loads(toml)["join"].values()
     return {side: table[side] for side in SIDES}
 
 
+def _one_field(key: str | Sequence[str]) -> str:
+    fields = (key,) if isinstance(key, str) else tuple(key)
+    if len(fields) != 1:
+        raise UsageError(f"the key is {', '.join(map(str, fields))} on one side; name the fields of the other too")
+    return fields[0]
+
+
+def _time(told: Mapping[str, str]) -> TimeConfig:
+    from photon.adapters.side import TimeConfig
+
+    try:
+        return msgspec.convert(dict(told), TimeConfig)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"time: {error}") from None
+
+
+def _merged(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """What is found of a format goes where another one is told; of a time's field alone the rest is found."""
+    other = told.get("format") not in (None, found["format"])
+    kept = {name: value for name, value in found.items() if not other or name in ("key", "id", "time")}
+    return kept | {name: value for name, value in told.items() if name != "time" or isinstance(value, Mapping)}
+
+
 def _described(logs: Path, side: str, table: dict[str, Any]) -> dict[str, Any]:
     """``table`` with format, delimiter, and the event's id and time as its records say, where it does not."""
-    wants = ("format",) if side == "primary" else ("format", "time")
+    wants = ("format",) if side == "primary" else ("format", "id", "time")
     if all(name in table and (name != "time" or isinstance(table[name], Mapping)) for name in wants):
         return table
     from photon.adapters.inference import describe
@@ -86,7 +118,7 @@ def _described(logs: Path, side: str, table: dict[str, Any]) -> dict[str, Any]:
 
     found = describe(looked_at(given(side, logs)).records, table, foreign=side == "foreign")
     if isinstance(found, str):
-        raise UsageError(f"the {side} logs {found}")
+        raise UsageError(found)
     return found
 
 
@@ -101,35 +133,7 @@ def _with_paths(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _toml(table: Mapping[str, Any]) -> str:
     tables = {name: each for name, each in table.items() if isinstance(each, Mapping)}
-    lines = [f"[join.{NAME}]", *_lines({name: each for name, each in table.items() if name not in tables})]
+    lines = [f"[join.{NAME}]", *toml_lines({name: each for name, each in table.items() if name not in tables})]
     for name, each in tables.items():
-        lines += ["", f"[join.{NAME}.{_name(name)}]", *_lines(each)]
+        lines += ["", f"[join.{NAME}.{toml_name(name)}]", *toml_lines(each)]
     return "\n".join(lines) + "\n"
-
-
-def _lines(table: Mapping[str, Any]) -> list[str]:
-    return [f"{_name(str(name))} = {_value(value)}" for name, value in table.items()]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(_lines(value))} }}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, Path):
-        return _text(str(value))
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, str | int | float):
-        raise UsageError(f"{value!r}: cannot be written in a configuration")
-    return _text(value) if isinstance(value, str) else repr(value)
-
-
-def _name(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _text(text: str) -> str:
-    return (
-        orjson.dumps(text).decode().replace("\x7f", "\\u007f")
-    )  # a JSON string is a TOML basic string, but for this

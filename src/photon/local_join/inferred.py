@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photon.adapters.inference import Inferred, Unclear, infer
+from photon.adapters.inference import NOTHING, Inferred, Told, Unclear, infer
 from photon.adapters.logs.discovery import check_directory, compile_patterns
 from photon.adapters.logs.sampling import Sampled, sample
 from photon.config.errors import UsageError
@@ -16,24 +16,22 @@ BEFORE = 0.75
 """So much of what is read of primary logs stands before the place where foreign ones are read."""
 
 
-def inferred_toml(primary: Given, foreign: Given) -> tuple[str, tuple[str, ...]]:
+def inferred_toml(primary: Given, foreign: Given, told: Told = NOTHING) -> tuple[str, tuple[str, ...]]:
     """A configuration as TOML, and why it says what it says. Raises UsageError where no single reading stands out."""
-    guess = inferred(primary, foreign)
+    guess = inferred(primary, foreign, told)
     if isinstance(guess, Inferred):
         return guess.toml, guess.explanation
-    error = UsageError(f"{guess.problem}; {guess.todo}")
-    error.example = guess.example
-    raise error
+    raise UsageError(f"{guess.problem}; {guess.todo}").with_example(guess.example)
 
 
-def inferred(primary: Given, foreign: Given) -> Inferred | Unclear:
+def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred | Unclear:
     """Foreign values are looked for among more and more of the primary records, until it is certain or the bound is
     met. Raises LogDirectoryError.
     """
     events = looked_at(foreign, *FOREIGN)
     for size, records in PRIMARY:
         known = looked_at(primary, size, records, before=BEFORE)
-        guess = infer(known.records, events.records, whole=known.whole)
+        guess = infer(known.records, events.records, whole=known.whole, told=told)
         if isinstance(guess, Inferred) or known.whole:
             break
     return guess

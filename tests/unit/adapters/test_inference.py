@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 
 import orjson
@@ -12,7 +13,7 @@ import pytest
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import ForeignHeader, LogFile
-from photon.adapters.inference import Inferred, Sample, Unclear, infer
+from photon.adapters.inference import Inferred, Sample, Told, Unclear, describe, infer, toml_of
 from photon.adapters.inference.lines import pattern_of
 from photon.adapters.side import SideConfig, TimeConfig
 from photon.config.loader import convert
@@ -123,6 +124,15 @@ def test_an_id_is_only_taken_when_it_is_named_as_the_events_own() -> None:
     assert found.foreign.id == "deal_id"
     found = inferred(primary, {"x.csv": [b"order_id,event_id,won_at", *rows, b"o1,s0,2018-02-20"]})
     assert found.foreign.id is None  # not unique
+
+
+@pytest.mark.parametrize("odd", ["\x7f", "\x00\x1f", "\x85", "\u2028", 'a"b', r"\d'", "\\\x7f"])
+def test_what_toml_refuses_is_escaped(odd: str) -> None:
+    side = SideConfig(format="csv", key=odd, columns=("a", odd), time=TimeConfig(field=odd, unit="s"))
+    (tables,) = tomllib.loads(toml_of(side, side))["join"].values()
+    assert tables["primary"] == tables["foreign"] == {
+        "format": "csv", "key": odd, "columns": ["a", odd], "time": {"field": odd, "unit": "s"},
+    }  # fmt: skip
 
 
 def test_delimiters() -> None:
@@ -308,3 +318,58 @@ def test_event_times_of_any_depth(fields: dict[str, object], expected: str | Non
     foreign = [orjson.dumps({"query_id": str(i), **fields}) for i in range(2)]
     found = infer({"p.log": [b'{"query_id":"%d"}' % i for i in range(5)]}, {"f.log": foreign})
     assert (found.foreign.time.field if isinstance(found, Inferred) and found.foreign.time else None) == expected
+
+
+def test_what_is_told_is_not_looked_for() -> None:
+    names = [sha256(b"%d" % i).hexdigest().encode() for i in range(30)]
+    primary = {"p.log": [b'{"order_id":"%s","twin_id":"%s"}' % (name, name) for name in names]}
+    rows = [
+        b'{"order_id":"%s","twin_id":"%s","n_id":%d,"a_at":%d,"b_at":%d,"mixed_at":"x%d"}'
+        % (name, name, i, 1_760_000_000 + i, 1_770_000_000 - i, i)
+        for i, name in enumerate(names)
+    ]
+    foreign = {"f.log": rows}
+    found = infer(primary, foreign)
+    assert isinstance(found, Unclear)
+    assert "'order_id' or 'twin_id'" in found.problem
+    assert "the foreign logs have several times: the event time may be a_at, b_at" in found.problem
+    told = Told(primary_key="twin_id", foreign_key="order_id", id="n_id", time="b_at")
+    found = infer(primary, foreign, told=told)
+    assert isinstance(found, Inferred), found
+    assert (found.primary.key, found.foreign.key, found.foreign.id) == ("twin_id", "order_id", "n_id")
+    assert found.foreign.time == TimeConfig(field="b_at", unit="s")
+    time = TimeConfig(field="mixed_at", format="x%S", zone="Europe/Berlin")
+    found = infer(primary, foreign, told=Told(primary_key="twin_id", foreign_key="twin_id", time=time))
+    assert isinstance(found, Inferred), found
+    assert found.foreign.time == time
+    found = infer(primary, foreign, told=Told(primary_key="twin_id", id="n_id", time="mixed_at"))
+    assert isinstance(found, Unclear)
+    assert "the foreign logs have values of no known unit or format in 'mixed_at'" in found.problem
+    assert 'id = "n_id"' in found.example
+    assert 'key = "twin_id"' in found.example
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{}, {"time": "at"}, {"time": {"field": "at", "unit": "ms"}}, {"format": "jsonl", "time": {"field": "at"}}],
+)
+def test_the_event_id_is_found_whether_or_not_the_time_is_told(told: dict[str, object]) -> None:
+    rows = [b'{"order":"o%d","click_id":"c%d","at":%d}' % (i // 2, i, 1_760_000_000 + i) for i in range(20)]
+    logs = {"clicks.log": [*rows, rows[3]]}
+    found = describe(logs, {"key": "order", **told}, foreign=True)
+    assert isinstance(found, dict)
+    assert found["id"] == "click_id"
+    assert "id" not in describe(logs, {"key": ["order", "click_id"], **told}, foreign=True)
+    assert "id" not in describe(logs, {"key": "order", **told}, foreign=False)
+    kept = describe(logs, {"key": "order", "id": "at", **told}, foreign=True)
+    assert isinstance(kept, dict)
+    assert kept["id"] == "at"
+
+
+def test_no_event_id_is_found_where_records_are_read_otherwise() -> None:
+    told = {"key": "order", "format": "csv", "time": {"field": "at", "unit": "s"}}
+    rows = [b"order;click_id;at", *[b"o%d;c%d;%d" % (i // 2, i, 1_760_000_000 + i) for i in range(20)]]
+    assert describe({"clicks.csv": rows}, told, foreign=True) == told
+    assert describe({"clicks.csv": [b"?"]}, told, foreign=True) == told
+    with_it = {**told, "delimiter": ";"}
+    assert describe({"clicks.csv": rows}, with_it, foreign=True) == {**with_it, "id": "click_id"}

@@ -197,6 +197,64 @@ def test_batches_stream_and_the_cursor_follows_them(slot: WrittenSlot, monkeypat
         following.to_arrow()
 
 
+def test_types_are_found_without_moving_the_cursor(slot: WrittenSlot) -> None:
+    records = photon.read(slot.place.output)
+    begin = records.cursor
+    assert records.schema()["foreign"] == {"amount": "int"}
+    assert records.cursor == begin
+    for block in (2, 599, 700):
+        fresh = photon.read(slot.place.output)
+        for number, _ in enumerate(fresh):
+            if number == block:
+                before = fresh.cursor
+                assert fresh.schema()["foreign"] == {"amount": "int"}
+                assert fresh.cursor == before
+                break
+        assert ids(photon.read(slot.place.output, cursor=fresh.cursor)) == [f"c{n}" for n in range(block + 1, 1000)]
+    assert records.to_arrow().num_rows == 1000
+    assert ids(photon.read(slot.place.output, cursor=records.cursor)) == []
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        Records.to_arrow,
+        Records.to_pandas,
+        Records.to_polars,
+        Records.schema,
+        pl.DataFrame,
+        list,
+        lambda records: next(iter(records)),
+        lambda records: list(records.arrow_batches()),
+        lambda records: [next(records.arrow_batches())],
+    ],
+)
+def test_what_is_made_within_a_loop_leaves_the_cursor_where_the_loop_is(slot: WrittenSlot, within: Any) -> None:
+    records = photon.read(slot.place.output)
+    for number, _ in enumerate(records):
+        if number in (0, 3, 599, 600, 650, 999):
+            within(records)
+        if number % 50 < 4 or number == 999:
+            behind = ids(photon.read(slot.place.output, cursor=records.cursor))
+            assert behind == [f"c{n}" for n in range(number + 1, 1000)]
+    assert ids(photon.read(slot.place.output, cursor=records.cursor)) == []
+    assert ids(records)[0] == "c0"
+
+
+async def test_a_table_after_a_loop_that_was_left_takes_the_cursor(slot: WrittenSlot) -> None:
+    records = photon.read(slot.place.output)
+    async for _ in records:
+        records.to_arrow()
+        assert len(ids(photon.read(slot.place.output, cursor=records.cursor))) == 999
+        break
+    assert len(ids(photon.read(slot.place.output, cursor=records.cursor))) == 999
+    records.to_arrow()
+    assert ids(photon.read(slot.place.output, cursor=records.cursor)) == []
+    for _ in records:
+        break
+    assert len(ids(photon.read(slot.place.output, cursor=records.cursor))) == 999
+
+
 def test_an_empty_output_is_an_empty_table(tmp_path: Path) -> None:
     (tmp_path / "out" / ".photon").mkdir(parents=True)
     records = photon.read(tmp_path / "out")
@@ -211,7 +269,7 @@ def test_what_is_wrong_is_one_line(slot: WrittenSlot, tmp_path: Path, monkeypatc
         photon.read(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="datacentre goes with"):
         photon.read(slot.place.output, datacentre="east")
-    with pytest.raises(ValueError, match="there are: joined"):
+    with pytest.raises(UsageError, match="there are: joined"):
         photon.read(slot.place.output, kinds="matched")
     with pytest.raises(UsageError, match="no cursor"):
         photon.read(slot.place.output, cursor="x")

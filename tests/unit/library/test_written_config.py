@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,68 @@ def test_what_is_said_stands_there_and_the_rest_is_found(tmp_path: Path) -> None
     adapter = written(tmp_path, config={"adapter": "mine.py:Mine"})["adapter"]
     assert adapter == f"{Path('mine.py').absolute()}:Mine"
     assert written(tmp_path, config="join.toml") is None
+
+
+def shop(tmp_path: Path) -> tuple[Path, Path]:
+    """Orders as CSV with semicolons, payments with two times and an id of their own."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "payments").mkdir()
+    orders = ["order_id;who\n", *(f"ord-{n * 7919:012x};w{n % 3}\n" for n in range(40))]
+    (tmp_path / "orders" / "a.csv").write_text("".join(orders))
+    with (tmp_path / "payments" / "payments.log").open("w") as payments:
+        for n in range(40):
+            paid = {"payment_id": f"p{n}", "order_id": f"ord-{n * 7919:012x}"}
+            at = {"created_at": 1_760_000_000 + n, "updated_at": 1_760_000_900 - n}
+            payments.write(json.dumps(paid | at) + "\n")
+    return tmp_path / "orders", tmp_path / "payments"
+
+
+def test_what_is_told_holds_while_the_key_is_found(tmp_path: Path) -> None:
+    logs = shop(tmp_path)
+
+    def found(**words: Any) -> Any:
+        toml = written_config(*logs, **{**NOTHING, **words}, more={})
+        assert toml is not None
+        return tomllib.loads(toml)["join"]["join"]
+
+    both = {
+        "primary": {"format": "csv", "delimiter": ";", "key": "order_id"},
+        "foreign": {"format": "jsonl", "key": "order_id", "id": "payment_id",
+                    "time": {"field": "created_at", "unit": "s"}},
+    }  # fmt: skip
+    assert found(time="created_at") == both
+    assert found(time={"field": "created_at", "unit": "s"}) == both
+    assert found(time="created_at", id="order_id")["foreign"]["id"] == "order_id"
+    assert (
+        found(time="created_at", primary_key="order_id") == found(time="created_at", foreign_key="order_id") == both
+    )
+    assert found(time="created_at", format={"primary": "csv"}) == both
+    other = found(time="created_at", format={"primary": "tsv"})
+    assert other["primary"] == {"format": "tsv", "key": "order_id"}
+    for key in ("order_id", None):
+        with pytest.raises(UsageError) as wrong:
+            found(key=key, id="payment_id")
+        said = str(wrong.value)
+        assert said.startswith("the foreign logs have several times: the event time may be created_at, updated_at;")
+    assert tomllib.loads(wrong.value.example)["join"]["join"]["foreign"]["id"] == "payment_id"
+    assert wrong.value.example.strip() in "".join(traceback.format_exception(wrong.value))
+    for words, problem in (
+        ({"time": "paid"}, "^the foreign logs have no field 'paid' for the event time; they have payment_id, "),
+        ({"time": {"field": "created_at", "unti": "s"}}, "^time: .*unti"),
+        ({"time": "created_at", "primary_key": ["order_id", "who"]}, "^the key is order_id, who on one side; name "),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            found(**words)
+
+
+def test_the_event_id_is_found_beside_a_time_that_is_told(tmp_path: Path) -> None:
+    time = {"field": "created_at", "unit": "s"}
+    logs = shop(tmp_path)
+    for formats in (None, {"primary": "csv", "foreign": "jsonl"}):
+        toml = written_config(*logs, **{**NOTHING, "key": "order_id", "time": time, "format": formats}, more={})
+        assert toml is not None
+        foreign = tomllib.loads(toml)["join"]["join"]["foreign"]
+        assert foreign == {"key": "order_id", "format": "jsonl", "id": "payment_id", "time": time}
 
 
 def test_contradictions_are_one_line(tmp_path: Path) -> None:
