@@ -57,6 +57,8 @@ def test_pairs_of_two_directories_and_nothing_is_left(shop: Path) -> None:
 
 
 def test_nothing_said_is_found_of_the_data(shop: Path) -> None:
+    for log in (*(shop / "clicks").iterdir(), *(shop / "searches").iterdir()):  # s1, s2 … could be met by chance
+        log.write_text(re.sub('"s([0-9]+)"', lambda id: f'"{hash((id[1], 7)) & 0xFFFFFFFFFF:010x}"', log.read_text()))
     pairs = photon.join(shop / "searches", shop / "clicks")
     assert len(list(pairs)) == 50
     assert "search_id" in pairs.config

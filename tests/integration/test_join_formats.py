@@ -176,7 +176,7 @@ def test_logs_of_zeek_and_logfmt_need_no_configuration(tmp_path: Path) -> None:
     site = Site(tmp_path, KINDS["zeek"])
     site.append(site.primary, rows_of("p", 0, 50), 0)
     with (site.foreign / "click.log").open("wb") as log:
-        log.write(logfmt(rows_of("f", 0, 50), 0).replace(b" id=", b" click_id="))
+        log.write(logfmt(rows_of("f", 0, 50)[::-1], 0).replace(b" id=", b" click_id="))
     result = photon(*site.arguments("--once", "-o", "json", config=False))
     assert result.code == 0, result.err
     assert site.ids() == Counter(f"f{n}" for n in range(50))

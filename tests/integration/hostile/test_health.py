@@ -156,10 +156,10 @@ main()
 """A photon that is killed when its first records are logged, and before the registry is asked."""
 DAY_S = 86_400.0
 JOIN = """
-[join.clicks.primary]
+[join.join.primary]
 format = "jsonl"
 key = "query_id"
-[join.clicks.foreign]
+[join.join.foreign]
 format = "jsonl"
 key = "query_id"
 id = "click_id"
