@@ -105,8 +105,8 @@ def test_what_join_raises_or_returns_ends_its_event_only(tmp_path: Path) -> None
     assert site.line_of("in a library") in reasons["c2"]
     assert reasons["c3"].startswith("the adapter raised SystemExit: 5")
     assert reasons["c4"].startswith("the adapter raised RecursionError")
-    assert reasons["c5"] == "the adapter returned NoneType, not Joined or Filtered"
-    assert reasons["c6"] == "the adapter returned int, not Joined or Filtered"
+    assert reasons["c5"] == "the adapter returned NoneType, not Joined, Filtered or Unpaired"
+    assert reasons["c6"] == "the adapter returned int, not Joined, Filtered or Unpaired"
     assert reasons["c7"].startswith("the adapter's payload is not JSON")
     assert reasons["c8"] == "the adapter's payload is str, not bytes or None"
     assert reasons["c9"] == "the adapter's payload holds a line end"
