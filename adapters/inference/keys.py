@@ -146,7 +146,7 @@ class Keys:
         sure = [each for each in found if each.unique == 1 and self._is_sure(each)]
         named = [each for each in found if each.unique == 1 and self._is_named(each) and each not in sure]
         if not sure:
-            return self._by_name(named or [each for each in found if self._counts_alike(each)], shown)
+            return self._by_name(named, shown)
         best = max(sure, key=lambda each: (each.contained, each.bits))
         close = [each for each in sure if each.contained >= RIVAL_SHARE * best.contained]
         best = max(close, key=lambda each: (each.alike >= 2, each.alike == 3, each.contained, each.bits))
@@ -182,16 +182,6 @@ class Keys:
         if each.alike == 3:
             return True
         return each.overlap >= NAMED_OVERLAP_MIN and (each.alike == 2 or each.prefixed)
-
-    def _counts_alike(self, each: Candidate) -> bool:
-        """``q1``, ``q2`` … under one name on both sides: foreign records in the order of the primary ones."""
-        return (
-            each.counter
-            and each.alike == 3
-            and each.prefixed
-            and each.unique == 1
-            and each.contained >= CONTAINED_MIN
-        )
 
     def _wins(self, best: Candidate, rival: Candidate) -> bool:
         if self._agree(best, rival):
