@@ -146,17 +146,20 @@ def _records_in_copy(lost: LostSlot) -> Iterator[Record]:
             yield Record(kinds[name.partition("/")[0]], f"the sealed copy of {name}", lost.place.name, fields)
 
 
+def output_files(disk: FaultyDisk, joiner: str, directory: str) -> Iterator[tuple[str, bytes]]:
+    """Name and lines of each file of one kind; of one that is being compressed the plain one."""
+    root = Path(f"/{joiner}/out/{directory}")
+    names = list(disk.names(root))
+    for name in names:
+        if name.endswith(".jsonl.gz") and name[:-3] not in names:
+            yield name, gzip.decompress(disk.read(root / name))
+        elif name.endswith(".jsonl"):
+            yield name, disk.read(root / name)
+
+
 def _records_on(disk: FaultyDisk, joiner: str, datacentre: str, *, only_whole: bool = False) -> Iterator[Record]:
     for kind, directory in DIRECTORY_OF.items():
-        root = Path(f"/{joiner}/out/{directory}")
-        names = list(disk.names(root))
-        for name in names:
-            if name.endswith(".jsonl.gz") and name[:-3] not in names:
-                data = gzip.decompress(disk.read(root / name))
-            elif name.endswith(".jsonl"):
-                data = disk.read(root / name)
-            else:
-                continue
+        for name, data in output_files(disk, joiner, directory):
             if only_whole:
                 data = data[: data.rfind(b"\n") + 1]
             together: list[Any] = []

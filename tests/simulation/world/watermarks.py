@@ -6,7 +6,6 @@ No record whose line kept the promise stands behind the cursor of a pair with a 
 
 from __future__ import annotations
 
-import gzip
 import json
 import sqlite3
 from collections import Counter
@@ -28,6 +27,7 @@ from photon.outputs.published import read_slot
 from photon.outputs.watermarks import Pair
 from photon.verifier.watermark import Sample, SlotShown, Undecided, Watermarks
 from tests.simulation.world import settings
+from tests.simulation.world.check import output_files
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.truth import EPOCH_NS
 
@@ -175,15 +175,7 @@ def _records(place: Place) -> Iterator[tuple[str, int, OutputLog, int, dict[str,
     for joiner in place.joiners:
         disk = place.disks[joiner]
         for directory in DIRECTORY_OF.values():
-            root = Path(f"/{joiner}/out/{directory}")
-            names = list(disk.names(root))
-            for name in names:
-                if name.endswith(".jsonl.gz") and name[:-3] not in names:
-                    data = gzip.decompress(disk.read(root / name))
-                elif name.endswith(".jsonl"):
-                    data = disk.read(root / name)
-                else:
-                    continue
+            for name, data in output_files(disk, joiner, directory):
                 plain = name.removesuffix(".gz")
                 slot, _, number = plain.removesuffix(".jsonl").rpartition("-")
                 at = 0
