@@ -33,6 +33,11 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "within": {"within": {"before": "1h", "after": "5m"}},
 }
 """Kind -> what its join has of its own; ``key`` stands on both sides."""
+SETS: Mapping[str, Mapping[str, Any]] = {
+    f"match {which}": {"match": which, "within": {"before": "1h", "after": "0s"}, "unmatched_after": "1s"}
+    for which in ("all", "latest")
+}
+"""Kinds whose cost is not the adapter's: measured as whole joins only."""
 
 
 def join_of(kind: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +112,7 @@ def measure_whole(events: int, rounds: int, base: Path) -> dict[str, tuple[float
     best: dict[str, tuple[float, float]] = {}
     cpu_before = 0.0
     for number in range(rounds):
-        for at, (name, kind) in enumerate(KINDS.items()):
+        for at, (name, kind) in enumerate({**KINDS, **SETS}.items()):
             config = base / f"{at}.toml"
             config.write_text("[join]\nx = " + toml(join_of(kind)) + "\n")
             run = join.measure(written, config, base / f"out-{at}-{number}", replicas=1)
