@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a run."""
+"""One Spark session for all tests of a test process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from photon.spark.session import SparkMissing, check_present, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What runs for seconds is not worth the second compiler, nor collectors in parallel."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "3",
