@@ -15,9 +15,8 @@ from photon.spark.session import SparkMissing, check_present, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What runs for seconds is not worth the second compiler, nor collectors in parallel."""
-os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
+JAVA = os.environ["SPARK_SUBMIT_OPTS"]
+"""For Java processes that spark-submit does not start."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "3",
