@@ -204,6 +204,7 @@ def stages(mutant: Mutant) -> Iterator[list[str]]:
     """What pytest is given, one after the other until something is noticed."""
     unit = ROOT / "tests/unit"
     near = [path for path in sorted(unit.rglob("test_*.py")) if mutant.module in reached(path)]
+    near.sort(key=lambda path: (mutant.path.stem not in path.stem, len(reached(path))))  # the most likely first
     if near:
         yield [str(path.relative_to(ROOT)) for path in near]
     room = unit / Path(mutant.room).name
