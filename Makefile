@@ -67,7 +67,7 @@ test-hbase: install      ## the tests that need a real HBase; they start one of 
 	$(BIN)/pytest tests/hbase
 
 test-spark: install      ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
-	$(BIN)/pytest tests/spark --timeout 900
+	$(BIN)/pytest tests/spark -n $(WORKERS) --dist loadfile --timeout 900
 
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up

@@ -25,6 +25,8 @@ _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
 """Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+"""A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel."""
 _TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in os.environ else None
 
 

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 CORES = {
     "dispatcher": (
@@ -49,6 +51,7 @@ SIMULATIONS = {
     "src/photon/batch": ("joiner", "registry"),
 }
 SEEDS = 5
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--timeout=120")
 STAGE_S = 600.0
 """A mutant that takes longer goes round in circles, which is noticed."""
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "build", "dist", "site", "__pycache__")
@@ -107,8 +110,10 @@ def places(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _inside(statement: ast.AST) -> Iterator[ast.AST]:
-    """Without annotations, texts and functions within, which are walked by themselves."""
+    """Without annotations, texts, ``strict=`` of zip, and functions within, which are walked by themselves."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.JoinedStr | ast.Raise | ast.Assert):
+        return
+    if isinstance(statement, ast.keyword) and statement.arg == "strict":
         return
     yield statement
     for name, value in ast.iter_fields(statement):
@@ -199,6 +204,7 @@ def stages(mutant: Mutant) -> Iterator[list[str]]:
     """What pytest is given, one after the other until something is noticed."""
     unit = ROOT / "tests/unit"
     near = [path for path in sorted(unit.rglob("test_*.py")) if mutant.module in reached(path)]
+    near.sort(key=lambda path: (mutant.path.stem not in path.stem, len(reached(path))))  # the most likely first
     if near:
         yield [str(path.relative_to(ROOT)) for path in near]
     room = unit / Path(mutant.room).name
@@ -206,7 +212,7 @@ def stages(mutant: Mutant) -> Iterator[list[str]]:
     if rest:
         yield rest
     for name in SIMULATIONS.get(mutant.room, ()):
-        yield [f"tests/simulation/{name}"]
+        yield [f"tests/simulation/{name}", "-m", "seeded"]
 
 
 def noticed_by(mutant: Mutant, place: Path) -> str:
@@ -214,30 +220,20 @@ def noticed_by(mutant: Mutant, place: Path) -> str:
     file = place / mutant.path
     file.write_text(mutant.after)
     environment = {
-        **os.environ, "PYTHONPATH": f"{place / 'src'}:{place}", "PYTHONDONTWRITEBYTECODE": "1",
+        **os.environ, "PYTHONPATH": f"{place / 'src'}:{place}", "PYTHONDONTWRITEBYTECODE": "",
         "PHOTON_SIM_SEEDS": str(SEEDS),
     }  # fmt: skip
     environment.pop("PHOTON_SIM_BASE", None)
     try:
         for arguments in stages(mutant):
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-x",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "--timeout=120",
-                *arguments,
-            ]
+            command = [sys.executable, "-m", "pytest", *PYTEST, *arguments]
             try:
                 done = subprocess.run(
                     command, cwd=place, env=environment, capture_output=True, text=True, timeout=STAGE_S
                 )
             except subprocess.TimeoutExpired:
                 return "time"
-            if done.returncode:
+            if done.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
                 failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
                 return failed[0] if failed else f"exit code {done.returncode}"
         return ""

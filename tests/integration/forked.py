@@ -136,6 +136,7 @@ Process = Copy | subprocess.Popen[Any]
 
 def begin(
     *arguments: str | Path,
+    module: str = "photon",
     stdin: Target = subprocess.DEVNULL,
     stdout: Target = None,
     stderr: Target = None,
@@ -144,19 +145,19 @@ def begin(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> Process:
-    """``photon ARGUMENTS``; the rest as of subprocess.Popen."""
+    """``python -m MODULE ARGUMENTS``; the rest as of subprocess.Popen."""
     words = [str(each) for each in arguments]
     environment = dict(os.environ if env is None else env)
     if any(environment.get(name) != BEGUN.get(name) for name in environment | BEGUN if name.startswith(FRESH)):
         return subprocess.Popen(
-            [sys.executable, "-m", "photon", *words],
+            [sys.executable, "-m", module, *words],
             stdin=stdin, stdout=stdout, stderr=stderr, text=text, cwd=cwd, env=env,
             start_new_session=start_new_session,
         )  # fmt: skip
     theirs, ours = _descriptors((stdin, stdout, stderr), text)
     request = {"cwd": str(cwd or os.getcwd()), "env": environment, "session": start_new_session}
     try:
-        return _copy({"module": "photon", "arguments": words, **request}, theirs, ours)
+        return _copy({"module": module, "arguments": words, **request}, theirs, ours)
     finally:
         for descriptor in theirs:
             os.close(descriptor)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -23,6 +21,7 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.lab.wan.client import WanClient, WanError
 from photon.supervision.ports import free_ports
 from photon.supervision.routes import Route, write_routes
+from tests.integration.forked import Process, begin
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS = 2
@@ -38,7 +37,7 @@ class Processes:
 
     directory: Path
     peers: dict[str, str] = field(default_factory=_peers)
-    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    running: dict[str, Process] = field(default_factory=dict)
     shards: int = SHARDS
 
     def seen_from(self, region: str) -> dict[str, str]:
@@ -52,19 +51,12 @@ class Processes:
             "directory": str(self.directory / name),
             "shards": self.shards,
         }
-        replica = ["-m", "tests.integration.registry_replica", json.dumps(settings | more)]
-        self.running[name] = self.python(replica, self.directory / f"{name}.out")
+        replica = self.begin(f"{name}.out", json.dumps(settings | more), module="tests.integration.registry_replica")
+        self.running[name] = replica
 
-    def python(self, arguments: list[str], log: Path) -> subprocess.Popen[str]:
-        with open(log, "a") as out:
-            return subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+    def begin(self, log: str, *arguments: str | Path, module: str) -> Process:
+        with open(self.directory / log, "a") as out:
+            return begin(*arguments, module=module, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
 
     def kill(self, name: str) -> None:
         process = self.running.pop(name)
@@ -143,7 +135,7 @@ class RegionProcesses(Processes):
     round_trip_s: float = 0.0
     routes: list[Route] = field(default_factory=list)
     control: str = ""
-    proxy: subprocess.Popen[str] | None = None
+    proxy: Process | None = None
 
     def seen_from(self, region: str) -> dict[str, str]:
         """Its own replica directly, the others through the proxy."""
@@ -160,8 +152,17 @@ class RegionProcesses(Processes):
         ]
         file = self.directory / "routes.json"
         write_routes(file, self.routes)
-        arguments = ["-m", "photon", "wan", "serve", "--routes", str(file), "--control", self.control]
-        self.proxy = self.python([*arguments, "--round-trip", f"{self.round_trip_s}s"], self.directory / "wan.out")
+        served = (
+            "wan",
+            "serve",
+            "--routes",
+            file,
+            "--control",
+            self.control,
+            "--round-trip",
+            f"{self.round_trip_s}s",
+        )
+        self.proxy = self.begin("wan.out", *served, module="photon")
 
 
 @asynccontextmanager

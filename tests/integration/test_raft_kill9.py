@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import random
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.integration.forked import Process, begin
 
 NODE = "tests.integration.raft_node"
 NAMES = ("a", "b", "c")
@@ -33,23 +33,19 @@ class Replica:
         self._members = [f"{n}={address}" for n, address in members.items()]
         self.answers: queue.Queue[dict[str, Any]] = queue.Queue()
         self.outcomes: list[dict[str, Any]] = []
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
 
     def start(self) -> None:
         self._log = (self._directory / f"{self.name}.log").open("a")
         self.answers = queue.Queue()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", NODE, self.name, str(self._directory / self.name), *self._members],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
+        self.process = begin(
+            self.name, self._directory / self.name, *self._members,
+            module=NODE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
             cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONPATH": "src:."},
-        )
+        )  # fmt: skip
         threading.Thread(target=self._read, args=(self.process, self.answers), daemon=True).start()
 
-    def _read(self, process: subprocess.Popen[str], answers: queue.Queue[dict[str, Any]]) -> None:
+    def _read(self, process: Process, answers: queue.Queue[dict[str, Any]]) -> None:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.world.noticed import searched
 from tests.simulation.world.speed import Speed
 
 _BEFORE = pytest.StashKey[Speed]()
@@ -26,6 +27,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         item.stash[_BEFORE] = Speed.total
     elif report.when == "teardown":
         report.user_properties.append(("speed", astuple(Speed.total - item.stash[_BEFORE])))
+        report.user_properties += [("searched", each) for each in searched]
+        searched.clear()
     if report.failed and item.get_closest_marker("seeded") is not None:
         named = _SEED.search(report.longreprtext) or re.search(r"()\[(\d+)[-\]]", item.name)
         if named is not None:
@@ -34,13 +37,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How much was simulated for how much of the processor."""
+    """How much was simulated for how much of the processor, and what ``make notice`` would spare the next run."""
     reports = [each for found in terminalreporter.stats.values() for each in found]
-    costs = [
-        Speed(*cost) for each in reports for name, cost in getattr(each, "user_properties", ()) if name == "speed"
-    ]
-    if total := sum(costs, Speed()):
+    said = [each for report in reports for each in getattr(report, "user_properties", ())]
+    if total := sum((Speed(*cost) for name, cost in said if name == "speed"), Speed()):
         terminalreporter.write_line(f"simulated: {total}")
+    if missed := [what for name, what in said if name == "searched"]:
+        terminalreporter.write_line(f"no longer shown by its known schedule, make notice: {', '.join(missed)}")
 
 
 @pytest.fixture(autouse=True, scope="session")

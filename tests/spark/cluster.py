@@ -17,6 +17,7 @@ from pathlib import Path
 import pyspark
 
 from photon.supervision.ports import free_ports
+from tests.spark.conftest import JAVA
 
 START_S = 600.0
 HOME = Path(pyspark.__file__).parent
@@ -29,7 +30,8 @@ WORKERS = 2
 def bare_environment() -> dict[str, str]:
     """For processes that must not know of this Photon."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return kept | {"SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
+    java = {"SPARK_SUBMIT_OPTS": JAVA, "SPARK_DAEMON_JAVA_OPTS": JAVA, "SPARK_DAEMON_MEMORY": "256m"}
+    return kept | java | {"SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1"}
 
 
 @dataclass(frozen=True, slots=True)

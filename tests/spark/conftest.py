@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a run."""
+"""One Spark session for all tests of a test process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from photon.spark.session import SparkMissing, check_present, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA = os.environ["SPARK_SUBMIT_OPTS"]
+"""For Java processes that spark-submit does not start."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "3",

@@ -31,7 +31,7 @@ from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome
 from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
 from tests.spark.cluster import HOST, running
-from tests.spark.conftest import require_spark
+from tests.spark.conftest import JAVA, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -333,7 +333,7 @@ async def test_killed_executors_and_speculation_of_a_cluster(tmp_path: Path) -> 
     settings = {
         "speculation": "true", "speculation.interval": "100ms", "speculation.multiplier": "1.01",
         "speculation.quantile": "0.1", "speculation.minTaskRuntime": "100ms", "executor.memory": "512m",
-        "driver.host": HOST, "driver.bindAddress": HOST,
+        "executor.extraJavaOptions": JAVA, "driver.host": HOST, "driver.bindAddress": HOST,
     }  # fmt: skip
     more = [flag for name, value in settings.items() for flag in ("--spark", f"spark.{name}={value}")]
     (tmp_path / "cluster").mkdir()

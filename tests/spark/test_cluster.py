@@ -14,7 +14,7 @@ import pytest
 
 import photon
 from tests.spark.cluster import HOME, HOST, Cluster, bare_environment, packed, python_without, running
-from tests.spark.conftest import require_spark
+from tests.spark.conftest import JAVA, require_spark
 from tests.spark.test_outputs import slot_with_lines
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +78,7 @@ def submitted(
         "spark.driver.bindAddress": HOST,
         "spark.ui.enabled": "false",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": JAVA,
         "spark.driver.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
         "spark.pyspark.python": str(python),

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 KNOWN = Path(__file__).parents[1] / "noticed.json"
+searched: list[str] = []
+"""What this test searched for: its known schedule shows nothing any more. Said at the end of a run (``conftest``)."""
 
 
 def notice(
@@ -38,6 +40,8 @@ def notice(
         except violations as violation:
             if re.search(finds, str(violation)):
                 print(f"{what}: seed {seed}: {violation}", file=sys.stderr)
+                if tried > 1:
+                    searched.append(f"{what} ({tried} schedules)")
                 if os.environ.get("PHOTON_SIM_NOTE"):
                     _note(what, seed)
                 return seed
