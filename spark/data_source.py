@@ -53,7 +53,7 @@ ENVELOPE = (
     "datacentre string, slot string, kind string, event_id {bytes}, key {bytes}, event_time timestamp, "
     "event_time_ns bigint, hour bigint, foreign {bytes}, primary {bytes}, record {bytes}, reason string, "
     "source_file string, source_offset bigint, primary_file string, primary_offset bigint, written_at string, "
-    "token string, file string, offset bigint"
+    "token string, file string, offset bigint, pair bigint, pairs bigint"
 )
 """Columns of output lines; ``{bytes}``: string, or binary where the option ``binary`` asks for it."""
 OPTIONS = frozenset(
@@ -374,7 +374,7 @@ class RowMaker:
 
 
 _BYTES = ("event_id", "key", "foreign", "primary", "record")
-_FROM_LINE = (*_BYTES, "event_time_ns", "reason", "written_at", "token", "source", "primary_source")
+_FROM_LINE = (*_BYTES, "event_time_ns", "reason", "written_at", "token", "source", "primary_source", "pair", "pairs")
 
 
 def _text(value: bytes | None) -> str | None:

@@ -158,9 +158,11 @@ class CountedGroup(NamedTuple):
 
 
 def counted(rows: DataFrame) -> dict[Cell, CountedHour]:
-    """``rows``: NARROW of everything (``verify.job.Verification.rows``), which Spark keeps."""
+    """``rows``: NARROW of everything (``verify.job.Verification.rows``), which Spark keeps. A set of pairs counts
+    once, as in the ledger."""
     names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
-    judged = rows.where("judged AND hour IS NOT NULL").selectExpr("*", "file LIKE '%/hour=%' AS backfilled")
+    events = rows.where("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
+    judged = events.selectExpr("*", "file LIKE '%/hour=%' AS backfilled")
     groups = judged.groupBy(*names).count().select(*names, "count")
     return folded(CountedGroup(*row) for row in groups.collect())
 

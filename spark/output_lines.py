@@ -11,6 +11,8 @@ import msgspec
 
 TORN_BYTES_MAX = 1 << 20
 """How much of a line that is no output record is shown."""
+NUMBER_MAX = 1 << 31
+"""Of pairs: more than any event has."""
 NOTHING = msgspec.Raw()
 
 
@@ -35,6 +37,8 @@ class _Line(msgspec.Struct, frozen=True):
     record_raw_base64: str | None = None
     source: _Place | None = None
     primary_source: _Place | None = None
+    pair: int | None = None
+    pairs: int | None = None
     joined_at: str | None = None
     decided_at: str | None = None
     token: str | None = None
@@ -65,6 +69,9 @@ class OutputLine:
     primary_source: tuple[str, int] | None
     written_at: str | None
     token: str | None
+    pair: int | None = None
+    """Which one it is of the ``pairs`` records of an event that is joined with all primary events of its key."""
+    pairs: int | None = None
 
 
 def read_output_line(line: bytes, kind: str) -> OutputLine:
@@ -88,6 +95,8 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
         raise NoRecord(f"has not all members of a record in {kind}")
     if said.token is not None and not _is_token(said.token):
         raise NoRecord("its token is none")
+    if (said.pair, said.pairs) != (None, None) and not 1 <= (said.pair or 0) <= (said.pairs or 0) < NUMBER_MAX:
+        raise NoRecord(f"is pair {said.pair} of {said.pairs}")
     return OutputLine(
         event_id,
         key,
@@ -100,6 +109,8 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
         None if said.primary_source is None else (said.primary_source.file, said.primary_source.offset),
         said.joined_at or said.decided_at,
         said.token,
+        said.pair,
+        said.pairs,
     )
 
 

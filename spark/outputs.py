@@ -169,6 +169,8 @@ def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | No
         "primary": binary([None if line is None else line.primary for line in lines]),
         "record": binary([None if line is None else line.record for line in lines]),
         "reason": strings([None if line is None else line.reason for line in lines]),
+        "pair": bigints([None if line is None else line.pair for line in lines]),
+        "pairs": bigints([None if line is None else line.pairs for line in lines]),
         "written_at": strings([None if line is None else line.written_at for line in lines]),
         "line": binary(torn),
         "torn": strings(columns.torn),
@@ -239,6 +241,8 @@ def _line(row: dict[str, Any]) -> OutputLine:
         primary_source=primary,
         written_at=row["written_at"],
         token=row["token"],
+        pair=row.get("pair"),  # no backfill had it before there were such joins
+        pairs=row.get("pairs"),
     )
 
 

@@ -23,13 +23,14 @@ OUTPUT = (
     "datacentre string, slot string, kind string, file string, offset bigint, event_id binary, digest binary, "
     "key binary, event_time_ns bigint, hour bigint, token string, foreign binary, primary binary, record binary, "
     "reason string, source_file string, source_offset bigint, primary_file string, primary_offset bigint, "
-    "written_at string, line binary, torn string"
+    "pair bigint, pairs bigint, written_at string, line binary, torn string"
 )
 """A line of an output log. ``kind``: joined, filtered, unmatched, rejected or late; ``file``, ``offset``: where the
 line stands; ``foreign`` and ``primary``: the payloads' JSON text as it stands in the line, null where it has none;
-``record``: the original record, of lines that are no join; ``written_at``: joined_at or decided_at; ``token`` null:
-of a dispatcher's line; ``torn``: why the line is no output record, then ``line`` has its bytes and all that it says
-is null (``line`` is null otherwise)."""
+``record``: the original record, of lines that are no join; ``pair``, ``pairs``: which of how many records of its
+event it is, where that is joined with all primary events of its key; ``written_at``: joined_at or decided_at;
+``token`` null: of a dispatcher's line; ``torn``: why the line is no output record, then ``line`` has its bytes
+and all that it says is null (``line`` is null otherwise)."""
 
 REGISTRY = (
     "shard int, digest binary, event_time_ns bigint, hour bigint, token string, state string, kind string, "

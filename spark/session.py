@@ -39,6 +39,8 @@ SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Ten thousand rows, the default alone, would be too much where each has all primary records of its key.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",

@@ -108,13 +108,8 @@ def pipeline_sources(
 
 
 def join_source(settings: Settings, base: Path, join: str) -> JoinSource:
-    """Raises UsageError where Spark cannot join as this join's rule for duplicates, or its kind, says."""
+    """Raises UsageError where Spark cannot join as this join's rule for duplicates says."""
     adapter = adapter_of(settings, join, base)
-    if adapter.matching.whole_sets:
-        raise UsageError(
-            f'join.{join}: match = "{adapter.matching.match}": verification, repair and backfill on Spark join each '
-            'event to the first primary event of its key, and do not support it yet; they need match = "first"'
-        )
     if (rule := adapter.primary_duplicates) != "first":
         raise UsageError(
             f'join.{join}: primary.duplicates = "{rule}": verification, repair and backfill on Spark join each event '

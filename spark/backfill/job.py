@@ -1,4 +1,4 @@
-"""A backfill's DataFrames: each foreign event of the range with the first primary event of its key."""
+"""A backfill's DataFrames: each foreign event of the range with the first primary event of its key, or with all."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from photon.spark.backfill.work import (
     UnregisteredAttempt,
     clear_group,
 )
+from photon.spark.primary_sets import whole_sets
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource
 from photon.spark.tasks import frame, task_directory
@@ -36,20 +37,20 @@ Report = Callable[[str], None]
 def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: LogSource, report: Report) -> DataFrame:
     """COLUMNS, for events with the columns of FOREIGN. Clustered by hour, so that output files are.
 
-    The first record of a key in (log name without rotation suffix, identity, offset) wins, found by an aggregation
-    before the join: a key with many foreign events is one row on the primary side, and adaptive execution splits it
-    on the other.
+    The first record of a key in (log name without rotation suffix, identity, offset) wins, or all are taken, found by
+    an aggregation before the join: a key with many foreign events is one row on the primary side, and adaptive
+    execution splits it on the other.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     primaries = _named(spark, logs.primary(spark, join, [primary], report=report), join, primary)
-    first = F.min_by(F.struct("log", "offset", "header", "record"), F.struct("name", "identity", "offset"))
-    winners = primaries.groupBy("key").agg(first.alias("primary"))
-    both = events.join(winners, "key", "left").select(
-        *[F.col(name) for name in COLUMNS[:9]],
-        *[F.col(f"primary.{name}").alias(f"primary_{name}") for name in ("log", "offset", "header", "record")],
-        F.col("hour"),
-    )
+    order = ("name", "identity", "offset")
+    if made(join.adapter, task_directory()).matching.whole_sets:
+        found = whole_sets(primaries.drop("datacentre"), ["key"], order, "record")
+    else:
+        first = F.min_by(F.struct("log", "offset", "header", "record"), F.struct(*order))
+        found = primaries.groupBy("key").agg(F.array(first).alias("primaries"))
+    both = events.join(found, "key", "left").select(*COLUMNS, "hour")
     return both.hint("rebalance", F.col("hour")).sortWithinPartitions("hour").select(*COLUMNS)
 
 

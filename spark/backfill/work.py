@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from photon.adapters.contract import Adapter, LogFile
+from photon.adapters.contract import Adapter, LogFile, Matching
 from photon.adapters.envelope import Envelope
 from photon.batch.events import Events, ForeignEvent
-from photon.batch.records import PrimaryRecord
+from photon.batch.records import PrimaryRecord, Records
 from photon.config.certificate_files import load
 from photon.config.clock import NEVER_NS, Clock, SystemClock
 from photon.config.disk import RealDisk
@@ -30,16 +30,17 @@ from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.driver import clear_staged
 from photon.spark.backfill.parts import UNREGISTERED, PartWriter, encoder
 from photon.spark.backfill.staging import Part
+from photon.spark.primary_sets import is_too_large
 from photon.spark.shipped_adapter import AdapterSpec, made
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 16 << 20
 """Of records on both sides: a batch, and so an output file, is about as large."""
 COLUMNS = (
-    "event_id", "digest", "key", "event_time_ns", "log", "offset", "header", "record", "unreadable",
-    "primary_log", "primary_offset", "primary_header", "primary_record",
+    "event_id", "digest", "key", "event_time_ns", "log", "offset", "header", "record", "unreadable", "primaries"
 )  # fmt: skip
-"""Of the joined DataFrame, in this order. ``primary_log`` null: no primary event has the key."""
+"""Of the joined DataFrame, in this order. ``primaries``: structs with ``log``, ``offset``, ``header`` and ``record``
+of the primary events that the event may be joined with, in file order; null: none has the key."""
 
 
 class RegistryPlace(msgspec.Struct, frozen=True):
@@ -152,7 +153,7 @@ class TaskAttempt:
         readable = [row for row in some if row[8] is None]
         self.counts.unreadable += len(some) - len(readable)
         self.counts.events += len(readable)
-        events, found = columns_of(readable, unmatched=task.unmatched)
+        events, found = columns_of(readable, self._adapter.matching, unmatched=task.unmatched)
         decided = self._judge.decide(events, found, frozenset())
         settle_mismatched(events, decided, NEVER_NS)
         self.counts.without_primary += decided.outcomes.count(Outcome.NOT_YET)
@@ -196,7 +197,7 @@ def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list
     size = 0
     for row in rows:
         some.append(row)
-        size += len(row[7] or b"") + len(row[12] or b"")
+        size += len(row[7] or b"") + sum(len(each["record"]) for each in row[9] or ())
         if len(some) >= rows_max or size >= bytes_max:
             yield some
             some, size = [], 0
@@ -204,19 +205,28 @@ def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list
         yield some
 
 
-def columns_of(rows: list[Row], *, unmatched: bool) -> tuple[Events, EventLookUps]:
-    """As a joiner's batch and its event store's answers. All that there is has been read: a miss is final, where the
-    operator said that it may be."""
-    as_of = NEVER_NS if unmatched else WAIT_NS
-    events = [
-        ForeignEvent(row[0], row[1], row[3], row[2], row[7], LogFile(row[4], row[6] or b""), row[5], as_of)
-        for row in rows
-    ]
-    answers = [LookUpCode.ABSENT if row[9] is None else LookUpCode.FOUND for row in rows]
-    records = [
-        None if row[9] is None else PrimaryRecord(row[12], LogFile(row[9], row[11] or b""), row[10]) for row in rows
-    ]
-    return Events.of(events), EventLookUps.of(answers, records)
+def columns_of(rows: list[Row], matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:
+    """As a joiner's batch and its event store's answers. All that there is has been read: a set is final, and so is a
+    miss, where the operator said that it may be."""
+    events, answers, records, counts = [], bytearray(), list[PrimaryRecord](), list[int]()
+    for row in rows:
+        primaries = row[9] or ()
+        final = unmatched or (matching.whole_sets and primaries)
+        file = LogFile(row[4], row[6] or b"")
+        events.append(
+            ForeignEvent(row[0], row[1], row[3], row[2], row[7], file, row[5], NEVER_NS if final else WAIT_NS)
+        )
+        if matching.whole_sets and is_too_large([each["record"] for each in primaries]):
+            answers.append(LookUpCode.TOO_MANY)
+            continue
+        answers.append(LookUpCode.FOUND if primaries else LookUpCode.ABSENT)
+        records += (
+            PrimaryRecord(each["record"], LogFile(each["log"], each["header"] or b""), each["offset"])
+            for each in primaries
+        )
+        if primaries:
+            counts.append(len(primaries))
+    return Events.of(events), EventLookUps(bytes(answers), Records.of(records), {}, np.array(counts, np.uint32))
 
 
 def clear_group(task: BackfillTask, batches_of_group: list[str]) -> int:

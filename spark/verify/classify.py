@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from photon.spark.classes import Class
 
@@ -18,6 +19,15 @@ UNREADABLE = "unreadable"
 OWNED, CLEARED, REOPENED = "owned", "cleared", "reopened"
 PLACES_MAX = 8
 """How many places are named in the evidence of a finding."""
+
+
+class JoinedPair(NamedTuple):
+    """An event with one of its primary events; hashes of the payloads, and where the latter stands."""
+
+    foreign: int | None
+    primary: int | None
+    primary_log: str | None
+    primary_offset: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,8 @@ class Line:
     """Its dispatcher has not read this far."""
     outside: bool = False
     """It lies outside the verified range: it was not joined, and only shows that it exists."""
+    pairs: Sequence[JoinedPair] | None = None
+    """All that it is joined with, in their order, with ``match = "all"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,11 @@ class Record:
     """It was written after the registry's export began, which says nothing of it."""
     given_up: bool = False
     """An operator gave this unmatched line up, so that the event may be joined: another record takes its place."""
+    pair: int | None = None
+    """Which one it is of ``pairs``, with ``match = "all"``."""
+    pairs: int | None = None
+    members: Sequence[Record] = ()
+    """All pairs of an event in one datacentre: they are one record, told by its first one (``sets_of``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +126,16 @@ class ClassifiedId:
     line: Line | None = None
     record: Record | None = None
     entry: Entry | None = None
+
+
+def sets_of(records: Sequence[Record]) -> list[Record]:
+    """With the pairs of an event that stand in one datacentre's output as one record."""
+    others = [record for record in records if record.pairs is None]
+    sets: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda each: (each.file, each.offset)):
+        if record.pairs is not None:
+            sets.setdefault(record.datacentre, []).append(record)
+    return others + [replace(members[0], members=members) for members in sets.values()]
 
 
 def classify(known: KnownOfId) -> list[ClassifiedId]:
@@ -200,17 +227,30 @@ def _unreadable(known: KnownOfId, verdicts: Sequence[Record]) -> list[Classified
 # -- several records -------------------------------------------------------------------------------------------
 def _several(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: Entry | None) -> list[ClassifiedId]:
     given_up = sum(1 for record in known.records if record.given_up) if len(verdicts) < len(known.records) else 0
+    twice = [pair for record in verdicts for pair in _repeated(record.members)]
     records = max(known.records_all - given_up, len(verdicts))
-    if records < 2:
+    if records < 2 and not twice:
         return []
     by_datacentre = Counter(record.datacentre for record in verdicts)
     kind = Class.DUPLICATED if len(by_datacentre) == 1 else Class.DUPLICATED_ACROSS
     evidence: dict[str, object] = {"records": _places(verdicts), "count": records}
+    if twice:
+        evidence["pairs"] = _places(twice)
     registered = [record for record in verdicts if entry is not None and record.token == entry.token]
     if registered:
         evidence["registered"] = _places(registered[:1])[0]
     extra = next((record for record in verdicts if not registered or record is not registered[0]), verdicts[0])
-    return [ClassifiedId(kind, evidence, line, extra, entry)]
+    return [ClassifiedId(kind, evidence, line, twice[0] if twice else extra, entry)]
+
+
+def _repeated(members: Sequence[Record]) -> list[Record]:
+    """Pairs that stand there before."""
+    seen = Counter[tuple[str | None, int | None]]()
+    return [each for each in members if (seen.update([_primary(each)]), seen[_primary(each)] > 1)[1]]
+
+
+def _primary(record: Record) -> tuple[str | None, int | None]:
+    return record.primary_log, record.primary_offset
 
 
 def _places(records: Sequence[Record]) -> list[str]:
@@ -236,6 +276,8 @@ def _contents(known: KnownOfId, record: Record, entry: Entry | None) -> Classifi
         return None
     records = max(known.records_all, sum(1 for each in known.records if each.kind != LATE))
     said: dict[str, object] = {"fields": fields, "expected": line.kind, "written": record.kind, "records": records}
+    if record.members:
+        said |= _about_set(line, record)
     return ClassifiedId(kind, said, line, record, entry)
 
 
@@ -253,6 +295,8 @@ def _wrong(lines: Sequence[Line], line: Line, record: Record) -> tuple[Class, li
 
 def differing(line: Line, record: Record) -> list[str]:
     """Which members of the record are not what this line gives."""
+    if record.members:
+        return _differing_set(line, record)
     fields = []
     if record.key != line.key:
         fields.append("key")
@@ -271,7 +315,40 @@ def differing(line: Line, record: Record) -> list[str]:
         and place != (line.primary_log, line.primary_offset)
     ):
         fields.append("primary_source")
+    if joined and line.pairs is not None:
+        fields.append("pairs")
     return fields
+
+
+def _differing_set(line: Line, record: Record) -> list[str]:
+    """``pairs``: they are not those of the line's set, each once in its place."""
+    wanted = {(each.primary_log, each.primary_offset): each for each in line.pairs or ()}
+    fields: dict[str, None] = {}
+    for member in record.members:
+        # Of a pair that should not be there only what all pairs of the event have in common is compared.
+        own = wanted.get(_primary(member), JoinedPair(member.foreign, member.primary, *_primary(member)))
+        alone = replace(line, **own._asdict(), pairs=None)
+        fields |= dict.fromkeys(differing(alone, replace(member, members=())))
+        if (member.log, member.log_offset) != (line.log, line.offset):
+            fields["source"] = None
+    numbered = {(at, len(wanted), place) for at, place in enumerate(wanted, 1)}
+    if numbered != {(each.pair, each.pairs, _primary(each)) for each in record.members}:
+        fields["pairs"] = None
+    return list(fields)
+
+
+def _about_set(line: Line, record: Record) -> dict[str, object]:
+    """Which pairs are missing and which should not be there, as places of primary events; ``half``: the set is not
+    whole by its own account."""
+    wanted = [(each.primary_log, each.primary_offset) for each in line.pairs or ()]
+    there = [_primary(each) for each in record.members]
+    pairs = {each.pairs or 0 for each in record.members}
+    numbers = sorted({each.pair or 0 for each in record.members})
+    return {
+        "missing": [f"{log}:{offset}" for log, offset in wanted if (log, offset) not in there][:PLACES_MAX],
+        "extra": [f"{log}:{offset}" for log, offset in there if (log, offset) not in wanted][:PLACES_MAX],
+        "half": len(pairs) > 1 or numbers != list(range(1, max(pairs) + 1)),
+    }
 
 
 # -- the registry ----------------------------------------------------------------------------------------------
@@ -288,7 +365,7 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
     # An id keeps the time that it was registered with first; a line that takes it up once reopened may have another.
     one_of_its_times = entry.generation > 0 or entry.time_ns in {each.time_ns for each in known.lines}
     pairs = {
-        "token": (record.token, entry.token),
+        "token": (_token(record, entry), entry.token),
         "kind": (record.kind, entry.kind),
         "event_time_ns": (entry.time_ns if one_of_its_times else line.time_ns, entry.time_ns),
         "datacentre": (record.datacentre, entry.datacentre if entry.datacentre is not None else record.datacentre),
@@ -298,3 +375,11 @@ def _registry(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: E
     if not fields:
         return []
     return [ClassifiedId(Class.REGISTRY_DIFFERS, {"fields": fields} | _of_entry(entry), line, record, entry)]
+
+
+def _token(record: Record, entry: Entry) -> str | None:
+    """Of a set the first that is not the entry's; but of one that stands there twice the entry's, if it has it."""
+    tokens = [each.token for each in record.members or (record,)]
+    if _repeated(record.members) and entry.token in tokens:
+        return entry.token
+    return next((token for token in tokens if token != entry.token), entry.token)

@@ -9,7 +9,17 @@ import orjson
 import pyarrow as pa
 
 from photon.spark.classes import LOST_REGISTERED, Class
-from photon.spark.verify.classify import ClassifiedId, Entry, KnownOfId, Line, Record, classify
+from photon.spark.verify.classify import (
+    LATE,
+    ClassifiedId,
+    Entry,
+    JoinedPair,
+    KnownOfId,
+    Line,
+    Record,
+    classify,
+    sets_of,
+)
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, RECORD
 
 FOUND = (
@@ -46,24 +56,31 @@ def known_of(
 ) -> KnownOfId:
     """``rows`` as in ``rows.NARROW``; ``lines``, ``records``: how many there are, should not all be in ``rows``."""
     times = [row["event_time_ns"] for row in rows if row["event_time_ns"] is not None]
+    listed = [_record(row) for row in rows if row["role"] == RECORD]
+    told = sets_of(listed)
     # A line outside of the verified range is there, and was not joined: it says only that the event is no invention.
     return KnownOfId(
         lines=[_line(row) for row in rows if row["role"] == LINE],
-        records=[_record(row) for row in rows if row["role"] == RECORD],
+        records=told,
         entries=[_entry(row) for row in rows if row["role"] == ENTRY],
         waiting=any(row["role"] > ENTRY for row in rows),
         collected=boundary_ns is not None and bool(times) and min(times) < boundary_ns,
         registry=registry,
         lines_all=lines,
-        records_all=records,
+        records_all=records - _verdicts(listed) + _verdicts(told),
     )
 
 
+def _verdicts(records: list[Record]) -> int:
+    return sum(1 for each in records if each.kind != LATE)
+
+
 def _line(row: dict[str, Any]) -> Line:
+    members = row["members"]
     return Line(
         row["datacentre"], row["log"], row["offset"], row["event_time_ns"], row["key"], row["kind"], row["foreign"],
         row["record"], row["primary"], row["primary_log"], row["primary_offset"], bool(row["unread"]),
-        not row["judged"],
+        not row["judged"], None if members is None else [JoinedPair(**each) for each in members],
     )  # fmt: skip
 
 
@@ -71,7 +88,7 @@ def _record(row: dict[str, Any]) -> Record:
     return Record(
         row["datacentre"], row["kind"], row["file"], row["file_offset"], row["token"], row["event_time_ns"],
         row["key"], row["foreign"], row["primary"], row["log"], row["offset"], row["primary_log"],
-        row["primary_offset"], bool(row["fresh"]), row["state"] == GIVEN_UP,
+        row["primary_offset"], bool(row["fresh"]), row["state"] == GIVEN_UP, row["pair"], row["pairs"],
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The fresh join on an executor: a foreign record and the primary record of its key -> what must have been written.
+"""The fresh join on an executor: a foreign record and the primary records of its key -> what must have been written.
 
 Pure over Arrow batches. The adapter is the joiner's; what is done with its answer is written here again, on purpose.
 """
@@ -6,7 +6,9 @@ Pure over Arrow batches. The adapter is the joiner's; what is done with its answ
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import xor
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,26 +18,48 @@ from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, U
 from photon.adapters.faults import joined_fault
 from photon.adapters.logs.identity import log_name
 from photon.adapters.shown_records import shown_record
-from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE
-from photon.spark.verify.narrow_rows import LINE, hash64
+from photon.spark.primary_sets import is_too_large
+from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE, JoinedPair
+from photon.spark.verify.narrow_rows import LINE, hash64, hash_of_pair
 
 FILES_MAX = 8192
 """Log files that are remembered."""
-JOINABLE = (
+FOREIGN = (
     "datacentre string, log string, offset bigint, header binary, event_id binary, digest binary, key binary, "
-    "event_time_ns bigint, hour bigint, record binary, unreadable string, unread boolean, "
-    "p_log string, p_name string, p_offset bigint, p_header binary, p_record binary"
+    "event_time_ns bigint, hour bigint, record binary, unreadable string, unread boolean"
 )
-"""What comes in: a foreign record and the primary record of its key, ``p_…`` null if it has none."""
+MEMBERS = pa.list_(
+    pa.struct([("foreign", pa.int64()), ("primary", pa.int64()),
+               ("primary_log", pa.string()), ("primary_offset", pa.int64())])
+)  # fmt: skip
+"""``members`` of NARROW."""
+PRIMARY = ("p_log", "p_name", "p_offset", "p_header", "p_record")
+"""Of the primary record of its key, null if it has none; in place of them ``primaries``, an array of such structs,
+where the join looks at all of them (``primary_sets``). With FOREIGN what comes in."""
+Candidate = Mapping[str, Any]
+"""PRIMARY of one record."""
 
 
 class ExpectedLine(NamedTuple):
     """What one foreign record should give; hashes as in ``rows.NARROW``."""
 
     kind: str
-    foreign: int | None
-    record: int | None
-    primary: int | None
+    foreign: int | None = None
+    record: int | None = None
+    primary: int | None = None
+    primary_log: str | None = None
+    primary_offset: int | None = None
+    pairs: Sequence[JoinedPair] | None = None
+    """All of its set, in their order, with ``match = "all"``; then ``foreign`` and what is told of one primary event
+    are None."""
+
+    def members(self) -> list[dict[str, Any]] | None:
+        return None if self.pairs is None else [each._asdict() for each in self.pairs]
+
+    def pairs_hash(self) -> int | None:
+        if self.pairs is None:
+            return None
+        return reduce(xor, (hash_of_pair(at, len(self.pairs), *each) for at, each in enumerate(self.pairs, 1)))
 
 
 class FreshJoin:
@@ -55,33 +79,70 @@ class FreshJoin:
         return known
 
     def expected(self, row: dict[str, Any]) -> ExpectedLine:
-        """What must have been written of a row of JOINABLE."""
-        record: bytes = row["record"]
-        shown = shown_record(self._adapter, record, self.file(row["log"], row["header"]))
+        """What must have been written of a row of FOREIGN with its primary records."""
+        shown = shown_record(self._adapter, row["record"], self.file(row["log"], row["header"]))
         text = None if shown is None else hash64(shown)
         if row["unreadable"] is not None:
-            return ExpectedLine(UNREADABLE, None, text, None)
-        primary: bytes | None = row["p_record"]
-        if primary is None:
-            return ExpectedLine(UNMATCHED, None, text, None)
-        result = self._join(record, self.file(row["log"], row["header"]), primary,
-                            self.file(row["p_name"], row["p_header"]))  # fmt: skip
-        if isinstance(result, Filtered | Unpaired):
-            return ExpectedLine(FILTERED if isinstance(result, Filtered) else UNMATCHED, None, text, None)
-        if result is None:
-            return ExpectedLine(REJECTED, None, text, None)
-        attached = payload_text(result.primary, primary)
-        return ExpectedLine(JOINED, hash64(payload_text(result.foreign, record)), text, hash64(attached))
+            return ExpectedLine(UNREADABLE, record=text)
+        if self._adapter.matching.whole_sets:
+            return self._of_set(row, text)
+        return ExpectedLine(UNMATCHED, record=text) if row["p_record"] is None else self._of_one(row, row, text)
 
-    def _join(
-        self, record: bytes, file: LogFile, primary: bytes, primary_file: LogFile
-    ) -> Joined | Filtered | Unpaired | None:
-        """None: the adapter raises, does not come back, or gives what cannot be written: it is rejected."""
-        pair = Pair(record, file, primary, primary_file)
+    def _of_set(self, row: dict[str, Any], text: int | None) -> ExpectedLine:
+        """What is to become of an event is decided once for all its pairs: one that cannot be joined rejects them,
+        others are left out where any is joined, and else the first says what becomes of it."""
+        has: Sequence[Candidate] = row["primaries"] or ()
+        if is_too_large([each["p_record"] for each in has]):
+            return ExpectedLine(REJECTED, record=text)
+        chosen = self._chosen(row["event_time_ns"], has)
+        if isinstance(chosen, ExpectedLine):
+            return chosen._replace(record=text)
+        found = [self._of_one(row, each, text) for each in chosen]
+        if not found:
+            return ExpectedLine(UNMATCHED, record=text)
+        if bad := next((each for each in found if each.kind == REJECTED), None):
+            return bad
+        joined = [each for each in found if each.kind == JOINED]
+        if not joined or self._adapter.matching.match == "latest":
+            return found[0]
+        pairs = [JoinedPair(one.foreign, one.primary, one.primary_log, one.primary_offset) for one in joined]
+        return ExpectedLine(JOINED, record=text, pairs=pairs)
+
+    def _chosen(self, time_ns: int, has: Sequence[Candidate]) -> Sequence[Candidate] | ExpectedLine:
+        """Those that the event is joined with; a rejection where somebody's time cannot be told."""
+        matching = self._adapter.matching
+        if not matching.needs_time:
+            return has
+        oldest = None if matching.before_ns is None else time_ns - matching.before_ns
+        newest = time_ns if matching.match == "latest" else time_ns + (matching.after_ns or 0)
+        near: list[tuple[int, Candidate]] = []
+        times = Guard(self._adapter).each(has, self._time)
+        for time, each in zip(times, has, strict=True):
+            if not isinstance(time, int):
+                return ExpectedLine(REJECTED, primary_log=each["p_log"], primary_offset=each["p_offset"])
+            if time <= newest and (oldest is None or time >= oldest):
+                near.append((time, each))
+        if matching.match == "all":
+            return [each for _, each in near]
+        last = max((time for time, _ in near), default=None)
+        return [each for time, each in near if time == last][-1:]
+
+    def _time(self, primary: Candidate) -> int:
+        return self._adapter.primary_time(primary["p_record"], self.file(primary["p_name"], primary["p_header"]))
+
+    def _of_one(self, row: dict[str, Any], primary: Candidate, text: int | None) -> ExpectedLine:
+        """REJECTED: the adapter raises, does not come back, or gives what cannot be written."""
+        record, other = row["record"], primary["p_record"]
+        pair = Pair(record, self.file(row["log"], row["header"]),
+                    other, self.file(primary["p_name"], primary["p_header"]))  # fmt: skip
         (result,) = Guard(self._adapter).each([pair], lambda each: self._adapter.join(*each))
+        place = {"record": text, "primary_log": primary["p_log"], "primary_offset": primary["p_offset"]}
         if isinstance(result, Filtered | Unpaired):
-            return result
-        return result if isinstance(result, Joined) and not joined_fault(result) else None
+            return ExpectedLine(FILTERED if isinstance(result, Filtered) else UNMATCHED, **place)
+        if not isinstance(result, Joined) or joined_fault(result):
+            return ExpectedLine(REJECTED, **place)
+        payloads = payload_text(result.foreign, record), payload_text(result.primary, other)
+        return ExpectedLine(JOINED, hash64(payloads[0]), primary=hash64(payloads[1]), **place)
 
 
 def payload_text(payload: bytes | None, record: bytes) -> bytes:
@@ -90,7 +151,7 @@ def payload_text(payload: bytes | None, record: bytes) -> bytes:
 
 
 def lines_of(make_adapter: Callable[[], Adapter], from_hour: int, to_hour: int) -> Any:
-    """A function for ``mapInArrow``: JOINABLE -> NARROW, one line for each row."""
+    """A function for ``mapInArrow``: FOREIGN with primary records -> NARROW, one line for each row."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fresh = FreshJoin(make_adapter())
@@ -128,8 +189,8 @@ def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, names: dict[str, str], begi
         "foreign": pa.array([each.foreign for each in expected], pa.int64()),
         "record": pa.array([each.record for each in expected], pa.int64()),
         "primary": pa.array([each.primary for each in expected], pa.int64()),
-        "primary_log": column["p_log"],
-        "primary_offset": column["p_offset"],
+        "primary_log": pa.array([each.primary_log for each in expected], pa.string()),
+        "primary_offset": pa.array([each.primary_offset for each in expected], pa.int64()),
         "event_id": column["event_id"],
         "name": column["log"],
         "state": strings,
@@ -138,5 +199,9 @@ def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, names: dict[str, str], begi
         "generation": longs,
         "unread": column["unread"],
         "fresh": pa.nulls(n, pa.bool_()),
+        "pair": longs,
+        "pairs": longs,
+        "pairs_hash": pa.array([each.pairs_hash() for each in expected], pa.int64()),
+        "members": pa.array([each.members() for each in expected], MEMBERS),
     }
     return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))

@@ -21,10 +21,12 @@ from pyspark.sql.types import StringType
 
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.identity import log_name
+from photon.eventstore.whole_sets import SET_MAX
 from photon.spark.classes import Class
+from photon.spark.primary_sets import whole_sets
 from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
 from photon.spark.verify.findings import FOUND, findings_of
-from photon.spark.verify.fresh import JOINABLE, lines_of
+from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, WAITING, by_distinct
 
 BROADCAST_KEYS_MAX = 300_000
@@ -32,6 +34,8 @@ BROADCAST_KEYS_MAX = 300_000
 read; beyond, they are shuffled."""
 LISTED_MAX = 64
 """Rows of each role that are listed of one id; the rest is counted."""
+PAIRS_LISTED_MAX = 4 * SET_MAX
+"""The same of records that are pairs of an event: a few whole sets."""
 FRESH_SLACK_S = 5.0
 GOOD = (str(Class.CORRECT), str(Class.LATE), str(Class.PENDING))
 NAMES = [column.split()[0] for column in NARROW.split(", ")]
@@ -167,37 +171,46 @@ def _lines(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuestion) -
 
 
 def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
-    """JOINABLE: each foreign record of the range with the primary record of its key."""
+    """Each foreign record of the range with the primary record of its key, or with all (``fresh.PRIMARY``)."""
     wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
-    first = _first_primaries(primary, wanted)
+    sets = question.make_adapter().matching.whole_sets
+    found = _primary_sets(primary, wanted) if sets else _first_primaries(primary, wanted)
     place = _place_digest(col("datacentre"), _named(col("log")), col("offset"))
-    # ``named`` follows from the key. It is joined on because the first primaries come partitioned by their key alone:
+    # ``named`` follows from the key. It is joined on because the primaries come partitioned by their key alone:
     # so both sides get a shuffle of the join's own, and only such ones does Spark split where a key is hot.
     joined = wanted.withColumn("digest", sql.coalesce(col("digest"), place)).join(
-        first, ["datacentre", "key", "named"], "left"
+        found.withColumn("named", sql.xxhash64("key")), ["datacentre", "key", "named"], "left"
     )
-    return joined.select(*(column.split()[0] for column in JOINABLE.split(", ")))
+    primaries = ("primaries",) if sets else PRIMARY
+    return joined.select(*(column.split()[0] for column in FOREIGN.split(", ")), *primaries)
 
 
-def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
-    """For each key that somebody names, the primary record that wins in its datacentre."""
+def _named_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Primary records, of keys that somebody names where these are few, with PRIMARY and ``p_identity``."""
     keys = wanted.where(col("key").isNotNull()).select("named").distinct()
     hashed = primary.withColumn("named", sql.xxhash64("key"))
     if keys.limit(BROADCAST_KEYS_MAX + 1).count() <= BROADCAST_KEYS_MAX:
         hashed = hashed.join(sql.broadcast(keys), "named", "left_semi")
-    order = sql.struct(
-        _named(col("log")).alias("p_log"),
-        col("identity").alias("p_identity"),
-        col("offset").alias("p_offset"),
-        col("log").alias("p_name"),
-        col("header").alias("p_header"),
+    return hashed.select(
+        "datacentre", "key", _named(col("log")).alias("p_log"), col("identity").alias("p_identity"),
+        col("offset").alias("p_offset"), col("log").alias("p_name"), col("header").alias("p_header"),
         col("record").alias("p_record"),
-    )
-    first = hashed.groupBy("datacentre", "key").agg(sql.min(order).alias("first"))
-    return first.withColumn("named", sql.xxhash64("key")).select(
-        "datacentre", "key", "named", "first.p_log", "first.p_name", "first.p_offset", "first.p_header",
-        "first.p_record",
     )  # fmt: skip
+
+
+_ORDER = ("p_log", "p_identity", "p_offset")
+
+
+def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
+    """For each key that somebody names, the primary record that wins in its datacentre."""
+    each = sql.struct(*_ORDER, "p_name", "p_header", "p_record")
+    first = _named_primaries(primary, wanted).groupBy("datacentre", "key").agg(sql.min(each).alias("first"))
+    return first.select("datacentre", "key", *(f"first.{name}" for name in PRIMARY))
+
+
+def _primary_sets(primary: DataFrame, wanted: DataFrame) -> DataFrame:
+    """For each key that somebody names, all its primary records of a datacentre."""
+    return whole_sets(_named_primaries(primary, wanted), ("datacentre", "key"), _ORDER, "p_record")
 
 
 def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
@@ -217,8 +230,9 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
         fresh = sql.coalesce(col("written_at") >= lit(question.exported_at), lit(False))
     columns: dict[str, Column] = {
         name: col(name)
-        for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "event_id")
-    }
+        for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "event_id",
+                     "pair", "pairs")
+    }  # fmt: skip
     columns |= {
         "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), col("log"), col("source_offset"))),
         "role": lit(RECORD),
@@ -232,7 +246,9 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
         "fresh": fresh,
         "state": given_up,
     }
-    return _shaped(output, columns)
+    said = ("pair", "pairs", "foreign", "primary", "primary_log", "primary_offset")
+    of_pair = sql.xxhash64(sql.concat_ws("\0", *(columns[name].cast("string") for name in said)))
+    return _shaped(output, columns | {"pairs_hash": sql.when(col("pairs").isNotNull(), of_pair)})
 
 
 _AT = ("output_file", "output_offset")
@@ -324,17 +340,21 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
         sql.max(sql.when(is_line, col("hour"))).alias("hour"),
         sql.max(sql.when(is_record, number)).alias("number"),
         sql.max(sql.when(is_record, content)).alias("written"),
+        sql.min(sql.when(is_record, content)).alias("least_written"),
+        sql.bit_xor(sql.when(is_record, col("pairs_hash"))).alias("pairs_hash"),
+        sql.min(sql.when(is_record, sql.coalesce("pairs", lit(1)))).alias("pairs"),
         sql.max(sql.when(is_record & (col("kind") == UNMATCHED), lit(1)).otherwise(lit(0))).alias("unmatched"),
         sql.max(sql.when(is_record, deed)).alias("deed"),
+        sql.min(sql.when(is_record, deed)).alias("least_deed"),
         sql.max(sql.when(is_entry & (col("state") != REOPENED), deed)).alias("registered"),
         sql.max(sql.when(col("role") == RECORD, col("fresh").cast("int"))).alias("fresh"),
         sql.max(sql.when(is_line, col("event_time_ns"))).alias("time_ns"),
     ]
-    same = lit(False)
+    same, written = lit(False), _with_pairs(col("written"))
     for at, _ in enumerate(question.datacentres, 1):
-        here = sql.when(is_line & (number == at), content)
+        here = sql.when(is_line & (number == at), _with_pairs(content))
         columns += [sql.min(here).alias(f"least{at}"), sql.max(here).alias(f"most{at}")]
-        same = same | ((col("number") == at) & col("written").isin(col(f"least{at}"), col(f"most{at}")))
+        same = same | ((col("number") == at) & written.isin(col(f"least{at}"), col(f"most{at}")))
     grouped = rows.groupBy("digest").agg(*columns)
     judged = (col("judged_lines") > 0) | ((col("lines") == 0) & (col("judged_others") > 0))
     right = same & _right(question, registry)
@@ -346,20 +366,30 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
 
 
 def _content() -> Column:
-    """One hash of all that a record says, made of lines in the same way."""
+    """One hash of all that a record says, made of lines in the same way; but for what each pair of a set says."""
     kind = sql.when(col("kind") == UNREADABLE, lit(REJECTED)).otherwise(col("kind"))
     text = sql.when((col("role") == LINE) & (col("kind") != "joined"), col("record")).otherwise(col("foreign"))
+    alone = col("pairs").isNull()
+    text, primary, primary_log, primary_offset = (
+        sql.when(alone, each) for each in (text, col("primary"), col("primary_log"), col("primary_offset"))
+    )
     return sql.xxhash64(
         kind, *(sql.coalesce(col(name).cast("string"), lit("-")) for name in ("log", "offset", "event_time_ns")),
-        sql.coalesce(col("key"), lit(b"\0-")), sql.coalesce(text, lit(0)), sql.coalesce(col("primary"), lit(0)),
-        sql.coalesce(col("primary_log"), lit("\0")), sql.coalesce(col("primary_offset"), lit(-1)),
+        sql.coalesce(col("key"), lit(b"\0-")), sql.coalesce(text, lit(0)), sql.coalesce(primary, lit(0)),
+        sql.coalesce(primary_log, lit("\0")), sql.coalesce(primary_offset, lit(-1)),
     )  # fmt: skip
 
 
+def _with_pairs(content: Column) -> Column:
+    return sql.xxhash64(content, sql.coalesce("pairs_hash", lit(0)))
+
+
 def _right(question: VerifyQuestion, registry: bool) -> Column:
-    """Beside its content: one record, the one that is registered."""
-    alone = (col("verdicts") == 1) & ((col("unmatched") == 0) | (col("has_primary") == 0))
-    registered = (col("entries") == 1) & (col("registered") == col("deed"))
+    """Beside its content: one record, the one that is registered; or all pairs of a set in place of it, of which each
+    says how many they are."""
+    whole = (col("verdicts") == col("pairs")) & (col("written") == col("least_written"))
+    alone = whole & ((col("unmatched") == 0) | (col("has_primary") == 0))
+    registered = (col("entries") == 1) & (col("registered") == col("deed")) & (col("deed") == col("least_deed"))
     known = registered | (col("fresh") == 1)
     if not registry:
         known = lit(True)
@@ -375,7 +405,8 @@ def _listed(suspects: DataFrame, question: VerifyQuestion, *, registry: bool) ->
     from pyspark.sql import Window
 
     order = Window.partitionBy("digest", "role").orderBy("datacentre", "log", "offset", "file", "file_offset")
-    few = suspects.withColumn("place", sql.row_number().over(order)).where(col("place") <= LISTED_MAX)
+    most = sql.when(col("pairs").isNotNull(), lit(PAIRS_LISTED_MAX)).otherwise(lit(LISTED_MAX))
+    few = suspects.withColumn("place", sql.row_number().over(order)).where(col("place") <= most)
     groups = few.groupBy("digest").agg(
         sql.sort_array(sql.collect_list(sql.struct("role", "datacentre", "log", "offset", "file", "file_offset",
                                                    *(n for n in NAMES if n not in _FIRST)))).alias("rows"),

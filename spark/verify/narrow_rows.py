@@ -17,17 +17,29 @@ NARROW = (
     "digest binary, role tinyint, judged boolean, datacentre string, kind string, log string, offset bigint, "
     "file string, file_offset bigint, token string, event_time_ns bigint, hour bigint, key binary, foreign bigint, "
     "record bigint, primary bigint, primary_log string, primary_offset bigint, event_id binary, name string, "
-    "state string, slot string, retired boolean, generation bigint, unread boolean, fresh boolean"
+    "state string, slot string, retired boolean, generation bigint, unread boolean, fresh boolean, "
+    "pair bigint, pairs bigint, pairs_hash bigint, "
+    "members array<struct<foreign:bigint,primary:bigint,primary_log:string,primary_offset:bigint>>"
 )
 """``judged``: its event time lies in the verified range; ``log``, ``primary_log``: without rotation suffix, ``name``:
 as the file is called; ``file``, ``file_offset``: of the output line; ``foreign``, ``record``, ``primary``: hashes of
-the payload (of an output line without one: of the original record), of the record, and of the primary payload."""
+the payload (of an output line without one: of the original record), of the record, and of the primary payload.
+
+Where an event is joined with all primary events of its key, ``members`` of a line are the pairs of its set in their
+order (then what is told of one primary event is null), ``pair`` and ``pairs`` of a record are what it says, and
+``pairs_hash`` is ``hash_of_pair``: of a record, and of all in a line's set by exclusive or."""
 
 
 def hash64(data: bytes) -> int:
     """Spark's ``xxhash64`` of a binary, signed."""
     value = xxhash.xxh64_intdigest(data, HASH_SEED)
     return value - (1 << 64) if value >> 63 else value
+
+
+def hash_of_pair(pair: int, pairs: int, *said: int | str | None) -> int:
+    """Of one of the pairs of an event; ``said``: the payloads' hashes, and where the primary record stands.
+    ``verify.job`` makes the same of a record."""
+    return hash64("\0".join(map(str, (pair, pairs, *said))).encode())
 
 
 def hashes(values: Sequence[bytes | None]) -> list[int | None]:

@@ -13,6 +13,7 @@ import pytest
 
 from photon.cli.heads import Deployed
 from photon.cli.spark.verify import _export
+from photon.config.loader import load
 from photon.fleet.ledger import read_ledger
 from photon.operations.spark_verify import Wish, nightly
 from photon.spark import schemas
@@ -33,21 +34,27 @@ WISH = {"from_ns": BEGIN_NS, "to_ns": BEGIN_NS + 2 * HOUR_NS}
 
 
 @pytest.mark.timeout(900)
-async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("match", ["first", "all"])
+async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession, tmp_path: Path, match: str) -> None:
     here = Site(tmp_path)
-    write(tmp_path, "queries/q.log", JOINED)
+    here.file.write_text(here.file.read_text().replace("[join.clicks]\n", f'[join.clicks]\nmatch = "{match}"\n'))
+    here.settings = load(here.file, environment={})
+    pairs = 1 if match == "first" else 2  # of each event that is joined: every query stands there twice
+    for _ in range(2):
+        write(tmp_path, "queries/q.log", JOINED)
     write(tmp_path, "clicks/c.log", [*JOINED, *UNMATCHED])
     events = len(JOINED) + len(UNMATCHED)
     supervisor = Supervisor()
     try:
         await supervisor.start(list(Deployment(here.file, here.settings, tmp_path / "run").services()))
         await until(lambda: here.all_done(events), "all is read")
-        await until(lambda: held(here) == {"joined": len(JOINED), "unmatched": len(UNMATCHED)}, "all files are final")
+        whole = {"joined": pairs * len(JOINED), "unmatched": len(UNMATCHED)}
+        await until(lambda: held(here) == whole, "all files are final")
 
         write(tmp_path, "queries/q.log", UNMATCHED)
         [*_, deleted] = here.finals("joined")
         assert deleted.is_relative_to(tmp_path / "west"), "the second datacentre, whose logs are the same"
-        lost = gzip.decompress(deleted.read_bytes()).count(b"\n")
+        lost = gzip.decompress(deleted.read_bytes()).count(b"\n") // pairs
         deleted.unlink()
         outcome = await verified(here)
         found = outcome.verdict
@@ -66,9 +73,10 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
             "primary-exists": {"reopened": len(UNMATCHED)},
             "torn": {"noted": 1},
         }), done.err  # fmt: skip
-        await until(lambda: len(joined(tmp_path)) >= events, "they are joined")
-        assert Counter(joined(tmp_path)) == {f"c{n}": 1 for n in (*JOINED, *UNMATCHED)}
-        await until(lambda: held(here)["joined"] == events, "all files are final again")
+        lines = pairs * len(JOINED) + len(UNMATCHED)
+        await until(lambda: len(joined(tmp_path)) >= lines, "they are joined")
+        assert Counter(joined(tmp_path)) == {f"c{n}": pairs for n in JOINED} | {f"c{n}": 1 for n in UNMATCHED}
+        await until(lambda: held(here)["joined"] == lines, "all files are final again")
         again = lost + len(UNMATCHED)
         await until(lambda: sum(read_ledger(state)["reread"] for state in here.states) >= again, "all is counted")
         clean = await verified(here)

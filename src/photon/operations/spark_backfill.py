@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import rule_of
 from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.disk import RealDisk
@@ -58,7 +59,7 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
     """
     check_directory(wish.output)
     name, pipeline = pipeline_named(settings, wish.datacentre)
-    _check_range(wish)
+    _check_range(wish, _decided_s(settings, base, pipeline.join))
     window = TimeRange(begin_ns=wish.from_ns, end_ns=wish.to_ns)
     sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name], window=window)
     everywhere = pipeline_sources(settings, base, pipeline.join)
@@ -143,10 +144,17 @@ def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
             yield known.path
 
 
-def _check_range(wish: Wish) -> None:
+def _decided_s(settings: Settings, base: Path, join: str) -> float:
+    """How long after its event time an event's set of primary events is final at the latest; 0: it needs none."""
+    if not adapter_of(settings, join, base).matching.whole_sets:
+        return 0.0
+    return float(settings.join[join].unmatched_after or 0.0) + float(settings.join[join].primary_max_delay)
+
+
+def _check_range(wish: Wish, decided_s: float) -> None:
     if wish.from_ns >= wish.to_ns:
         raise UsageError(f"--from {_text(wish.from_ns)} is not before --to {_text(wish.to_ns)}")
-    newest = SystemClock().now_ns() - int(wish.slack_s * NS_PER_S)
+    newest = SystemClock().now_ns() - int(max(wish.slack_s, decided_s) * NS_PER_S)
     if wish.to_ns > newest:
         raise UsageError(
             f"--to {_text(wish.to_ns)}: the live pipeline is still at it; take {_text(newest)} or earlier, or say "

@@ -306,6 +306,6 @@ def test_the_fresh_join_checks_bounds_itself() -> None:
     sides["foreign"] = {**sides["primary"], "id": "id"}
     fresh = FreshJoin(bounded_adapter(ConfiguredAdapter(sides), Bounds(10**9, 0), "x"))
     row = {"record": b'{"k":1,"t":5,"id":"a"}', "log": "a.log", "header": None, "unreadable": None}
-    primary = {"p_name": "q.log", "p_header": None, "p_record": b'{"k":1,"t":4}'}
+    primary = {"p_log": "q.log", "p_offset": 0, "p_name": "q.log", "p_header": None, "p_record": b'{"k":1,"t":4}'}
     assert fresh.expected({**row, **primary}).kind == "joined"
     assert fresh.expected({**row, **primary, "p_record": b'{"k":1,"t":3}'}).kind == "unmatched"

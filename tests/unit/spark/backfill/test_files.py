@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from photon.adapters.contract import Joined, LogFile
+from photon.adapters.contract import Joined, LogFile, Matching
 from photon.adapters.envelope import Envelope
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryRecord
+from photon.idregistry.api import Kind
 from photon.joiner.api import ForeignEvent
+from photon.joiner.rows import Rows
+from photon.joiner.verdicts import Judge
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.spark.backfill.batch_names import HOUR_NS, BackfillPaths, BatchName, hour_directory
 from photon.spark.backfill.manifest import (
@@ -36,8 +39,10 @@ from photon.spark.backfill.staging import (
     staged_batches,
     write_result,
 )
+from photon.spark.backfill.work import batches, columns_of
 from tests.lines import joined_lines
 from tests.simulation.backfill.world import Event, rows_of
+from tests.unit.joiner.test_matching import ORDER_AT, Payments
 
 DISK = RealDisk()
 NAME = BatchName(3, 8, 1)
@@ -143,3 +148,31 @@ def test_parquet_has_the_members_of_the_line(tmp_path: Path) -> None:
     assert (row["primary_file"], row["primary_offset"], row["token"]) == ("q.log", 20, "00000000000000ff")
     with pytest.raises(LineUnreadable):
         to_parquet([b"{}\n"])
+
+
+def test_a_set_is_one_row_and_all_its_records(tmp_path: Path) -> None:
+    places = BackfillPaths(tmp_path / "out")
+    lines = [b"one\n", b"two 1\ntwo 2\n"]
+    rows = Rows(bytes(32), np.zeros(2, np.int64), np.zeros(2, np.uint64), np.full(2, Kind.JOINED, np.uint8),
+                np.zeros(2, np.uint32), np.zeros(2, np.uint32), lines)  # fmt: skip
+    writer = PartWriter(DISK, places, "w", encoder("jsonl"), "jsonl")
+    [part] = writer.write("b", rows, np.arange(2))
+    assert (part.records, (places.output / part.written).read_bytes()) == (3, b"".join(lines))
+
+
+@pytest.mark.parametrize("unmatched", [False, True])
+def test_all_primaries_of_a_key_are_joined_and_misses_wait_for_the_operators_word(unmatched: bool) -> None:
+    def row(name: bytes, *primaries: bytes) -> tuple[object, ...]:
+        found = [{"log": "q.log", "offset": at, "header": None, "record": each} for at, each in enumerate(primaries)]
+        return name, name.ljust(16), b"k", ORDER_AT, "c.log", 0, None, b"f", None, found or None
+
+    adapter = Payments({})
+    adapter.matching = Matching("all", before_ns=10, after_ns=0)
+    rows = [row(b"a", b"k 95 a", b"k 50 b", b"k 100 c"), row(b"b"), row(b"c", b"k 50"), row(b"d", *[b"k 95"] * 1001)]
+    events, found = columns_of(rows, adapter.matching, unmatched=unmatched)
+    decided = Judge(adapter, check_payloads=True).decide(events, found, frozenset())
+    absent = Kind.UNMATCHED if unmatched else 0
+    assert list(decided.kinds) == [Kind.JOINED, absent, Kind.UNMATCHED, Kind.REJECTED]
+    assert (decided.pairs, decided.primaries.offsets.tolist()) == ([2], [0, 2])
+    [batch, *_] = batches(rows, 100, 20)
+    assert batch == rows[:1], "all records of a set count"
