@@ -46,7 +46,7 @@ from photon.dispatcher.retry import SETTLED_NS, TOO_NEW_ONCE_S, Patience
 from photon.dispatcher.retry_loader import LOOK_S, RetryLoader
 from photon.dispatcher.state import State
 from photon.dispatcher.status import JoinTimes, Pending, Status, oldest, oldest_stretches
-from photon.dispatcher.undecided import Claims
+from photon.dispatcher.undecided import Claims, WorkerClaims
 from photon.eventstore.api import ArrivalNotices
 from photon.idregistry.api import Digester, Registry
 from photon.joiner.api import JoinAnswers, Joiner, Outcome
@@ -153,7 +153,10 @@ class DispatcherEngine:
         self._limits = limits
         self._homes = homes
         self._log_leases = log_leases
-        self._claims = Claims(state.database, follower) if log_leases is None else None
+        if log_leases is None:
+            self._claims = Claims(state.database, follower)
+        else:
+            self._claims = WorkerClaims(state.database, log_leases, state.owner)
         self._log = get_logger("photon.dispatcher")
         # With --once nobody waits for what is fresh.
         self._shares = Shares(1.0 if options.once else limits.catch_up_share, 0)
@@ -381,8 +384,7 @@ class DispatcherEngine:
         if self._tail.due(now):
             begun_ns = self._clock.now_ns()
             self._tail.scan()
-            if self._claims is not None:
-                self._claims.scanned(begun_ns)
+            self._claims.scanned(begun_ns)
             now = self._clock.monotonic()
             self._core.queues.look_first = self._look_first(now)
         took = False
@@ -552,8 +554,8 @@ class DispatcherEngine:
         now_ns = self._clock.now_ns()
         changes = self._core.changes(now_ns, now, spill_all=spill_all)
         # At once: between two blocks, of which one may be in nobody's hands.
-        if self._claims is not None and not at_once and (spill_all or self._claims.due(now)):
-            changes.also.append(self._claims.change(self._core, now_ns, now))
+        if not at_once and (spill_all or self._claims.due(now)):
+            changes.also += self._claims.change(self._core, now_ns, now)
         elif not changes:
             return
         changes.also.append(("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", (now_ns,)))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from photon.adapters.logs.api import LogPart, LogPosition
+from photon.adapters.logs.lag import Unread
 from photon.adapters.logs.shared import SharedFollower
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
@@ -20,6 +21,7 @@ from photon.dispatcher.ledger import FINAL, Verdict
 from photon.dispatcher.shared_state import Granted, SharedState
 from photon.dispatcher.state import PART_MARK, is_part
 from photon.dispatcher.status import Status
+from photon.dispatcher.undecided import lease_moves
 
 SPLIT_BYTES = 256 << 20
 PARTS_A_SPLIT = 4
@@ -66,6 +68,7 @@ class LogLeases:
         self._living = 1
         self._missing: dict[str, float] = {}  # logs with parts that are not there -> since when
         self._told: set[str] = set()
+        self._free: tuple[tuple[int, int], str] = (-1, -1), ""  # a unit without a reader, as of some moves
 
     @property
     def units(self) -> frozenset[str]:
@@ -85,6 +88,26 @@ class LogLeases:
             ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
             unpaired=counts.get(Verdict.UNPAIRED, 0),
         )
+
+    def unread_now(self) -> Unread:
+        """As ``Follower.unread_now``; in doubt also while something in sight has no reader, or changes hands."""
+        unread = self.follower.unread_now()
+
+        def next_part() -> str:
+            return "a log that is given back" if self._leaving or self._left else unread.next_part()
+
+        doubt = unread.doubt
+        if not doubt and (free := self._without_reader()):
+            doubt = f"{self.follower.path_of(free) or free} is read by no dispatcher yet"
+        return replace(unread, doubt=doubt, next_part=next_part)
+
+    def _without_reader(self) -> str:
+        as_of = (self.follower.moves, lease_moves(self.state.database))
+        if self._free[0] != as_of:
+            there = set(self.follower.in_sight())
+            parts = {part.unit for part in self.state.parts() if part.identity in there}
+            self._free = as_of, min((there | parts) - self.state.leased(), default="")
+        return self._free[1]
 
     def turn(self, core: Core, now: float) -> None:
         """``now``: monotonic seconds. Raises WorkerFenced, StateError."""

@@ -22,6 +22,7 @@ from photon.dispatcher.errors import NameTaken, StateError, WorkerFenced
 from photon.dispatcher.leases import Decision, View, WorkerRow
 from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.state import IDS_AT_ONCE, Changes, State, is_part
+from photon.dispatcher.undecided import LEASES_MOVED
 
 CLAIMED_AT_ONCE = 5000
 """Rows of the retry store taken over from a dead worker in one transaction."""
@@ -86,6 +87,7 @@ class SharedState(State):
                 "INSERT INTO workers (name, pid, started_ns, beat, beat_ns, fenced) VALUES (?, ?, ?, 1, ?, 0)", row
             )
             self.owner = made.lastrowid or 0
+            self._moved()
 
     def _last_row(self) -> int:
         return 0  # rows of earlier processes are claimed
@@ -154,6 +156,8 @@ class SharedState(State):
             )
             self._db.executemany("UPDATE workers SET fenced = 1 WHERE incarnation = ? AND beat = ?", decision.fence)
             taken = [unit for unit in decision.take if self._take(unit)]
+            if taken or decision.fence:
+                self._moved()
             parts = {part.unit: part for part in self.parts()} if any(map(is_part, taken)) else {}
             granted = []
             for unit in taken:
@@ -187,6 +191,7 @@ class SharedState(State):
             self._db.executemany(
                 "DELETE FROM leases WHERE unit = ? AND owner = ?", [(unit, self.owner) for unit in units]
             )
+            self._moved()
 
     def split(self, position: LogPosition, parts: Sequence[LogPart]) -> None:
         """A log of this worker, of which it has read nothing yet, goes on at ``position``; before that are parts."""
@@ -196,6 +201,7 @@ class SharedState(State):
             self._db.executemany(
                 "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)", parts
             )
+            self._moved()
 
     def drop_parts(self, units: Sequence[str]) -> None:
         """Parts of this worker whose bytes are no more."""
@@ -226,6 +232,16 @@ class SharedState(State):
         """All that was read is committed: others may have what this worker had at once."""
         with self._changing():
             self._db.execute("UPDATE workers SET fenced = 1 WHERE incarnation = ?", (self.owner,))
+            self._moved()
+
+    def _moved(self) -> None:
+        for sql, arguments in LEASES_MOVED:
+            self._db.execute(sql, arguments)
+
+    def leased(self) -> set[str]:
+        """Units that a living worker reads."""
+        sql = "SELECT unit FROM leases WHERE owner IN (SELECT incarnation FROM workers WHERE NOT fenced)"
+        return {unit for (unit,) in self._all(sql)}
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

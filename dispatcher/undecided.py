@@ -5,6 +5,11 @@ times of what it has in memory; what else has no verdict are rows of the retry s
 no verdict at the moment of the claim is in one of these, or was not read by then and stands in no log as it was at
 ``read_ns``. So a claim stays true however old it is. After a start the last one holds, for its events are to be read
 again, until all that the logs had at that start has been read.
+
+Of several workers each claims for the logs it has leases on, and only where every log in its sight has a reader; the
+least of them is claimed for the state as a whole (owner 0), in the same transaction. A lease that changes hands takes
+back what all of them claimed to have read, as it speaks of other shares. What a dead worker had in memory is counted
+until the living have read, under leases that did not change meanwhile, all that the logs had: its events are in it.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -32,6 +37,8 @@ PERIOD_S = 0.5
 SECONDS_MAX = 512
 """Of a claim; of more the later ones are counted in the earlier ones."""
 
+Statement = tuple[str, Sequence[object]]
+"""SQL and its arguments."""
 Counts = list[tuple[int, int]]
 """(second since 1970, events in it), in order."""
 
@@ -64,11 +71,15 @@ class Claims:
     """One dispatcher's, which has its state alone. Times: ``at_ns`` wall clock, ``now`` monotonic seconds."""
 
     def __init__(self, db: sqlite3.Connection, logs: Logs) -> None:
-        row = db.execute("SELECT read_ns, moving, waiting FROM claims WHERE owner = 0").fetchone()
         self.read_ns: int | None = None
         self._before: tuple[Counts, Counts] | None = None
-        if row is not None:
-            self.read_ns, self._before = row[0], (_decoded(row[1]), _decoded(row[2]))
+        for owner, read_ns, *texts in db.execute("SELECT owner, read_ns, moving, waiting FROM claims"):
+            moving, waiting = map(_decoded, texts)
+            if self._before is not None:
+                moving, waiting = summed(self._before[0], moving), summed(self._before[1], waiting)
+            self._before = moving, waiting
+            if owner == 0:
+                self.read_ns = read_ns
         self._logs = logs
         self._mark: tuple[int, Unread] | None = None
         self._why = ""
@@ -96,16 +107,70 @@ class Claims:
     def due(self, now: float) -> bool:
         return now >= self._next
 
-    def change(self, core: Core, at_ns: int, now: float) -> tuple[str, Sequence[object]]:
-        """What is to be committed together with the core's last ``changes``: SQL and its arguments. All that the logs
-        handed out has been taken over."""
+    def change(self, core: Core, at_ns: int, now: float) -> list[Statement]:
+        """What is to be committed together with the core's last ``changes``. All that the logs handed out has been
+        taken over."""
         self._next = now + PERIOD_S
         self._look()
         moving, waiting = map(counts_of, core.undecided())
         if self._before is not None:
             moving, waiting = summed(moving, self._before[0]), summed(waiting, self._before[1])
-        row = (0, at_ns, self.read_ns, self._why, _encoded(moving), _encoded(waiting))
-        return "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", row
+        return self._put(at_ns, (self._why, _encoded(moving), _encoded(waiting)))
+
+    def _put(self, at_ns: int, rest: tuple[str, str, str]) -> list[Statement]:
+        """With what workers had in memory, if they had the state before."""
+        row = (0, at_ns, self.read_ns, *rest)
+        return [("DELETE FROM claims", ()), ("INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)", row)]
+
+
+_MOVES = "coalesce((SELECT value FROM meta WHERE name = 'lease_moves'), 0)"
+_UNITED = (
+    "SELECT read_ns FROM (SELECT min(read_ns) AS read_ns, count(read_ns) AS said, count(*) AS living "
+    "FROM workers LEFT JOIN claims ON owner = incarnation WHERE NOT fenced) WHERE said = living"
+)
+"""Up to when all living workers claim to have read all; no row: one of them does not."""
+LEASES_MOVED: Sequence[Statement] = (
+    ("INSERT INTO meta VALUES ('lease_moves', 1) ON CONFLICT DO UPDATE SET value = value + 1", ()),
+    ("UPDATE claims SET read_ns = NULL WHERE owner <> 0", ()),
+)
+"""To be committed together with leases that change hands."""
+
+
+def lease_moves(db: sqlite3.Connection) -> int:
+    """Counts up whenever a lease changes hands."""
+    return int(db.execute(f"SELECT {_MOVES}").fetchone()[0])
+
+
+class WorkerClaims(Claims):
+    """Those of one of several workers. ``logs`` doubt while a log in sight has no reader, or changes hands."""
+
+    def __init__(self, db: sqlite3.Connection, logs: Logs, owner: int) -> None:
+        super().__init__(db, logs)
+        self._db, self._owner = db, owner
+        self.read_ns = self._before = None  # what was claimed before keeps a row of its own
+        self._moves = -1
+
+    def scanned(self, at_ns: int) -> None:
+        moves = lease_moves(self._db)
+        if moves != self._moves:
+            self._moves, self._mark, self.read_ns = moves, None, None
+        super().scanned(at_ns)
+
+    def _put(self, at_ns: int, rest: tuple[str, str, str]) -> list[Statement]:
+        read = f"CASE WHEN {_MOVES} = ? THEN ? END"
+        united = (
+            f"INSERT INTO claims SELECT 0, ?, read_ns, '', '[]', '[]' FROM ({_UNITED}) WHERE true "
+            "ON CONFLICT DO UPDATE SET at_ns = excluded.at_ns, moving = '[]', waiting = '[]', "
+            "read_ns = max(excluded.read_ns, coalesce(claims.read_ns, excluded.read_ns))"
+        )
+        living = "SELECT incarnation FROM workers WHERE NOT fenced"
+        dead = f"DELETE FROM claims WHERE owner <> 0 AND owner NOT IN ({living}) AND EXISTS ({_UNITED})"
+        own = (self._owner, at_ns, self._moves, self.read_ns, *rest)
+        return [
+            (f"INSERT OR REPLACE INTO claims SELECT ?, ?, {read}, ?, ?, ?", own),
+            (united, (at_ns,)),
+            (dead, ()),
+        ]
 
 
 def _encoded(counts: Counts) -> str:
@@ -120,7 +185,9 @@ def _decoded(text: str) -> Counts:
 class Undecided:
     """As of one moment. It counts in the database: to be asked while that is open."""
 
-    at_ns: int
+    said_ns: int
+    """When the dispatcher said so; of several workers the one that was silent for longest, ``who``."""
+    who: str
     read_ns: int | None
     """All lines that the logs had then have been read. None: nobody has said so yet."""
     why: str
@@ -129,8 +196,6 @@ class Undecided:
     """The oldest event time of what is on its way to a verdict; NEVER_NS: there is none."""
     oldest_ns: int
     """The same of all that has no verdict, whatever it waits for."""
-    workers: bool
-    """Several dispatchers share the state: they do not say what they have, and ``read_ns`` does not move."""
     _db: sqlite3.Connection
     _memory: Counts
 
@@ -151,18 +216,29 @@ def undecided(db: sqlite3.Connection) -> Undecided | None:
     has said anything."""
     if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'claims'").fetchone()[0]:
         return None
-    row = db.execute("SELECT at_ns, read_ns, why, moving, waiting FROM claims WHERE owner = 0").fetchone()
-    workers = bool(db.execute("SELECT count(*) FROM workers").fetchone()[0])
-    if row is None:
+    rows = {row[0]: row[1:] for row in db.execute("SELECT owner, at_ns, read_ns, why, moving, waiting FROM claims")}
+    if not rows:
         return None
-    at_ns, read_ns, why, *texts = row
-    moving, waiting = map(_decoded, texts)
+    workers = db.execute("SELECT incarnation, name FROM workers WHERE NOT fenced").fetchall()
+    speakers = {owner: f"dispatcher {name}" for owner, name in workers} or {0: "its dispatcher"}
+    said_ns, who = min((rows[owner][0] if owner in rows else 0, who) for owner, who in speakers.items())
+    why = next(filter(None, (_held_by(who, rows.get(owner)) for owner, who in speakers.items())), "")
+    moving = sorted((second, events) for row in rows.values() for second, events in _decoded(row[3]))
+    waiting = sorted((second, events) for row in rows.values() for second, events in _decoded(row[4]))
     (stored,) = db.execute("SELECT min(event_time_ns) FROM retries").fetchone()
     (given_up,) = db.execute("SELECT min(event_time_ns) FROM reopened WHERE NOT missing").fetchone()
     moving_ns = moving[0][0] * NS_PER_S if moving else NEVER_NS
     oldest = [each for each in (stored, given_up) if each is not None]
     oldest += [waiting[0][0] * NS_PER_S] if waiting else []
-    return Undecided(at_ns, read_ns, why, moving_ns, min([moving_ns, *oldest]), workers, db, [*moving, *waiting])
+    read_ns = rows[0][1] if 0 in rows else None
+    return Undecided(said_ns, who, read_ns, why, moving_ns, min([moving_ns, *oldest]), db, [*moving, *waiting])
+
+
+def _held_by(who: str, row: Sequence[Any] | None) -> str:
+    if row is None:
+        return f"{who} has not said anything yet"
+    _, read_ns, why, *_ = row
+    return why or ("" if read_ns is not None else f"{who} has not read its logs to their ends since it has them")
 
 
 @contextmanager

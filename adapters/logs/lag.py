@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -88,10 +88,13 @@ class Unread:
     """Each with its file, and with how many bytes of that on disk."""
     doubt: str = ""
     """Why there may be more that the scan did not see; empty: there is not."""
+    next_part: Callable[[], str] = lambda: ""
+    """The path of a log with a part that has not been read to its end; empty: there is none."""
 
     def next(self) -> str:
         """The path of a log that has not been handed out so far; empty: all of it was, or is gone."""
-        return next((log.path for log, key, size in self.logs if not _reaches(log, key, size)), "")
+        path = next((log.path for log, key, size in self.logs if not _reaches(log, key, size)), "")
+        return path or self.next_part()
 
 
 def unread_of(behind: Iterable[TrackedLog], doubt: str = "") -> Unread:

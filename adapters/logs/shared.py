@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from photon.adapters.logs.api import Block, LogPart, LogPosition
 from photon.adapters.logs.follower import TURN_BYTES, Follower
 from photon.adapters.logs.framing import LongRecord, frame
 from photon.adapters.logs.identity import PROOF_BYTES, proof_of
+from photon.adapters.logs.lag import Unread
 from photon.adapters.logs.problems import ProblemKind
 from photon.adapters.logs.reader import Source
 from photon.adapters.logs.reading import BLOCK_BYTES, ReadBytes
@@ -98,6 +99,14 @@ class SharedFollower(Follower):
     def caught_up(self) -> bool:
         """Like Follower.caught_up, parts included."""
         return not self._next_parts and super().caught_up()
+
+    def unread_now(self) -> Unread:
+        """Like Follower.unread_now, parts included."""
+        return replace(super().unread_now(), next_part=self._next_part)
+
+    def _next_part(self) -> str:
+        logs = (self._logs.all.get(self._parts[unit].part.identity) for unit in self._next_parts)
+        return next((log.path for log in logs if log is not None and log.file is not None and not log.file.gone), "")
 
     def backlog(self) -> tuple[int, int]:
         """Like Follower.backlog, parts included."""

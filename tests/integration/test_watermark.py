@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from photon.config.disk import RealDisk
 from photon.outputs.cursor import OutputLog
 from photon.outputs.watermarks import Pair, late_in, pairs_of, read_journal
+from photon.supervision.ports import free_ports
 from tests.integration.commands import photon, until
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 
@@ -60,14 +65,29 @@ def _promise(base: Path) -> None:
     file.write_text(f'clock = {{ uncertainty = "0.5s" }}\n{text}')
 
 
-def test_it_is_true_and_never_goes_back_whoever_is_killed(tmp_path: Path) -> None:
-    with site_in(tmp_path, prepare=_promise) as site:
+def _workers(base: Path) -> None:
+    _promise(base)
+    file, ports = base / "photon.toml", free_ports(2)
+    text = re.sub(r'dispatcher = ".*"\n', "", file.read_text())
+    for name, port in zip(("a", "b"), ports, strict=True):
+        text += f'[datacentre.east.dispatchers.{name}]\naddress = "127.0.0.1:{port}"\n'
+    file.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "dispatchers"),
+    [(_promise, ("dispatcher east",) * 2), (_workers, ("dispatcher east a", "dispatcher east b"))],
+)
+def test_it_is_true_and_never_goes_back_whoever_is_killed(
+    tmp_path: Path, prepare: Callable[[Path], None], dispatchers: tuple[str, str]
+) -> None:
+    with site_in(tmp_path, prepare=prepare) as site:
         feed = Feed(site)
         feed.start()
         try:
             until(lambda: any(each.exact_ns for each in _pairs(site)), WAIT_S, "there is a watermark")
             assert _wait(site, time.time(), "--timeout", "0.3")[0] == 3
-            for victim in ("dispatcher east", f"joiner {SLOT}", "verifier east", "dispatcher east"):
+            for victim in (dispatchers[0], f"joiner {SLOT}", "verifier east", dispatchers[1]):
                 site.hold(victim)
                 time.sleep(1.0)
                 site.release(victim)

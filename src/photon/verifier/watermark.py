@@ -14,13 +14,14 @@ of what is published, without any lock. Asked in another order an event may be m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
 from photon.batch.columns import I64
-from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.clock import NEVER_NS, NS_PER_S, utc
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.watermarks import Late, Pair
 
@@ -29,18 +30,28 @@ HALF_LIFE_S = 60.0
 """Of a record's weight in the lateness."""
 STEPS_A_DOUBLING = 8
 BUCKETS = 400
+SILENT_NS = 10 * NS_PER_S
+"""A dispatcher that runs says something twice a second."""
 PAIRS_KEPT = 4096
 """In memory, to find what is late."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """What a dispatcher has no verdict for, and how far it has read (``photon.dispatcher.undecided``)."""
+class Asked(Protocol):
+    """What a dispatcher's state says of one moment (``photon.dispatcher.undecided``)."""
 
-    read_ns: int | None
-    why: str
-    moving_ns: int
-    oldest_ns: int
+    @property
+    def said_ns(self) -> int: ...
+    @property
+    def who(self) -> str: ...
+    @property
+    def read_ns(self) -> int | None: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def moving_ns(self) -> int: ...
+    @property
+    def oldest_ns(self) -> int: ...
+    def before(self, time_ns: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ class Sample:
     """Of one pipeline, asked in the order of its fields."""
 
     at_ns: int
-    undecided: Undecided
+    undecided: Asked
     slots: Sequence[SlotShown]
     cursor: Cursor
 
@@ -115,9 +126,8 @@ class Watermarks:
     def last(self) -> Pair | None:
         return self._pairs[-1] if self._pairs else None
 
-    def take(self, sample: Sample, before: Callable[[int], int]) -> Pair:
-        """The pair that follows from a sample. ``before``: how many events before a time have no verdict, as of the
-        sample."""
+    def take(self, sample: Sample) -> Pair:
+        """The pair that follows from a sample."""
         last = self.last
         undecided = sample.undecided
         silent = [each for each in sample.slots if each.unshown_ns is None]
@@ -133,7 +143,7 @@ class Watermarks:
                     exact_ns, floored(min(undecided.read_ns - self._within_ns, undecided.oldest_ns, shown_ns))
                 )
         held_by = tuple(self._holders(sample, shown_ns, silent))
-        waiting = 0 if percentile_ns is None else before(percentile_ns)
+        waiting = 0 if percentile_ns is None else undecided.before(percentile_ns)
         return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample.cursor), held_by)
 
     def held(self, at_ns: int, why: str) -> Pair | None:
@@ -143,6 +153,8 @@ class Watermarks:
     def _holders(self, sample: Sample, shown_ns: int, silent: Sequence[SlotShown]) -> list[str]:
         found = [f"slot {each.slot}: {each.problem}" for each in silent]
         undecided = sample.undecided
+        if sample.at_ns - undecided.said_ns > SILENT_NS:
+            found.append(f"{undecided.who} has said nothing since {utc(undecided.said_ns)}")
         if undecided.read_ns is None or undecided.why:
             found.append(undecided.why or "its dispatcher has not read its logs to their ends since it was started")
         if self._within_ns is None:

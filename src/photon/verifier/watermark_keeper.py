@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,27 +30,11 @@ from photon.outputs.watermarks import (
     read_journal,
     thinned,
 )
-from photon.verifier.watermark import Sample, SlotShown, Undecided, Watermarks
+from photon.verifier.watermark import Asked, Sample, SlotShown, Watermarks
 
 PERIOD_S = 1.0
 
 log = get_logger(__name__)
-
-
-class Asked(Protocol):
-    """What a dispatcher's state says of one moment (``photon.dispatcher.undecided``)."""
-
-    @property
-    def read_ns(self) -> int | None: ...
-    @property
-    def why(self) -> str: ...
-    @property
-    def moving_ns(self) -> int: ...
-    @property
-    def oldest_ns(self) -> int: ...
-    @property
-    def workers(self) -> bool: ...
-    def before(self, time_ns: int) -> int: ...
 
 
 class Journal:
@@ -150,12 +134,9 @@ class WatermarkKeeper:
             at_ns = self._clock.now_ns()
             if asked is None:
                 return self.watermarks.held(at_ns, "its dispatcher has not said anything yet")
-            if asked.workers:
-                return self.watermarks.held(at_ns, "several dispatchers share its state: they give no watermark")
-            undecided = Undecided(asked.read_ns, asked.why, asked.moving_ns, asked.oldest_ns)
             slots = await self._slots()
             # Without a pause until the pair is journaled: what is published meanwhile is compared with it.
-            return self.watermarks.take(Sample(at_ns, undecided, slots, self._cursor()), asked.before)
+            return self.watermarks.take(Sample(at_ns, asked, slots, self._cursor()))
 
     # -- what it says ------------------------------------------------------------------------------------------------
     def details(self) -> dict[str, Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from photon.adapters.logs.lag import Unread
 from photon.dispatcher.core import Core
 from photon.dispatcher.log_leases import LogLeases
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes
+from photon.dispatcher.undecided import Statement, WorkerClaims
 from tests.simulation.workers.world import Sea, Variant, Violation
 from tests.simulation.world.seeds import seeds, share
 
@@ -39,7 +42,9 @@ def test_every_line_is_counted_once_whoever_reads_it(tmp_path: Path, batch: list
     for seed in batch:
         counts += run(seed, tmp_path / str(seed)).counts
     if len(batch) == BATCH:
-        assert min(counts[what] for what in ("fenced", "killed", "paused", "rolled", "torn", "once")) > 0
+        assert (
+            min(counts[what] for what in ("fenced", "killed", "paused", "rolled", "torn", "once", "claims moved")) > 0
+        )
 
 
 class NotChecked(SharedState):
@@ -58,7 +63,40 @@ class GivenBackUnfinished(LogLeases):
         self._leaving.clear()
 
 
+class MovedUnnoticed(SharedState):
+    """What was read under other leases still counts."""
+
+    def _moved(self) -> None:
+        return None
+
+
+class NobodyReadsIt(LogLeases):
+    """A log that no worker has is none of anybody's."""
+
+    def _without_reader(self) -> str:
+        return ""
+
+
+class LeavingUnread(LogLeases):
+    """A log that is given back counts as read to its end."""
+
+    def unread_now(self) -> Unread:
+        return replace(self.follower.unread_now(), doubt=self._without_reader())
+
+
+class DeadForgotten(WorkerClaims):
+    """What dead workers had in memory is not counted."""
+
+    def _put(self, at_ns: int, rest: tuple[str, str, str]) -> list[Statement]:
+        dead = "DELETE FROM claims WHERE owner <> 0 AND owner IN (SELECT incarnation FROM workers WHERE fenced)"
+        return [*super()._put(at_ns, rest), (dead, ())]
+
+
 ABLATIONS = {
+    "leases move unnoticed": (Variant(state=MovedUnnoticed), "claim"),
+    "logs without a reader are not waited for": (Variant(holdings=NobodyReadsIt), "claim"),
+    "logs that are given back count as read": (Variant(holdings=LeavingUnread), "claim"),
+    "memory of the dead is forgotten": (Variant(claims=DeadForgotten), "claim"),
     "commits are not fenced": (Variant(state=NotChecked), "ledger|rest"),
     "given back unfinished": (Variant(state=NotChecked, holdings=GivenBackUnfinished), "ledger|rest"),
     "lines of a living worker are exported": (Variant(locked=False), "rejected|late"),

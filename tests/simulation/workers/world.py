@@ -12,7 +12,8 @@ from __future__ import annotations
 import gzip
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -23,6 +24,7 @@ from photon.adapters.contract import BadRecord, LogFile
 from photon.adapters.logs.identity import identity_of, log_name
 from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.unended_lines import RestRule
+from photon.config.clock import NEVER_NS
 from photon.config.disk import RealDisk
 from photon.dispatcher.core import Core
 from photon.dispatcher.database import lock_worker
@@ -34,6 +36,7 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.log_leases import LogLeases, Terms
 from photon.dispatcher.retry import Patience
 from photon.dispatcher.shared_state import SharedState
+from photon.dispatcher.undecided import WorkerClaims, undecided
 from photon.idregistry.api import Kind
 from photon.joiner.api import JoinAnswers
 from photon.outputs.output_places import OutputPlace
@@ -61,6 +64,7 @@ class Variant:
 
     state: type[SharedState] = SharedState
     holdings: type[LogLeases] = LogLeases
+    claims: type[WorkerClaims] = WorkerClaims
     locked: bool = True
     """A worker that stands still keeps its lines to export for itself."""
     waits: bool = True
@@ -82,6 +86,8 @@ class Log:
     path: Path
     number: int
     lines: list[bytes] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    """Since when each of them has its line end; the last one may not have it yet."""
     rolled: bool = False
     """Nobody writes it any more."""
     unwritten: bytes = b""
@@ -122,6 +128,8 @@ class Worker:
             self.state, self.follower, sea, Terms(LEASE_S, sea.split_bytes), adopt_exports=self._adopt
         )
 
+        self.claims = sea.variant.claims(self.state.database, self.holdings, self.state.owner)
+
     def _exports(self, name: str) -> Exports:
         directory = self.sea.directory
         return Exports(
@@ -147,7 +155,7 @@ class Worker:
             case 0 | 1:
                 self.holdings.turn(self.core, sea.now)
             case 2:
-                self.follower.scan()
+                self.scan()
             case 3 | 4:
                 self.read()
             case 5:
@@ -158,6 +166,10 @@ class Worker:
                 self.load()
             case _:
                 self.commit(flush=sea.random.random() < 0.7)
+
+    def scan(self) -> None:
+        self.follower.scan()
+        self.claims.scanned(self.sea.now_ns())
 
     def read(self, *, final: bool = False) -> None:
         if self.core.room():
@@ -189,10 +201,13 @@ class Worker:
 
     def commit(self, *, flush: bool = True) -> None:
         changes = self.core.changes(self.sea.now_ns(), self.sea.now)
-        if not changes:
+        if self.claims.due(self.sea.now):
+            changes.also += self.claims.change(self.core, self.sea.now_ns(), self.sea.now)
+        elif not changes:
             return
         self.state.commit(changes)
         self.core.committed()
+        self.sea.look_at_claims(self.state)
         ledger = self.state.ledger()
         if ledger.unbalanced or ledger.total.balance:
             raise Violation(f"the ledger does not balance: {ledger.total}")
@@ -234,6 +249,7 @@ class Sea:
             self.begin(self.directory / "logs" / f"{n:02}.log")
         self.names = [f"w{n}" for n in range(random.choice((2, 3)))]
         self.workers: dict[str, Worker] = {}
+        self._claimed_ns = 0
 
     # -- the clock of all workers ------------------------------------------------------------------------------------
     def now_ns(self) -> int:
@@ -264,6 +280,7 @@ class Sea:
 
     def write(self, log: Log, lines: list[bytes]) -> None:
         """Completes the last line first."""
+        log.whole += [self.now] * (len(log.lines) - len(log.whole))
         log.lines += lines
         data = log.unwritten + b"".join(line + b"\n" for line in lines)
         kept = 0
@@ -271,6 +288,7 @@ class Sea:
             kept = self.random.randint(1, len(lines[-1]) + 1)
             self.counts["torn"] += 1
         log.unwritten, log.written = data[len(data) - kept :], self.now
+        log.whole += [self.now] * (len(log.lines) - len(log.whole) - bool(kept))
         with open(log.path, "ab") as file:
             file.write(data[: len(data) - kept])
         os.utime(log.path, ns=(self.now_ns(), self.now_ns()))
@@ -402,6 +420,7 @@ class Sea:
         if gone in self.workers:
             self.end(gone)
         living = [name for name in self.names if name != gone]
+        self._settled_ns = self.now_ns()
         for _ in range(3000):
             self.now += 1.5
             for name in living:
@@ -416,7 +435,7 @@ class Sea:
     def _all_of_it(self, worker: Worker) -> None:
         worker.core.progressed(2**62)
         worker.holdings.turn(worker.core, self.now)
-        worker.follower.scan()
+        worker.scan()
         worker.read()
         worker.read(final=True)
         worker.load()
@@ -435,12 +454,41 @@ class Sea:
         state.refresh()
         offsets = {position.identity: position.offset for position in state.positions()}
         done = all(offsets.get(log.identity, 0) == log.size for log in self.logs) and not state.parts()
+        said = undecided(state.database)
+        claimed = said is not None and (said.read_ns or 0) >= self._settled_ns and said.oldest_ns == NEVER_NS
         shares = sorted(len(worker.holdings.units) for worker in workers)
         even = sum(shares) == len(self.logs) and shares[-1] - shares[0] <= 1
         exported = not state.outbox(1, state.worker) and not state.outbox_of_others()
-        return done and even and exported and not state.retry_rows
+        return done and even and exported and not state.retry_rows and claimed
 
     # -- what must hold ----------------------------------------------------------------------------------------------
+    def look_at_claims(self, state: SharedState) -> None:
+        """What has no verdict and stood in a log when all is said to have been read is counted, and holds back."""
+        said = undecided(state.database)
+        if said is None or said.read_ns is None:
+            return
+        self.counts["claims moved"] += said.read_ns > self._claimed_ns
+        if said.read_ns < self._claimed_ns:
+            raise Violation("claim: it went back")
+        self._claimed_ns = said.read_ns
+        times = sorted(self._without_verdict(said.read_ns))
+        for number, time_ns in enumerate(times, 1):
+            if said.oldest_ns > times[0] or said.before(time_ns + 1) < number:
+                raise Violation(f"claim: {number} events before {time_ns} have no verdict, {said} counts fewer")
+
+    def _without_verdict(self, read_ns: int) -> Iterator[int]:
+        for log in self.logs:
+            at = 0
+            for line, whole in zip(log.lines, log.whole, strict=False):
+                begin, at = at, at + len(line) + 1
+                if whole * 1e9 > read_ns:
+                    break
+                with suppress(BadRecord, ValueError):
+                    header = WORDS.foreign_header(line, LogFile(""))
+                    event_id = header.event_id or b"%b:%d" % (log.identity.encode(), begin)
+                    if event_id not in self.registry.owners and event_id not in self.registry.late:
+                        yield header.event_time_ns
+
     def _check(self) -> None:
         state = next(iter(self.workers.values())).state
         total = state.ledger().total

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from photon.config.clock import NS_PER_S
-from photon.dispatcher.undecided import Undecided as Asked
-from photon.dispatcher.undecided import undecided
+from photon.dispatcher.undecided import Undecided, undecided
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.cursor import Cursor, OutputLog
 from photon.outputs.next_read import end_of
 from photon.outputs.published import read_slot
 from photon.outputs.watermarks import Pair
-from photon.verifier.watermark import Sample, SlotShown, Undecided, Watermarks
+from photon.verifier.watermark import Sample, SlotShown, Watermarks
 from tests.simulation.world import settings
 from tests.simulation.world.check import output_files
 from tests.simulation.world.disk import PowerOff
@@ -51,7 +50,7 @@ class Sampler:
     steps = ("dispatcher", "slots", "published")
 
     def begin(self) -> None:
-        self.asked: Asked | None = None
+        self.asked: Undecided | None = None
         self.slots: list[SlotShown] = []
         self.cursor = Cursor()
 
@@ -87,8 +86,7 @@ class Sampler:
         asked = self.asked
         if asked is None:
             return
-        about = Undecided(asked.read_ns, asked.why, asked.moving_ns, asked.oldest_ns)
-        pair = self.watermarks.take(Sample(0, about, self.slots, self.cursor), asked.before)
+        pair = self.watermarks.take(Sample(0, asked, self.slots, self.cursor))
         self.watermarks.journaled(pair)
         self.pairs.append(pair)
 

@@ -15,8 +15,18 @@ from photon.adapters.logs.lag import Unread
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher import database
 from photon.dispatcher.errors import StateError
+from photon.dispatcher.leases import Decision
+from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
-from photon.dispatcher.undecided import SECONDS_MAX, Claims, counts_of, read_undecided, summed, undecided
+from photon.dispatcher.undecided import (
+    SECONDS_MAX,
+    Claims,
+    WorkerClaims,
+    counts_of,
+    read_undecided,
+    summed,
+    undecided,
+)
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from tests.unit.dispatcher.world import HOUR, StoredRow, block, core, stored
 
@@ -58,7 +68,7 @@ def test_too_many_seconds_are_counted_in_earlier_ones() -> None:
 def _commit(state: State, claims: Claims, its: object = None, *, at_ns: int = 7) -> None:
     the_core = its or core(state)
     changes = the_core.changes(0, 0.0)  # type: ignore[attr-defined]
-    changes.also.append(claims.change(the_core, at_ns, 0.0))  # type: ignore[arg-type]
+    changes.also += claims.change(the_core, at_ns, 0.0)  # type: ignore[arg-type]
     state.commit(changes)
     the_core.committed()  # type: ignore[attr-defined]
 
@@ -80,7 +90,7 @@ def test_all_is_read_up_to_a_scan_once_what_it_saw_was_handed_out(tmp_path: Path
     _commit(state, claims)
     with read_undecided(path) as found:
         assert found is not None
-        assert (found.read_ns, found.why, found.workers) == (100, "", False)
+        assert (found.read_ns, found.why, found.said_ns) == (100, "", 7)
         assert (found.moving_ns, found.oldest_ns, found.before(NEVER_NS)) == (NEVER_NS, NEVER_NS, 0)
     logs.doubt = "the log directory could not be listed"
     claims.scanned(300)
@@ -148,6 +158,46 @@ def test_a_start_says_what_its_predecessor_had_until_the_logs_were_read(tmp_path
     with read_undecided(path) as found:
         assert found is not None
         assert (found.read_ns, found.oldest_ns) == (100, NEVER_NS)
+    state.close()
+
+
+def test_workers_claim_together_and_one_that_is_alone_goes_on_from_them(tmp_path: Path) -> None:
+    path, logs = tmp_path / "s", _Logs()
+    one, two = SharedState(path, "one", now_ns=1), SharedState(path, "two", now_ns=1)
+    claims = [WorkerClaims(each.database, logs, each.owner) for each in (one, two)]
+    its = core(one)
+    for _ in its.take(block(b"a k 5\n"), 0, 0.0):
+        pass
+    claims[0].scanned(100)
+    _commit(one, claims[0], its, at_ns=101)
+    with read_undecided(path) as found:
+        assert found is not None
+        assert (found.read_ns, found.why) == (None, "dispatcher two has not said anything yet")
+    claims[1].scanned(90)
+    _commit(two, claims[1], at_ns=91)
+    with read_undecided(path) as found:
+        assert found is not None
+        assert (found.read_ns, found.why, found.said_ns, found.who) == (90, "", 91, "dispatcher two")
+        assert (found.oldest_ns, found.before(NEVER_NS)) == (5 * HOUR, 1)
+    two.renew(7, Decision(take=("unit",)))
+    claims[0].scanned(200)
+    _commit(one, claims[0], its)
+    with read_undecided(path) as found:
+        assert found is not None
+        assert (found.read_ns, found.why) == (
+            90,
+            "dispatcher two has not read its logs to their ends since it has them",
+        )
+    one.close()
+    two.close()
+    state = State(path)
+    alone = Claims(state.database, logs)
+    for at_ns in (300, 301):
+        _commit(state, alone)
+        with read_undecided(path) as found:
+            assert found is not None
+            assert (found.read_ns, found.oldest_ns) == ((90, 5 * HOUR) if at_ns == 300 else (300, NEVER_NS))
+        alone.scanned(at_ns)
     state.close()
 
 

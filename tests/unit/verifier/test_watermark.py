@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import given
@@ -11,12 +12,26 @@ from hypothesis import strategies as st
 from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.watermarks import Pair
-from photon.verifier.watermark import Lateness, Sample, SlotShown, Undecided, Watermarks
+from photon.verifier.watermark import Lateness, Sample, SlotShown, Watermarks
 
 LOG = OutputLog("s0", "joined")
 FILE = "joined/s0-000001.jsonl"
 S = NS_PER_S
 WITHIN = 10 * S
+
+
+@dataclass
+class _Asked:
+    read_ns: int | None
+    moving_ns: int
+    oldest_ns: int
+    waiting: int
+    said_ns: int = 0
+    who: str = "its dispatcher"
+    why: str = ""
+
+    def before(self, time_ns: int) -> int:
+        return self.waiting
 
 
 def _sample(
@@ -26,15 +41,17 @@ def _sample(
     oldest_s: float | None = None,
     slots: Sequence[SlotShown] = (SlotShown("s0", NEVER_NS),),
     at: int = 0,
+    waiting: int = 0,
+    at_ns: int = 1,
 ) -> Sample:
     moving = NEVER_NS if moving_s is None else int(moving_s * S)
     oldest = min(moving, NEVER_NS if oldest_s is None else int(oldest_s * S))
     read_ns = None if read_s is None else int(read_s * S)
-    return Sample(1, Undecided(read_ns, "", moving, oldest), slots, Cursor({LOG: Position(1, at)}))
+    return Sample(at_ns, _Asked(read_ns, moving, oldest, waiting), slots, Cursor({LOG: Position(1, at)}))
 
 
-def _taken(watermarks: Watermarks, sample: Sample, waiting: int = 0) -> Pair:
-    pair = watermarks.take(sample, lambda time_ns: waiting)
+def _taken(watermarks: Watermarks, sample: Sample) -> Pair:
+    pair = watermarks.take(sample)
     watermarks.journaled(pair)
     return pair
 
@@ -59,6 +76,8 @@ def test_it_does_not_go_back_and_who_holds_it_is_named() -> None:
     unread = _taken(marks, _sample(None))
     assert unread.exact_ns == 90 * S
     assert "has not read its logs" in unread.held_by[0]
+    still = _taken(marks, _sample(100, at_ns=3600 * S))
+    assert still.held_by == ("its dispatcher has said nothing since 1970-01-01T00:00:00Z",)
     assert marks.held(7, "nobody is there") == Pair(
         7, 90 * S, held.percentile_ns, 0, unread.cursor, ("nobody is there",)
     )
@@ -66,7 +85,7 @@ def test_it_does_not_go_back_and_who_holds_it_is_named() -> None:
 
 def test_without_a_promise_there_is_only_the_percentile() -> None:
     marks = Watermarks(None)
-    pair = _taken(marks, _sample(100, oldest_s=40), waiting=3)
+    pair = _taken(marks, _sample(100, oldest_s=40, waiting=3))
     assert (pair.exact_ns, pair.percentile_ns, pair.waiting) == (None, 100 * S, 3)
     assert "written_within" in pair.held_by[0]
     assert Watermarks(None).held(1, "why") is None

@@ -225,3 +225,18 @@ def test_another_file_on_the_inode_of_a_log_that_others_read_is_noticed(
     follower.look_at_held(10)
     assert len(follower.in_sight()) == 2
     assert not before & set(follower.in_sight())
+
+
+def test_a_part_that_is_not_read_to_its_end_is_unread(tmp_path: Path, follower: SharedFollower) -> None:
+    write(tmp_path / "a.log", *[b"line"] * 4)
+    follower.scan()
+    (identity,) = follower.in_sight()
+    follower.own_part(part(identity, 0, 10))
+    seen = follower.unread_now()
+    assert seen.next() == "a.log"
+    poll(follower)
+    assert seen.next() == ""
+    follower.own_part(part(identity, 10, 20))
+    (tmp_path / "a.log").unlink()
+    follower.scan()
+    assert follower.unread_now().next() == "", "it is gone"
