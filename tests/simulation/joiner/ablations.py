@@ -534,7 +534,7 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 5: an unmatched event looked for in one log alone": Ablation(
         Variant(store=LookedUpByVerdict, inline=True), TWICE
     ),
-    "an unmatched event among the joined ones written apart": Ablation(
+    "rule 5: an unmatched event written where its verdict says": Ablation(
         Variant(core=WrittenByVerdict, inline=True), "in the wrong log"
     ),
     "rule 5: some of an event's pairs kept": Ablation(Variant(store=PairsNotTogether, sets=True), "in part"),
