@@ -202,6 +202,9 @@ class Adapter(ABC):
     ``last`` in file order, or ``reject``. No part of ``rule``: it may be changed."""
     matching: Matching = FIRST
     """Set from the join's ``match`` and ``within``. No part of ``rule``."""
+    unmatched_inline: bool = False
+    """Unmatched events stand among the joined ones, with their ``unmatched_payload``. Set from the join's
+    ``unmatched``. No part of ``rule``."""
     primary_framing: Framing = LINES
     foreign_framing: Framing = LINES
 
@@ -244,6 +247,11 @@ class Adapter(ABC):
     ) -> Joined | Filtered | Unpaired:
         """What becomes of a foreign record and the primary record it names."""
         return Joined(self.foreign_payload(foreign, foreign_file), self.primary_payload(primary, primary_file))
+
+    def unmatched_payload(self, record: bytes, file: LogFile) -> bytes | None:
+        """What ``joined`` holds of a foreign event that has no primary one (``unmatched = "inline"``): as ``join``
+        would give it. An adapter with a ``join`` of its own writes this one too. Raises BadRecord."""
+        return self.foreign_payload(record, file)
 
     def shown_record(self, record: bytes, file: LogFile) -> bytes | None:
         """What ``unmatched``, ``filtered``, ``rejected`` and ``late`` hold of a foreign record; None: nothing of it.

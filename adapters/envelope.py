@@ -2,6 +2,8 @@
 
 joined/    event_id, key, event_time_ns, foreign, primary, source, primary_source, pair and pairs (where an event is
            joined with all primary events of its key: this is pair 1, 2, … of so many), joined_at, token
+           of an unmatched event (``unmatched = "inline"``): event_id, key, event_time_ns, reason, foreign, primary
+           (null), source, primary_source (where the two are no pair), joined_at, token
 others     unmatched, filtered, rejected and late: event_id, key, event_time_ns (as far as they are known), reason,
            record (the original text; what is redacted is hidden in it, or it is null), source, primary_source
            (filtered), decided_at, token
@@ -16,7 +18,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import orjson
 
@@ -26,6 +29,7 @@ from photon.adapters.times import rfc3339_us
 from photon.batch.events import Events
 from photon.batch.records import PrimaryRecord, Records
 
+NONE_INLINE: Mapping[int, bytes | None] = MappingProxyType({})
 FILE_NAMES_MAX = 8192
 """File names whose JSON is remembered."""
 _PLAIN = re.compile(rb"[ !#-\[\]-~]*+")
@@ -97,9 +101,14 @@ class Envelope:
         token: int | None,
         at_ns: int,
         primaries: Sequence[PrimaryRecord | None] | None = None,
+        inline: Mapping[int, bytes | None] = NONE_INLINE,
     ) -> list[bytes]:
-        """Lines of events that were not joined, with why: unmatched, filtered, rejected, late (``token`` None)."""
-        tail = self._tail(b"decided_at", token, at_ns)
+        """Lines of events that were not joined, with why: unmatched, filtered, rejected, late (``token`` None).
+
+        ``inline``: row of an unmatched event that is to stand among the joined ones -> its foreign payload; as for
+        ``joined``.
+        """
+        apart, among = self._tail(b"decided_at", token, at_ns), self._tail(b"joined_at", token, at_ns)
         lines = []
         rows = list(zip(events.records, events.of_file(), reasons, strict=True))
         columns = zip(
@@ -111,20 +120,25 @@ class Envelope:
             primaries or [None] * len(rows),
             strict=True,
         )
-        for names, time_ns, what, file, offset, primary in columns:
+        for row, (names, time_ns, what, file, offset, primary) in enumerate(columns):
             head = b'%b,"event_time_ns":%d,' % (names, time_ns)
-            lines.append(self._line(head, what, file.path, offset, primary, tail))
+            held, tail = _held(what), apart
+            if row in inline:
+                held, tail = _payload(b"foreign", inline[row], rows[row][0]) + _NO_PRIMARY, among
+            lines.append(self._line(head, what.reason, held, file.path, offset, primary, tail))
         return lines
 
     def unreadable(self, record: bytes, file: LogFile, offset: int, reason: str, *, at_ns: int) -> bytes:
         """The line of a record that has no id, key or time: rejected before it became an event."""
         (what,) = shown(self._adapter, [(record, file, reason)])
-        return self._line(b"", what, file.path, offset, None, self._tail(b"decided_at", None, at_ns))
+        tail = self._tail(b"decided_at", None, at_ns)
+        return self._line(b"", what.reason, _held(what), file.path, offset, None, tail)
 
     def _line(
         self,
         head: bytes,
-        what: ShownRecord,
+        reason: str,
+        held: bytes,
         path: str,
         offset: int,
         primary: PrimaryRecord | None,
@@ -133,11 +147,11 @@ class Envelope:
         found = b""
         if primary is not None:
             found = b',"primary_source":%b%d}' % (self._source(primary.file.path), primary.offset)
-        why = orjson.dumps(what.reason.encode("utf-8", "backslashreplace").decode())
+        why = orjson.dumps(reason.encode("utf-8", "backslashreplace").decode())
         return b'{%b"reason":%b,%b,"source":%b%d}%b%b' % (
             head,
             why,
-            b'"record":null' if what.record is None else member(b"record", what.record),
+            held,
             self._source(path),
             offset,
             found,
@@ -163,6 +177,12 @@ class Envelope:
         return at + by + b"}\n"
 
 
+def is_inline(line: bytes) -> bool:
+    """Whether the line of an unmatched event is one for ``joined``. The others' members are but texts, and quotes
+    within a text are escaped."""
+    return _NO_PRIMARY + b',"source":' in line
+
+
 def member(name: bytes, value: bytes) -> bytes:
     """``"name":"value"``, or ``"name_raw_base64":…`` for a value that is not UTF-8."""
     if _PLAIN.fullmatch(value):
@@ -174,6 +194,7 @@ def member(name: bytes, value: bytes) -> bytes:
     return b'"%b":%b' % (name, orjson.dumps(text))
 
 
+_NO_PRIMARY = b',"primary":null'
 _JOINED = b'{%b,"event_time_ns":%d,"foreign":%b,"primary":%b,"source":%b%d},"primary_source":%b%d}'
 _JOINED_RAW = b'{%b,"event_time_ns":%d,%b,%b,"source":%b%d},"primary_source":%b%d}'
 
@@ -183,6 +204,10 @@ def _ids_and_keys(events: Events) -> list[bytes]:
     if _PLAIN.fullmatch(b"".join(map(b"".join, names))):
         return [b'"event_id":"%b","key":"%b"' % both for both in names]
     return [member(b"event_id", event_id) + b"," + member(b"key", key) for event_id, key in names]
+
+
+def _held(what: ShownRecord) -> bytes:
+    return b'"record":null' if what.record is None else member(b"record", what.record)
 
 
 def _payload(name: bytes, payload: bytes | None, record: bytes) -> bytes:

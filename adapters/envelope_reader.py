@@ -10,7 +10,7 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import orjson
@@ -20,7 +20,7 @@ from photon.adapters.formats.json_check import are_json, is_json
 _STRING = rb'"((?:[^"\\]|\\.)*+)"'
 _LINE = re.compile(
     rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(?:_raw_base64)?":"(?:[^"\\]|\\.)*+","event_time_ns":'
-    rb'(-?[0-9]{1,19}),.*[}"]\}\n'
+    rb'(-?[0-9]{1,19}),("reason":)?.*[}"]\}\n'
 )
 _TAIL = re.compile(rb',"token":"([0-9a-f]{16})"\}\n')
 _PAIR_NAME = b',"pair":'
@@ -30,7 +30,7 @@ _PAIR = re.compile(
 _TAIL_BYTES = len(b',"token":"0123456789abcdef"}\n')
 _PLAIN_LINE = re.compile(
     rb'^\{"event_id":"([^"\\\n]*+)","key(?:_raw_base64)?":"[^"\\\n]*+","event_time_ns":(-?[0-9]{1,19}),'
-    rb'.*,"token":"([0-9a-f]{16})"\}\n',
+    rb'("reason":)?.*,"token":"([0-9a-f]{16})"\}\n',
     re.MULTILINE,
 )
 
@@ -42,6 +42,7 @@ class OutputRef:
     event_id: bytes
     token: int | None
     event_time_ns: int
+    reasoned: bool = field(default=False, compare=False)
 
 
 class PairOf(NamedTuple):
@@ -59,6 +60,8 @@ class OutputRefs:
     event_ids: list[bytes]
     tokens: list[int]
     event_times_ns: list[int]
+    reasoned: list[bool] = field(default_factory=list)
+    """Whether the line has a reason: in ``joined`` it is that of an unmatched event."""
 
 
 @dataclass(slots=True)
@@ -81,9 +84,10 @@ def read_line(line: bytes) -> OutputRef | None:
         if line.startswith(b'{"reason":') and line.endswith(b"}\n"):
             return None
         raise EnvelopeError(line)
-    raw, event_id, time = match.groups()
+    raw, event_id, time, reason = match.groups()
     token = _TAIL.fullmatch(line, len(line) - _TAIL_BYTES)
-    return OutputRef(_decoded(event_id, raw is not None, line), int(token[1], 16) if token else None, int(time))
+    event = _decoded(event_id, raw is not None, line)
+    return OutputRef(event, int(token[1], 16) if token else None, int(time), reason is not None)
 
 
 def pair_of(line: bytes) -> PairOf | None:
@@ -128,8 +132,10 @@ def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
     several = _PAIR_NAME in block  # or so it seems
     found = [] if several else _PLAIN_LINE.findall(block)
     if len(found) == count and block.endswith(b"\n"):
-        ids, times, tokens = zip(*found, strict=True) if found else ((), (), ())
-        return OutputRefs(list(ids), [int(token, 16) for token in tokens], [int(time) for time in times])
+        ids, times, reasons, tokens = zip(*found, strict=True) if found else ((), (), (), ())
+        return OutputRefs(
+            list(ids), [int(token, 16) for token in tokens], [int(time) for time in times], list(map(bool, reasons))
+        )
     refs = OutputRefs([], [], [])
     for line in lines_of(block):
         ref = read_line(line + b"\n")
@@ -137,6 +143,7 @@ def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
             refs.event_ids.append(ref.event_id)
             refs.tokens.append(ref.token or 0)
             refs.event_times_ns.append(ref.event_time_ns)
+            refs.reasoned.append(ref.reasoned)
     return refs
 
 

@@ -44,7 +44,20 @@ def adapter_of_join(join: Join, name: str, base: Path) -> Adapter:
     if join.shape is not None:
         adapter = shaped_adapter(adapter, join.shape, f"join.{name}.shape", base)
     adapter.matching = _matching(join, adapter, f"join.{name}")
+    adapter.unmatched_inline = _unmatched_inline(join, adapter, f"join.{name}")
     return adapter
+
+
+def _unmatched_inline(join: Join, adapter: Adapter, where: str) -> bool:
+    kind = type(adapter)
+    joins_itself = kind.join is not Adapter.join and kind.unmatched_payload is Adapter.unmatched_payload
+    if join.unmatched == "inline" and joins_itself:
+        raise AdapterError(
+            f'unmatched = "inline" and {kind.__name__} has a join of its own',
+            where,
+            "write its unmatched_payload too: what is written of a foreign event without a primary one",
+        )
+    return join.unmatched == "inline"
 
 
 def _matching(join: Join, adapter: Adapter, where: str) -> Matching:

@@ -81,18 +81,29 @@ class Shaper:
         for test, reason in self._filter:
             if test(sides):
                 return Filtered(reason)
-        for (side, path), make in self._derive:
-            made = make(sides)
-            if made is not None:
-                _put(sides[side], path, made)
+        self._derived(sides)
         self._redacted(sides)
         return Joined(self._out("foreign", sides), self._out("primary", sides))
+
+    def unmatched(self, foreign: bytes | None) -> bytes:
+        """What a joined record holds of a foreign payload without a primary one: no filter applies, which are about
+        pairs, and nothing is derived of what is not there. Raises BadRecord."""
+        sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
+        self._derived(sides)
+        self._redacted(sides)
+        return self._out("foreign", sides)
 
     def shown(self, foreign: bytes | None) -> bytes:
         """What is left of a foreign payload in the logs of events that were not joined. Raises BadRecord."""
         sides: Sides = {"foreign": _members(foreign, "foreign"), "primary": {}}
         self._redacted(sides)
         return msgspec.json.encode(sides["foreign"])
+
+    def _derived(self, sides: Sides) -> None:
+        for (side, path), make in self._derive:
+            made = make(sides)
+            if made is not None:
+                _put(sides[side], path, made)
 
     def _redacted(self, sides: Sides) -> None:
         for (side, path), how in self._redact:
@@ -124,6 +135,10 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
     shape = shape_from_table(table, where)
     shaper = Shaper(shape, where, _key(shape, where, base))
     join, join_many, join_columns = adapter.join, adapter.join_many, adapter.join_columns
+    unmatched_payload = adapter.unmatched_payload
+
+    def unmatched(record: bytes, file: LogFile) -> bytes:
+        return shaper.unmatched(unmatched_payload(record, file))
 
     def shaped(
         foreign: bytes, foreign_file: LogFile, primary: bytes, primary_file: LogFile
@@ -140,6 +155,7 @@ def shaped_adapter(adapter: Adapter, table: Mapping[str, Any], where: str, base:
     many, columns = adapter.defines("join_many"), adapter.defines("join_columns")
     adapter.shape = {"table": dict(table), "where": where, "base": str(base)}
     adapter.join = shaped  # type: ignore[method-assign]
+    adapter.unmatched_payload = unmatched  # type: ignore[method-assign]
     if many:
         adapter.join_many = shaped_many  # type: ignore[method-assign]
     if columns:

@@ -225,8 +225,11 @@ def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> li
 
 
 def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
-    """What contradicts ``match`` and ``within``."""
+    """What contradicts ``match``, ``within`` and ``unmatched``."""
     at = f"join.{name}"
+    final = join.unmatched_after is not None or (join.within is not None and join.match == "first")
+    if join.unmatched == "inline" and not final and name in (each.join for each in settings.datacentre.values()):
+        return [f'{at}: unmatched = "inline": without unmatched_after no event is ever unmatched; add it']
     if join.match == "first":
         return []
     said, found = f'{at}: match = "{join.match}"', []

@@ -4,3 +4,9 @@ command line can import for its options at no cost."""
 from __future__ import annotations
 
 KINDS = ("joined", "unmatched", "filtered", "rejected", "late")
+
+
+def verdict_of(kind: str, reason: object) -> str:
+    """The verdict that a record of this directory tells. With ``unmatched = "inline"`` an unmatched event's stands in
+    ``joined``: that alone has a ``reason`` there."""
+    return "unmatched" if kind == "joined" and reason is not None else kind

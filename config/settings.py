@@ -67,6 +67,9 @@ class Join(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     foreign_files: list[str] = msgspec.field(default_factory=lambda: ["**/*"])
     unmatched_after: Duration | None = None
     """How long an event waits for its primary, from its first read; unset: for ever, except with --once."""
+    unmatched: Literal["apart", "inline"] = "apart"
+    """Where events without a primary are written: in a log of their own, or among the joined records, as a left join
+    has them, with ``primary`` null."""
     written_within: Duration | None = None
     """How long after its event time a line is in its foreign log at the latest: what the exact watermark relies on.
     Unset: nothing is promised, and there is none."""

@@ -55,7 +55,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Append the chunks, whole lines each, to the output logs of their kinds, in the order of ``number``.
+    """Append the chunks, whole lines each, to the output logs of these kinds, in the order of ``number``.
 
     Then ``written``. The output's sync may be put off; ``SyncOutput`` asks for it at the latest.
     """
@@ -506,7 +506,7 @@ def _owners(answers: Verdicts, taken: RowIndexes) -> Verdicts:
 
 def _chunks(rows: Rows, won: RowIndexes) -> tuple[tuple[Kind, bytes], ...]:
     lines = rows.lines
-    kinds = rows.kinds[won]
+    kinds = rows.logs(won)
     first = int(kinds[0])
     if (kinds == first).all():
         chosen = lines if len(won) == len(lines) else [lines[i] for i in won.tolist()]

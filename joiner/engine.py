@@ -301,6 +301,8 @@ class JoinerEngine:
         decided = self._judge.decide(events, found, core.outstanding, core.early)
         if decided.mismatched:
             settle_mismatched(events, decided, (await store.progress()).read_past_ns)
+        if decided.undone:
+            self._judge.inline(events, decided)
         return decided
 
     async def _register(self, events: Events, decided: Decided, deadline: float) -> JoinAnswers:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from photon.adapters.envelope import is_inline
 from photon.batch.columns import DIGEST_BYTES, I64, U8, U32, U64, RowIndexes, split_digests, take_digests
 from photon.batch.ids import Ids
+from photon.idregistry.api import Kind
 
 _COUNT = struct.Struct("<I")
 _BYTES_PER_ROW = DIGEST_BYTES + 8 + 1 + 4 + 4 + 4
@@ -42,6 +44,15 @@ class Rows:
             generations=self.generations[index],
             lines=[lines[i] for i in index.tolist()],
         )
+
+    def logs(self, index: RowIndexes) -> U8:
+        """The kinds of the logs that the lines at ``index`` belong to: an unmatched one may be for ``joined``. The
+        line says so, not the settings: after a restart with others it may be one of before."""
+        logs = self.kinds[index]
+        if Kind.UNMATCHED in logs.tobytes():
+            unmatched = np.flatnonzero(logs == Kind.UNMATCHED).tolist()
+            logs[[at for at in unmatched if is_inline(self.lines[index[at]])]] = Kind.JOINED
+        return logs
 
     def inserts(self, index: RowIndexes) -> Ids:
         """What the registry is asked about the rows at ``index``, which ascends."""

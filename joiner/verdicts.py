@@ -15,7 +15,7 @@ import xxhash
 from photon.adapters.containment import Fault, Guard, primary_keys_of
 from photon.adapters.contract import Adapter, BadRecord, Filtered, Joined, Pair, Pairs, Payloads, Unpaired
 from photon.adapters.envelope import Envelope
-from photon.adapters.faults import joined_fault
+from photon.adapters.faults import joined_fault, payload_fault
 from photon.adapters.logs.identity import log_name
 from photon.batch.columns import U32, Mask, RowIndexes, split_digests
 from photon.batch.events import Events, ForeignEvent
@@ -54,6 +54,8 @@ class Decided:
     """Of each joined row, with how many primaries; None: one, and the record does not say so."""
     undone: dict[int, PrimaryRecord | None] = field(default_factory=dict)
     """Row that is not joined -> its primary event."""
+    inline: dict[int, bytes | None] = field(default_factory=dict)
+    """Row of ``undone`` that is to stand among the joined ones -> its foreign payload."""
     mismatched: list[int] = field(default_factory=list)
     """Rows for which the store found a record that has another key."""
     ambiguous: list[int] = field(default_factory=list)
@@ -155,6 +157,28 @@ class Judge:
             self._join(decided, guard, events, rows, taken(records, at_record))
         return decided
 
+    def inline(self, events: Events, decided: Decided) -> None:
+        """The last step, after ``settle_mismatched``: what unmatched events hold where they stand among joined ones.
+        One whose payload cannot be had is rejected, as it is where it has a primary event."""
+        adapter = self._adapter
+        rows = [row for row in decided.undone if decided.kinds[row] == Kind.UNMATCHED]
+        if not adapter.unmatched_inline or not rows:
+            return
+        asked = taken(events, rows)
+        records = list(zip(asked.records, asked.of_file(), strict=True))
+        made: Sequence[object] = Guard(adapter).each(records, lambda each: adapter.unmatched_payload(*each))
+        for row, digest, payload in zip(rows, split_digests(asked.digests), made, strict=True):
+            if isinstance(payload, Fault):
+                fault = payload
+            elif (why := payload_fault(payload) if self._check else None) is not None:
+                fault = Fault(why)
+            else:
+                decided.inline[row] = payload  # type: ignore[assignment]  # as the check says, or the adapter's word
+                continue
+            decided.kinds[row] = 0
+            decided.unpaired = [each for each in decided.unpaired if each != row]
+            self._settle(decided, row, digest, decided.undone.pop(row), fault)
+
     def _ambiguous(
         self,
         decided: Decided,
@@ -228,7 +252,9 @@ class Judge:
                 return Payloads.of(many)
         return Payloads.of(guard.each(alone, lambda pair: adapter.join(*pair)))  # type: ignore[arg-type]
 
-    def _settle(self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord, result: object) -> None:
+    def _settle(
+        self, decided: Decided, row: int, digest: bytes, primary: PrimaryRecord | None, result: object
+    ) -> None:
         if isinstance(result, Filtered):
             decided.add_undone(row, Kind.FILTERED, str(result.reason), primary)
         elif isinstance(result, Unpaired):
@@ -321,6 +347,7 @@ def envelope_lines(envelope: Envelope) -> LineBuilder:
             token=token,
             at_ns=at_ns,
             primaries=list(decided.undone.values()),
+            inline={at: decided.inline[row] for at, row in enumerate(decided.undone) if row in decided.inline},
         )
         of_row = dict(zip([*joined.tolist(), *decided.undone], [*lines, *undone], strict=True))
         return [of_row[row] for row in sorted(of_row)]

@@ -94,7 +94,7 @@ def join_lines(lines: Sequence[bytes]) -> bytes:
 def _groups(rows: Rows, winners: RowIndexes) -> Iterator[tuple[Kind, int, RowIndexes]]:
     if not len(winners):
         return
-    groups = rows.times[winners] // HOUR_NS * KINDS_MAX + rows.kinds[winners]
+    groups = rows.times[winners] // HOUR_NS * KINDS_MAX + rows.logs(winners)
     order = np.argsort(groups, kind="stable")
     for index in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         hour, kind = divmod(int(groups[index[0]]), KINDS_MAX)

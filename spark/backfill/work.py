@@ -156,6 +156,7 @@ class TaskAttempt:
         events, found = columns_of(readable, self._adapter.matching, unmatched=task.unmatched)
         decided = self._judge.decide(events, found, frozenset())
         settle_mismatched(events, decided, NEVER_NS)
+        self._judge.inline(events, decided)
         self.counts.without_primary += decided.outcomes.count(Outcome.NOT_YET)
         self.counts.own += len(decided.repeats)
         if not any(decided.kinds):

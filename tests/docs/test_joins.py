@@ -59,7 +59,7 @@ def test_each_example_ends_as_it_says(tmp_path: Path, name: str) -> None:
 
 
 def test_there_is_one_for_each_kind() -> None:
-    assert EXAMPLES == ["keys", "normalised", "bounds"]
+    assert EXAMPLES == ["keys", "normalised", "bounds", "left"]
 
 
 def test_each_configuration_of_several_primaries_matches_so(tmp_path: Path) -> None:
@@ -75,3 +75,13 @@ def test_the_records_are_two_pairs_of_one_event() -> None:
     lines = block.encode().splitlines(keepends=True)
     assert [pair_of(line) for line in lines] == [(1, 2), (2, 2)]
     assert [read_published(line).pair for line in lines] == [(1, 2), (2, 2)]
+
+
+def test_the_records_of_a_left_join_are_what_its_logs_make() -> None:
+    lines = _block("json left records").encode().splitlines(keepends=True)
+    assert [read_published(line).reason for line in lines] == [None, "no primary event has this key"]
+    said = [orjson.loads(line) for line in lines]
+    assert [each["foreign"] for each in said] == [
+        orjson.loads(line) for line in _block("text left foreign").splitlines()
+    ]
+    assert [each["primary"] for each in said] == [{"article": "a1", "title": "On joins"}, None]

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from photon.config.errors import PhotonError, UsageError
 from photon.library.join import Join, JoinEnded, check_logs
@@ -74,7 +74,7 @@ def join(
     config: str | Path | Mapping[str, Any] | None = None,
     once: bool | None = None,
     follow: bool | None = None,
-    unmatched: bool = False,
+    unmatched: bool | Literal["inline"] = False,
     kinds: str | Sequence[str] | None = None,
     cursor: bytes | str | None = None,
     schema: Mapping[str, Any] | None = None,
@@ -102,8 +102,9 @@ def join(
     mapping as ``[join.NAME]`` has it, in place of all these; ``name``: which join of the file.
 
     ``follow``: go on with what comes until it is closed; else (``once``) end when all that is there has a verdict.
-    ``unmatched``: events that have no primary as well, with ``primary`` None; ``kinds``: others. ``schema``,
-    ``flatten``: as ``photon.read``. ``keep_pending``, ``replicas``, ``settings``: as ``photon join`` has them.
+    ``unmatched``: events that have no primary as well, with ``primary`` None; "inline": written among the joined
+    records (docs/joins.md). ``kinds``: others. ``schema``, ``flatten``: as ``photon.read``. ``keep_pending``,
+    ``replicas``, ``settings``: as ``photon join`` has them.
 
     Raises UsageError here, or where the pairs are taken; JoinStopped there: the join has failed. One line each; of
     what is unclear ``example``, a note as well, is a configuration to correct.
@@ -115,6 +116,10 @@ def join(
         raise UsageError("keep_pending goes with once; what follows keeps them anyway")
     if kinds is not None and unmatched:
         raise UsageError("unmatched and kinds say the same; give one of them")
+    if unmatched == "inline":
+        more = {**more, "unmatched": unmatched}
+    elif not isinstance(unmatched, bool):
+        raise UsageError(f'unmatched={unmatched!r}: it is True, False or "inline"')
     check_logs(primary, foreign)
     table = written_config(
         primary, foreign, config=config, key=key, primary_key=primary_key, foreign_key=foreign_key, id=id, time=time,

@@ -159,6 +159,12 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
         raise UsageError(
             f'join.{name}: match = "{join.match}" without --once: no event is ever final; add unmatched_after'
         )
+    if join.unmatched == "inline" and options.keep_pending:
+        raise UsageError('--keep-pending and unmatched = "inline": no event would ever be unmatched; leave one out')
+    if join.unmatched == "inline" and not options.once and join.unmatched_after is None and join.within is None:
+        raise UsageError(
+            f'join.{name}: unmatched = "inline" without --once: no event is ever unmatched; add unmatched_after'
+        )
     return settings, name, adapter_of(settings, name, config.parent)
 
 

@@ -166,6 +166,9 @@ def _requests(
     tokens = np.array(refs.tokens, np.uint64)
     digests = digester.digests(refs.event_ids)
     times = np.array(refs.event_times_ns, np.int64)
+    kinds = np.full(len(tokens), int(file.kind), np.uint8)
+    if file.kind == Kind.JOINED:
+        kinds[refs.reasoned] = Kind.UNMATCHED
     for part in split(digests, shards, rows):
         for start in range(0, len(part.rows), IDS_AT_ONCE):
             at = part.rows[start : start + IDS_AT_ONCE]
@@ -176,7 +179,7 @@ def _requests(
                     digests=c.take(digests, DIGEST_BYTES, at),
                     times=times[at].astype("<i8").tobytes(),
                     tokens=tokens[at].astype("<u8").tobytes(),
-                    kinds=np.full(len(at), int(file.kind), np.uint8).tobytes(),
+                    kinds=kinds[at].tobytes(),
                     tags=bytes(4 * len(at)),
                     slot=file.slot,
                     datacentre=datacentre,

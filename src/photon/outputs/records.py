@@ -108,7 +108,8 @@ def _add(records: OutputRecords, line: _Line) -> None:
     records.record.append(record)
     records.event_time_ns.append(line.event_time_ns)
     records.foreign.append(_text(line.foreign, line.foreign_raw_base64))
-    records.primary.append(_text(line.primary, line.primary_raw_base64))
+    joined = line.reason is None  # an unmatched event among the joined ones has no primary record, not one of null
+    records.primary.append(_text(line.primary, line.primary_raw_base64) if joined else None)
     records.reason.append(line.reason)
     records.source_file.append(line.source.file)
     records.source_offset.append(line.source.offset)

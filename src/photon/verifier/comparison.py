@@ -14,14 +14,17 @@ import orjson
 
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, Filtered, ForeignHeader, Joined, LogFile, Pair, Unpaired
-from photon.adapters.envelope import Envelope
+from photon.adapters.envelope import NONE_INLINE, Envelope
+from photon.adapters.faults import payload_fault
 from photon.batch.columns import DIGEST_BYTES
 from photon.batch.events import Events, ForeignEvent
 from photon.batch.records import PrimaryRecord, Records
 from photon.verifier.published_lines import PublishedLine
 
 JOINED, FILTERED, UNMATCHED = "joined", "filtered", "unmatched"
-_ANSWER_OF = {JOINED: Joined, FILTERED: Filtered, UNMATCHED: Unpaired}
+INLINE = "inline"
+"""Unmatched events in ``joined``: those records alone have a reason there."""
+_ANSWER_OF = {JOINED: Joined, FILTERED: Filtered, UNMATCHED: Unpaired, INLINE: Unpaired}
 """What the adapter must say of a pair of records for a line of each kind."""
 _NO_DIGEST = bytes(DIGEST_BYTES)
 SHOWN_MAX = 60
@@ -79,6 +82,13 @@ def differences(
     ``envelope``: one that leaves out times and tokens.
     """
     out: list[list[str]] = [[] for _ in lines]
+    if kind == JOINED and any(line.reason is not None for line in lines):
+        for which in (JOINED, INLINE):
+            rows = [row for row, line in enumerate(lines) if (line.reason is None) == (which == JOINED)]
+            some = [lines[row] for row in rows], which, [foreign[row] for row in rows], [primary[row] for row in rows]
+            for row, found in zip(rows, differences(*some, adapter, envelope), strict=True):
+                out[row] = found
+        return out
     rows, events, primaries = list[int](), list[ForeignEvent](), list[PrimaryRecord | None]()
     for row, (line, source, named) in enumerate(zip(lines, foreign, primary, strict=True)):
         if (header := header_of(adapter, source)) is None:
@@ -104,12 +114,14 @@ def differences(
             rows, events = [rows[at] for at in right], [events[at] for at in right]
             primaries = [primaries[at] for at in right]
         if kind == JOINED:
-            found = [each for each in primaries if each is not None]
-            made = _joined(events, found, [each for each in results if isinstance(each, Joined)], envelope)
+            known = [each for each in primaries if each is not None]
+            made = _joined(events, known, [each for each in results if isinstance(each, Joined)], envelope)
             made = [_as_pair(line, lines[row].pair) for row, line in zip(rows, made, strict=True)]
     if kind != JOINED:
         reasons = [lines[row].reason or "" for row in rows]
-        made += envelope.undone(Events.of(events), reasons, token=None, at_ns=0, primaries=primaries)
+        alone, faults = _alone(adapter, events) if kind == INLINE else (NONE_INLINE, {})
+        made += envelope.undone(Events.of(events), reasons, token=None, at_ns=0, primaries=primaries, inline=alone)
+        made = [faults.get(at, line) for at, line in enumerate(made)]
     for row, line_now in zip(rows, made, strict=True):
         if isinstance(line_now, str):
             out[row] = [line_now]
@@ -137,6 +149,19 @@ def _joined(
             return [f"the adapter's answer now cannot be written ({type(error).__name__})"]
     alone = zip(events, primaries, results, strict=True)  # one that cannot be written takes no other with it
     return [line for event, found, result in alone for line in _joined([event], [found], [result], envelope)]
+
+
+def _alone(adapter: Adapter, events: list[ForeignEvent]) -> tuple[dict[int, bytes | None], dict[int, str]]:
+    """The payloads of events without a primary one, and why some cannot be had; both by row."""
+    given: Sequence[object] = Guard(adapter).each(
+        events, lambda each: adapter.unmatched_payload(each.record, each.file)
+    )
+    faults = {
+        at: f"the adapter has no payload now: {why}"
+        for at, each in enumerate(given)
+        if (why := each.reason if isinstance(each, Fault) else payload_fault(each)) is not None
+    }
+    return {at: each for at, each in enumerate(given) if at not in faults}, faults  # type: ignore[misc]
 
 
 def _as_pair(line: bytes | str, pair: tuple[int, int] | None) -> bytes | str:

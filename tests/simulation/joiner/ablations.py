@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from photon.adapters.envelope import is_inline
+from photon.batch.columns import U8, RowIndexes
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import Answer, Opened, token_of
 from photon.joiner.core import Instruction, Redone, Release, SlotCore, _Frame
@@ -177,6 +179,30 @@ class NotLookedUp(SlotStore):
             return super().recover(accept_damaged_log=accept_damaged_log)
         finally:
             slot._missing = whole
+
+
+class LookedUpByVerdict(SlotStore):
+    """Rule 5: looks for what is unmatched in ``unmatched`` alone."""
+
+    def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
+        whole = slot._missing
+        slot._missing = lambda frames, present: whole(frames, {line for line in present if not is_inline(line)})
+        try:
+            return super().recover(accept_damaged_log=accept_damaged_log)
+        finally:
+            slot._missing = whole
+
+
+class WrittenByVerdict(SlotCore):
+    """The verdict says in which log a line is written, not the line."""
+
+    def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
+        return super().submit(VerdictRows(**{each.name: getattr(rows, each.name) for each in fields(rows)}), deadline)
+
+
+class VerdictRows(Rows):
+    def logs(self, index: RowIndexes) -> U8:
+        return self.kinds[index]
 
 
 class PairsNotTogether(SlotStore):
@@ -505,6 +531,12 @@ ABLATIONS: dict[str, Ablation] = {
     "rule 5: redo under a new token": Ablation(Variant(core=RedoUnderNewToken), LOST),
     "rule 5: published without asking": Ablation(Variant(core=PublishedUnasked), TWICE),
     "rule 5: output not looked into": Ablation(Variant(store=NotLookedUp), TWICE),
+    "rule 5: an unmatched event looked for in one log alone": Ablation(
+        Variant(store=LookedUpByVerdict, inline=True), TWICE
+    ),
+    "rule 5: an unmatched event written where its verdict says": Ablation(
+        Variant(core=WrittenByVerdict, inline=True), "in the wrong log"
+    ),
     "rule 5: some of an event's pairs kept": Ablation(Variant(store=PairsNotTogether, sets=True), "in part"),
     "rule 5: the first of an event's pairs taken for all": Ablation(
         Variant(store=FirstPairIsEnough, sets=True), "in part"

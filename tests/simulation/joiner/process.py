@@ -70,6 +70,8 @@ class Variant:
     """The join has bounds, and some of the lines are out of them."""
     sets: bool = False
     """Events are joined with several primaries each, and have a record for each of these."""
+    inline: bool = False
+    """Unmatched events are written among the joined ones by some batches and apart by others: the setting changes."""
     late_inserts: float = 0.0
     """So many inserts come once more even when the faults are over."""
 

@@ -40,6 +40,25 @@ def _run_sets(seed: int) -> World:
     return run_seed(seed, SETS)
 
 
+@pytest.mark.seeded
+def test_fresh_seeds_write_unmatched_events_once_wherever_they_stand() -> None:
+    run_each(_run_inline, lambda seed: _run_inline(seed, story=True).story or [], 60)
+
+
+def _run_inline(seed: int, *, story: bool = False) -> World:
+    return run_seed(seed, Variant(inline=True, sets=seed % 3 == 0), story=story)
+
+
+def test_unmatched_events_stand_in_both_places() -> None:
+    found = set[str]()
+    for seed in range(BOUNDED_SEEDS):
+        for site in _run_inline(seed).sites:
+            for directory in ("joined", "unmatched"):
+                names = site.disk.names(OUTPUT / directory)
+                found |= {directory for name in names if b'"reason":' in site.disk.read(OUTPUT / directory / name)}
+    assert found == {"joined", "unmatched"}
+
+
 def test_a_seed_replays_exactly() -> None:
     one, other = run_seed(7, story=True), run_seed(7, story=True)
     assert one.story == other.story

@@ -112,6 +112,8 @@ class World:
         adapter.matching = Matching("all") if variant.sets else adapter.matching
         self.sets = Random(f"{seed} sets")
         """How many primaries an event has, each time it is looked up: nobody relies on its being the same."""
+        self.settings = Random(f"{seed} settings")
+        self.adapter = adapter
         self.judge = Judge(adapter, check_payloads=False)
         self.build = envelope_lines(Envelope())
         self.ids = [b"id-%d" % number for number in range(random.randint(2, 7))]
@@ -278,6 +280,8 @@ class World:
         decided = self.judge.decide(
             events, self._found(len(events)), core.outstanding if random.random() < 0.5 else set()
         )
+        self.adapter.unmatched_inline = self.variant.inline and self.settings.random() < 0.6
+        self.judge.inline(events, decided)
         if not self.variant.unique_ids:
             decided = self._without_uniqueness(events)
         order = decided.order().tolist()
@@ -528,6 +532,8 @@ class World:
                 lacking = 0
                 for line in self._content(site, directory, name).splitlines(keepends=True):
                     event_id, pair = self._id_of(line, name), pair_of(line)
+                    if (directory == "joined") != (b'"primary":' in line):
+                        raise Violation(f"in the wrong log: {directory} has {line!r}")
                     number, of = pair or (1, 1)
                     if number != (1 if not lacking else of - lacking + 1):
                         raise Violation(f"written in part: {event_id.decode()}, pair {number} of {of} in {name}")

@@ -142,8 +142,17 @@ def _records_in_copy(lost: LostSlot) -> Iterator[Record]:
     kinds = {directory: kind for kind, directory in DIRECTORY_OF.items()}
     for name, data in sealed_files(lost).items():
         for line in data.splitlines():
-            fields = _fields(line) or {"event_id": f"damaged: {line[:200]!r}"}
-            yield Record(kinds[name.partition("/")[0]], f"the sealed copy of {name}", lost.place.name, fields)
+            kind = kinds[name.partition("/")[0]]
+            yield _record(kind, f"the sealed copy of {name}", lost.place.name, line, _fields(line))
+
+
+def _record(kind: Kind, where: str, datacentre: str, line: bytes, fields: dict[str, Any] | None) -> Record:
+    """``kind``: of the log. With ``unmatched = "inline"`` an unmatched event's stands among the joined ones."""
+    fields = fields or {"event_id": f"damaged: {line[:200]!r}"}
+    verdict = Kind.UNMATCHED if kind is Kind.JOINED and "reason" in fields else kind
+    if ("primary" in fields) != (kind is Kind.JOINED):
+        fields = {"event_id": f"in the wrong log: {line[:200]!r}"}
+    return Record(verdict, where, datacentre, fields)
 
 
 def output_files(disk: FaultyDisk, joiner: str, directory: str) -> Iterator[tuple[str, bytes]]:
@@ -175,7 +184,7 @@ def _records_on(disk: FaultyDisk, joiner: str, datacentre: str, *, only_whole: b
                         continue
                     fields, together = {**fields, "set": together}, []
                 where = f"{joiner}/{directory}/{name}"
-                yield Record(kind, where, datacentre, fields or {"event_id": f"damaged: {line[:200]!r}"})
+                yield _record(kind, where, datacentre, line, fields)
 
 
 def _fields(line: bytes) -> dict[str, Any] | None:
@@ -285,7 +294,7 @@ def _wrong_contents(world: World, event: Event, record: Record) -> str:
     fields = record.fields
     source = fields["source"]
     line = event.lines.get((source["file"], source["offset"]))
-    shown = fields["foreign"] if record.kind is Kind.JOINED else fields["record"]
+    shown = fields["foreign"] if "primary" in fields else fields["record"]
     if line is None:
         return "the foreign record"
     line = world.truth.in_copy(source["file"], record.datacentre, line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from photon.idregistry.raft.options import RaftOptions
@@ -58,6 +59,7 @@ class JoinedWorld(World):
         random = self.random
         self.options = replica.draw_options(random)
         self.epoch = 1
+        self.settings = Random(f"{self.seed} settings")
         self.lose_slot = adopting.lose_machine
         self.harmed: set[str] = set()
         """Replicas whose disk was damaged or lost, and that have no successor yet."""
@@ -72,6 +74,11 @@ class JoinedWorld(World):
         self.copies_required = self.copies_wait_s == 1e9
         self.crash_in = ("joiner", "dispatcher", "replica", "keeper")
         self.counts |= dict.fromkeys(("adopted", "replaced", "changes", "sealed"), 0)
+
+    def restarted(self) -> None:
+        """Joiners come back with other settings."""
+        if self.seed % 2:
+            self.adapter.unmatched_inline = self.settings.random() < 0.6
 
     def raft_options(self) -> RaftOptions:
         return replace(self.options, epoch=self.epoch)

@@ -291,6 +291,7 @@ class JoinerProcess(Process):
         )
         slot = joiner_engine.Slot(name, self.place.name)
         lines = envelope_lines(Envelope())
+        self.world.restarted()
         return joiner_engine.JoinerEngine(
             slot, paths, around, self.world.adapter, lines, limits=limits, copying=copying
         )

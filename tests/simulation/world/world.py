@@ -176,6 +176,9 @@ class World:
         self._place()
         self.watermarks = WorldWatermarks(self, self.variant.sampler or self.sampler)
 
+    def restarted(self) -> None:
+        """A joiner starts."""
+
     def _draw(self) -> None:
         """What kind of seed this is."""
         random = self.random

@@ -310,6 +310,18 @@ def test_kinds_of_join_that_contradict_themselves_are_one_line(join: dict[str, o
     assert "\n" not in str(refused.value)
 
 
+def test_a_left_join_without_an_end_of_patience_is_refused() -> None:
+    raw = tomllib.loads(SHARED.format("east", 700))
+    raw["join"]["clicks"] |= {"unmatched": "inline", "unmatched_after": "1h"}
+    assert convert(raw, "f.toml").join["clicks"].unmatched == "inline"
+    del raw["join"]["clicks"]["unmatched_after"]
+    with pytest.raises(ConfigError, match="inline.: without unmatched_after no event") as refused:
+        convert(raw, "f.toml")
+    assert "\n" not in str(refused.value)
+    raw["join"]["clicks"]["within"] = {"before": "1h"}  # what is out of bounds is unmatched at once
+    convert(raw, "f.toml")
+
+
 def test_bounds_are_nanoseconds_and_one_may_be_left_out() -> None:
     settings = convert({"join": {"pay": PAYMENTS | {"match": "all", "within": {"before": "1h"}}}}, "f.toml")
     within = settings.join["pay"].within

@@ -5,9 +5,14 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from photon.idregistry.api import Answer, Kind
+from photon.adapters.contract import LogFile
+from photon.adapters.envelope import Envelope
+from photon.batch.events import Events, ForeignEvent
+from photon.idregistry.api import Answer, Digester, Kind
+from photon.operations import register
 from photon.operations.register import Registered, blocks, cleared_lengths, output_files
 
 LINES = [b"line %d\n" % n for n in range(1000)]
@@ -67,3 +72,15 @@ def test_answers_are_counted() -> None:
     done = Registered()
     done.add(bytes([Answer.COMMITTED, Answer.DONE, Answer.TAKEN, Answer.BELOW_BOUNDARY, Answer.COMMITTED]))
     assert (done.registered, done.taken, done.too_old) == (3, 1, 1)
+
+
+def test_an_unmatched_event_among_the_joined_ones_is_registered_as_unmatched(tmp_path: Path) -> None:
+    events = [ForeignEvent(b"e%d" % n, bytes(16), n, b"k", b"r", LogFile("f"), n, 0) for n in range(3)]
+    lines = Envelope().undone(Events.of(events), ["why"] * 3, token=7, at_ns=0, inline={0: b"{}", 2: b"{}"})
+    lines[1] = lines[1].replace(b'"reason":"why",', b"")
+    made(tmp_path, "joined/a-000001.jsonl", b"".join(lines))
+    [file] = output_files(tmp_path)
+    [(refs, _)] = register._refs(file, 0, Registered())
+    requests = register._requests(refs, [0], np.arange(3), Digester(b"key", "clicks"), "east", file, False)
+    [(_, request)] = requests
+    assert request.kinds == bytes([Kind.UNMATCHED, Kind.JOINED, Kind.UNMATCHED])

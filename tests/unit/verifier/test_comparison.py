@@ -14,7 +14,7 @@ import pytest
 
 from photon.adapters.bounds import Bounds, bounded_adapter
 from photon.adapters.configured import ConfiguredAdapter
-from photon.adapters.contract import Filtered, ForeignHeader, Joined, LogFile
+from photon.adapters.contract import BadRecord, Filtered, ForeignHeader, Joined, LogFile
 from photon.adapters.envelope import Envelope
 from photon.adapters.shaping import shaped_adapter
 from photon.verifier.comparison import SourceRecord, differences, header_of, id_of, is_foreign, is_primary
@@ -301,3 +301,28 @@ def test_a_pair_out_of_bounds_is_unmatched_and_nothing_else(logs: Logs) -> None:
     assert compare(logs, unpaired[1], 2, "unmatched", adapter) == []
     (absent,) = logs.undone(2)
     assert compare(logs, absent, 2, "unmatched", adapter) == []
+
+
+def test_an_unmatched_event_among_the_joined_ones(logs: Logs) -> None:
+    def inline(n: int, payload: bytes | None = None, **more: Any) -> bytes:
+        payloads = {0: payload or logs.foreign_records[n]}
+        return undone_lines(Envelope(), [logs.event(n)], ["why"], token=1, at_ns=0, inline=payloads, **more)[0]
+
+    both = [logs.joined(0)[0], inline(1), logs.joined(2)[0]]
+    published = [read_published(line) for line in both]
+    found = [sources(logs, n) for n in range(3)]
+    named = [primary if line.primary else None for line, (_, primary) in zip(published, found, strict=True)]
+    assert differences(published, "joined", [each for each, _ in found], named, ADAPTER, BARE) == [[], [], []]
+    changed = logs.foreign_records[1].replace(b"<1>", b"<2>")
+    assert compare(logs, inline(1, changed), 1) == ['foreign.text is "<2>", its source gives "<1>"']
+    (unpaired,) = compare(logs, inline(1, primaries=[logs.primary_of(1)]), 1)
+    assert unpaired == "the adapter's answer now is Joined, not Unpaired"
+    assert compare(logs, logs.undone(1)[0], 1) != []  # its text is for ``unmatched``
+    assert compare(logs, inline(1), 1, "unmatched") != []
+    assert compare(logs, inline(1).replace(b'"reason":"why",', b""), 1) == ["primary_source: is missing"]
+
+    class Bad(ConfiguredAdapter):
+        def unmatched_payload(self, record: bytes, file: LogFile) -> bytes | None:
+            raise BadRecord("cannot be")
+
+    assert compare(logs, inline(1), 1, adapter=Bad(ADAPTER.options)) == ["the adapter has no payload now: cannot be"]

@@ -16,6 +16,7 @@ import msgspec
 from photon.config.clock import NS_PER_S
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.output_kinds import verdict_of
 from photon.fleet.explain.evidence import FOUND_MAX, Evidence, Record, Searched
 from photon.fleet.explain.question import CHUNK_BYTES, Budget, Question
 from photon.idregistry.api import Kind
@@ -186,7 +187,7 @@ def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record |
     if not question.means(said.event_id[0], said.source_file[0], said.source_offset[0]):
         return None
     return Record(
-        kind=kind,
+        kind=verdict_of(kind, said.reason[0]),
         slot=slot,
         file="",
         offset=0,

@@ -159,3 +159,12 @@ def test_damaged_output_is_named_and_the_rest_searched(site: Site) -> None:
     evidence = site.search(question_of("b"))
     assert [record.event_id for record in evidence.records] == [b"b"]
     assert "damaged" in evidence.searched[0].why
+
+
+def test_an_unmatched_event_among_the_joined_ones_is_unmatched(site: Site) -> None:
+    inline = (
+        line("b", 1).replace(b'"foreign":', b'"reason":"why","foreign":').replace(b'"primary":{}', b'"primary":null')
+    )
+    site.write(1, line("a", 0) + inline)
+    assert [(site.one(name).kind, site.one(name).reason) for name in "ab"] == [("joined", None), ("unmatched", "why")]
+    assert site.one("b").file == f"joined/{SLOT}-000001.jsonl"
