@@ -1,0 +1,1 @@
+"""Computations over what is published, after MillWheel."""
