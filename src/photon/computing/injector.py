@@ -1,25 +1,23 @@
-"""Published output as a stream with its low watermark: of all datacentres of a deployment, or of a directory.
+"""Published output as a source of an engine: of all datacentres of a deployment, or of a directory.
 
 Each event is published in one datacentre, so the stream is all of them, and its watermark the least of those that are
-expected: one that is silent holds it back, and is named. A position is what was read of each, and the watermark that
-it had: one line of JSON, which the reader stores with what was made of the records::
+expected: one that is silent holds it back, and is named. A position is what was read of each, one line of JSON, which
+the engine commits with what it made of the records::
 
-    {"photon_input":1,"sources":{"east":{"cursor":{…},"exact_ns":…,"percentile_ns":…,"waiting":12}}}
-
-Whoever begins there gets what follows, and a watermark that is never lower.
+    {"photon_input":1,"sources":{"east":{"photon_cursor":1,"slots":{…}},"west":{…}}}
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
+import orjson
 
-from photon.config.clock import NEVER_NS
+from photon.computing.model import Record
+from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 from photon.outputs.cursor import Cursor
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader
@@ -27,134 +25,134 @@ from photon.outputs.watermarks import WatermarkTail
 
 VERSION = 1
 BLOCK_BYTES = 256 << 10
-Which = Literal["exact", "percentile"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A watermark. Times are event times in nanoseconds."""
-
-    time_ns: int | None = None
-    """The one that was asked for; None: nothing is known."""
-    exact_ns: int | None = None
-    """No record before it comes any more."""
-    waiting: int = 0
-    """Events before ``time_ns`` that were read and have no verdict."""
-
-    def waiting_before(self, time_ns: int) -> int:
-        """Not more events than these before ``time_ns`` come; 0: none. Only for times up to ``time_ns`` of it."""
-        return 0 if self.exact_ns is not None and time_ns <= self.exact_ns else self.waiting
-
-
-class _Source(msgspec.Struct, frozen=True):
-    cursor: msgspec.Raw
-    exact_ns: int | None = None
-    percentile_ns: int | None = None
-    waiting: int = 0
+class RecordUnreadable(PhotonError):
+    """A published line that is no output record."""
 
 
 class _Position(msgspec.Struct, frozen=True):
     photon_input: int
-    sources: dict[str, _Source]
+    sources: dict[str, msgspec.Raw]
 
 
 class _Feed:
     """One source."""
 
-    def __init__(self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], at: _Source | None) -> None:
-        self.name = name
-        self.cursor = Cursor() if at is None else Cursor.decode(bytes(at.cursor), f"position in {name}")
-        self.exact_ns, self.percentile_ns, self.waiting = (
-            (None, None, 0) if at is None else (at.exact_ns, at.percentile_ns, at.waiting)
-        )
-        self.held_by: tuple[str, ...] = ()
-        self.reader = Reader(disk, place, kinds, cursor=self.cursor, block_bytes=BLOCK_BYTES)
+    def __init__(self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor) -> None:
+        self.name, self.cursor = name, cursor
+        self.mark = Watermark()
+        self.held_by: tuple[str, ...] = ("says no watermark",)
+        self.reader = Reader(disk, place, kinds, cursor=cursor, block_bytes=BLOCK_BYTES)
         self._tail = WatermarkTail(disk, place.state, kinds)
 
     def look(self) -> None:
         """Takes up what the watermark of all that was read has become. Raises OSError."""
         if (pair := self._tail.moved(self.cursor)) is None:
             return
-        self.exact_ns = _later(self.exact_ns, pair.exact_ns)
-        self.percentile_ns = _later(self.percentile_ns, pair.percentile_ns)
-        self.waiting, self.held_by = pair.waiting, pair.held_by
-
-    def said(self) -> _Source:
-        return _Source(msgspec.Raw(self.cursor.encode()), self.exact_ns, self.percentile_ns, self.waiting)
+        exact_ns, percentile_ns = (NEVER_NS if each is None else each for each in (pair.exact_ns, pair.percentile_ns))
+        self.mark = Watermark(
+            max(self.mark.exact_ns, exact_ns), max(self.mark.percentile_ns, percentile_ns), pair.waiting
+        )
+        self.held_by = pair.held_by
 
 
 class Injector:
-    """Reads all sources. One thread at a time."""
+    """Reads all of a source. One thread at a time."""
 
     def __init__(
         self,
         disk: Disk,
-        sources: Mapping[str, OutputPlace],
-        kinds: Sequence[str] = ("joined",),
-        *,
-        which: Which = "exact",
-        position: bytes | None = None,
+        stream: str,
+        places: Mapping[str, OutputPlace],
+        kinds: Sequence[str],
+        position: bytes | None,
     ) -> None:
-        """``sources``: all that are expected, by name; ``position``: None for the beginning. Raises UsageError where
-        that is of other sources."""
+        """``places``: all that are expected, by name; ``position``: None for the beginning. Raises UsageError where
+        that is of other places."""
         known = _decoded(position)
-        if gone := known.keys() - sources.keys():
+        if gone := known.keys() - places.keys():
             raise UsageError(
-                f"the position is of {', '.join(sorted(gone))} too, which the input does not name any more; what "
-                "was not read there would be lost: name it again until it is retired, or begin with another state"
+                f"the position of {stream} is in {', '.join(sorted(gone))} too, which it does not name any more: what "
+                "was not read there would be lost. Name it until it is retired, or begin with another state"
             )
-        self._which = which
+        self._stream = stream
+        self._begin = position
         self._complete = False
-        self._feeds = [_Feed(disk, name, sources[name], kinds, known.get(name)) for name in sorted(sources)]
+        self._feeds = [_Feed(disk, name, places[name], kinds, known.get(name, Cursor())) for name in sorted(places)]
+        self._said = Watermark()
 
-    def read(self) -> Iterator[OutputBlock]:
-        """All that is published now and was not read yet; after each block position and watermark hold for all up to
-        its end. The source that is furthest behind comes first, so that little has to be kept of the others.
+    def read(self) -> Iterator[Input]:
+        """All that is published now and was not read yet, and then the watermark, where it has moved. Of several
+        places that which is furthest behind comes first, so that little has to be kept of the others.
 
-        Raises CursorLost, OutputMissing, PublishedDamaged, OSError; then it has come to its end.
+        Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; then it has come to its end.
         """
         rounds = {feed.name: feed.reader.read() for feed in self._feeds}
         while rounds:
-            feed = min((each for each in self._feeds if each.name in rounds), key=lambda each: self._time(each) or 0)
+            left = [feed for feed in self._feeds if feed.name in rounds]
+            feed = min(left, key=lambda each: each.mark.percentile_ns)
             block = next(rounds[feed.name], None)
             if block is None:
                 del rounds[feed.name]
+                feed.look()
             else:
+                records = self._records(block)
                 feed.cursor = feed.cursor.moved(block.place, block.end())
-            feed.look()
-            if block is not None:
-                yield block
+                feed.look()
+                yield self._input(records)
+        if self.mark() != self._said:
+            yield self._input([])
 
-    def complete(self) -> None:
-        """Nothing comes any more: the watermark is the end of time."""
+    def complete(self) -> Input:
+        """Nothing comes any more: all that was read is all there is."""
         self._complete = True
+        return self._input([])
 
-    def mark(self) -> Mark:
-        """The watermark at this position."""
+    def mark(self) -> Watermark:
+        """The watermark of what was read."""
         if self._complete:
-            return Mark(NEVER_NS, NEVER_NS)
-        waiting = max((feed.waiting for feed in self._feeds), default=0)
-        exact_ns = _least([feed.exact_ns for feed in self._feeds])
-        return Mark(_least([self._time(feed) for feed in self._feeds]), exact_ns, waiting)
+            return Watermark(ENDED_NS, ENDED_NS)
+        marks = [feed.mark for feed in self._feeds]
+        exact_ns, percentile_ns = (min(each) for each in zip(*(mark[:2] for mark in marks), strict=True))
+        return Watermark(exact_ns, percentile_ns, max(mark.waiting for mark in marks))  # each reads every event
 
-    def held_by(self) -> list[str]:
+    def held_by(self, *, exact: bool) -> list[str]:
         """Who keeps the watermark from moving on, for people."""
-        if self._complete or not self._feeds:
+        if self._complete:
             return []
-        silent = [f"{feed.name}: says no watermark" for feed in self._feeds if self._time(feed) is None]
-        least = _least([self._time(feed) for feed in self._feeds])
-        last = [feed for feed in self._feeds if self._time(feed) == least]
-        return silent or ["; ".join((feed.name, *feed.held_by)) for feed in last]
+        times = {feed.name: feed.mark.exact_ns if exact else feed.mark.percentile_ns for feed in self._feeds}
+        last = [feed for feed in self._feeds if times[feed.name] == min(times.values())]
+        return [": ".join((feed.name, "; ".join(feed.held_by))) if feed.held_by else feed.name for feed in last]
+
+    def _records(self, block: OutputBlock) -> list[Record]:
+        found = []
+        at = block.start
+        for line in block.data.splitlines(keepends=True):
+            try:
+                value = orjson.loads(line)
+                found.append(Record(value, value["event_time_ns"], self._stream))
+            except (ValueError, TypeError, KeyError):
+                raise RecordUnreadable(
+                    f"{block.name}: the line at byte {at} is no output record with an event time; photon status "
+                    "verifier says more"
+                ) from None
+            at += len(line)
+        return found
+
+    def _input(self, records: list[Record]) -> Input:
+        begin, self._begin = self._begin, self.position()
+        self._said = self.mark()
+        return Input(self._stream, begin, self._begin, records, self._said, shared=True)
 
     def position(self) -> bytes:
         """One line of JSON."""
-        return msgspec.json.encode(_Position(VERSION, {feed.name: feed.said() for feed in self._feeds}))
+        return msgspec.json.encode(
+            _Position(VERSION, {feed.name: msgspec.Raw(feed.cursor.encode()) for feed in self._feeds})
+        )
 
-    def _time(self, feed: _Feed) -> int | None:
-        return feed.exact_ns if self._which == "exact" else feed.percentile_ns
 
-
-def _decoded(position: bytes | None) -> dict[str, _Source]:
+def _decoded(position: bytes | None) -> dict[str, Cursor]:
     if position is None:
         return {}
     try:
@@ -163,15 +161,4 @@ def _decoded(position: bytes | None) -> dict[str, _Source]:
         raise UsageError(f"no position of an input ({bad})") from None
     if found.photon_input != VERSION:
         raise UsageError(f"a position of version {found.photon_input}; this release reads version {VERSION}")
-    return found.sources
-
-
-def _later(known_ns: int | None, said_ns: int | None) -> int | None:
-    if known_ns is None or said_ns is None:
-        return known_ns if said_ns is None else said_ns
-    return max(known_ns, said_ns)
-
-
-def _least(times: Sequence[int | None]) -> int | None:
-    known = [each for each in times if each is not None]
-    return min(known) if known and len(known) == len(times) else None
+    return {name: Cursor.decode(bytes(cursor), f"position in {name}") for name, cursor in found.sources.items()}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from photon.computing.injector import Injector, Mark, Which
-from photon.computing.publisher import Line, Place, Publisher
-from photon.config.clock import NEVER_NS
+from photon.computing.injector import Injector, RecordUnreadable
+from photon.computing.publisher import Publisher
+from photon.computing.wire import ENDED_NS, NEVER_NS, Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs import end_of
@@ -24,11 +24,10 @@ class Site:
 
     def __init__(self, directory: Path) -> None:
         self.place = OutputPlace(directory, directory / ".photon")
-        self._publisher = Publisher(DISK, directory, "slot", 1, Place())
+        self._publisher = Publisher(DISK, directory, "slot")
 
     def write(self, *numbers: int) -> None:
-        self._publisher.append([Line(f"{n}", "k", n, n, "log", n).encode() for n in numbers])
-        self._publisher.publish()
+        self._publisher.publish(Item(n, "", "k", n, msgspec.msgpack.encode(n), "log") for n in numbers)
 
     def say(self, exact_ns: int | None, percentile_ns: int | None = None, waiting: int = 0) -> None:
         path = self.place.state / JOURNAL
@@ -43,32 +42,29 @@ def sites(tmp_path: Path) -> dict[str, Site]:
     return {name: Site(tmp_path / name) for name in ("east", "west")}
 
 
-def _injector(sites: dict[str, Site], which: Which = "exact", position: bytes | None = None) -> Injector:
-    return Injector(DISK, {name: site.place for name, site in sites.items()}, which=which, position=position)
+def _injector(sites: dict[str, Site], position: bytes | None = None) -> Injector:
+    return Injector(DISK, "joined", {name: site.place for name, site in sites.items()}, ["joined"], position)
 
 
-def _read(injector: Injector) -> list[int]:
-    return sorted(json.loads(line)["event_time_ns"] for block in injector.read() for line in block.data.splitlines())
+def _times(injector: Injector) -> list[int]:
+    return sorted(record.time_ns for each in injector.read() for record in each.records)
 
 
 def test_the_least_of_all_that_are_expected(sites: dict[str, Site]) -> None:
     injector = _injector(sites)
     sites["east"].write(1, 2)
     sites["east"].say(10, 20, 3)
-    assert _read(injector) == [1, 2]
-    assert injector.mark().time_ns is None
-    assert injector.held_by() == ["west: says no watermark"]
+    assert _times(injector) == [1, 2]
+    assert injector.mark() == Watermark(NEVER_NS, NEVER_NS, 3)
+    assert injector.held_by(exact=True) == ["west: says no watermark"]
     sites["west"].write(3)
     sites["west"].say(7, 30, 5)
-    assert _read(injector) == [3]
-    assert injector.mark() == Mark(7, 7, 5)
-    assert injector.held_by() == ["west; dispatcher"]
-    percentile = _injector(sites, "percentile")
-    assert _read(percentile) == [1, 2, 3]
-    assert percentile.mark() == Mark(20, 7, 5)
-    assert [percentile.mark().waiting_before(time_ns) for time_ns in (7, 8)] == [0, 5]
-    percentile.complete()
-    assert percentile.mark() == Mark(NEVER_NS, NEVER_NS, 0)
+    (each,) = injector.read()
+    assert (each.source, [record.time_ns for record in each.records], each.shared) == ("joined", [3], True)
+    assert each.watermark == Watermark(7, 20, 5)
+    assert (injector.held_by(exact=True), injector.held_by(exact=False)) == (["west: dispatcher"], ["east: dispatcher"])
+    assert injector.complete().watermark == Watermark(ENDED_NS, ENDED_NS)
+    assert injector.held_by(exact=True) == []
 
 
 def test_a_watermark_holds_only_for_what_was_read(sites: dict[str, Site]) -> None:
@@ -77,11 +73,24 @@ def test_a_watermark_holds_only_for_what_was_read(sites: dict[str, Site]) -> Non
         site.say(5)
         site.write(6)
         site.say(9)
-    injector = _injector(sites)
     seen = 0
-    for block in injector.read():
-        seen += block.data.count(b"\n")
-        assert (injector.mark().time_ns == 9) == (seen == 4)
+    for each in _injector(sites).read():
+        seen += len(each.records)
+        assert (each.watermark == Watermark(9, NEVER_NS)) == (seen == 4)
+    assert seen == 4
+
+
+def test_a_watermark_that_moves_alone_is_said_once(sites: dict[str, Site]) -> None:
+    injector = _injector(sites)
+    for site in sites.values():
+        site.say(5)
+    (each,) = injector.read()
+    assert (each.records, each.begin, each.watermark) == ([], None, Watermark(5))
+    assert list(injector.read()) == []
+    sites["east"].say(6)
+    sites["west"].say(6)
+    (after,) = injector.read()
+    assert (after.begin, after.watermark) == (each.end, Watermark(6))
 
 
 def test_it_goes_on_where_its_position_was_stored(sites: dict[str, Site]) -> None:
@@ -89,14 +98,22 @@ def test_it_goes_on_where_its_position_was_stored(sites: dict[str, Site]) -> Non
     for site in sites.values():
         site.write(1)
         site.say(5)
-    _read(injector)
-    again = _injector(sites, position=injector.position())
-    assert (again.mark().time_ns, again.position()) == (5, injector.position())
-    assert _read(again) == []
+    inputs = list(injector.read())
+    assert [each.begin for each in inputs] == [None, *(each.end for each in inputs[:-1])]
+    again = _injector(sites, inputs[-1].end)
+    (moved,) = again.read()
+    assert (moved.records, moved.begin, moved.watermark) == ([], inputs[-1].end, Watermark(5))
     sites["west"].write(8)
-    assert _read(again) == [8]
-    one = {"east": sites["east"]}
+    assert _times(again) == [8]
     with pytest.raises(UsageError, match="west"):
-        _injector(one, position=again.position())
+        _injector({"east": sites["east"]}, again.position())
     with pytest.raises(UsageError, match="no position"):
-        _injector(one, position=b"{}")
+        _injector(sites, b"{}")
+
+
+def test_a_line_that_is_no_record_is_named(sites: dict[str, Site], tmp_path: Path) -> None:
+    sites["east"].write(1)
+    path = tmp_path / "east" / "joined" / "slot-000001.jsonl"
+    path.write_bytes(b"x" * (path.stat().st_size - 1) + b"\n")
+    with pytest.raises(RecordUnreadable, match="slot-000001.jsonl: the line at byte 0"):
+        list(_injector(sites).read())

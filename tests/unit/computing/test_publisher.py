@@ -1,78 +1,97 @@
-"""What is published of a stream is what was committed, whoever is killed where, and whoever wrote it before."""
+"""What is published of a stream is what a sender has committed, once, whoever is killed where."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from photon.computing.publisher import Line, OwnerDeposed, Place, Publisher
+from photon.computing.publisher import Publisher
+from photon.computing.wire import Item
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
+from photon.outputs import decode
+from photon.outputs.published import PublishedDamaged
 
 DISK = RealDisk()
 
 
-def _lines(*numbers: int) -> list[bytes]:
-    return [Line(f"Spend/{n}", "acme", n, {"cents": n}, "Spend", n).encode() for n in numbers]
-
-
-def _read(directory: Path) -> list[int]:
-    return [each["event_time_ns"] for batch in Output.of_join(directory).batches() for each in batch.records()]
-
-
-def test_readers_are_shown_what_was_committed(tmp_path: Path) -> None:
-    publisher = Publisher(DISK, tmp_path, "spend", 1, Place())
-    place = publisher.append(_lines(1, 2))
-    assert _read(tmp_path) == []
-    publisher.publish()
-    assert _read(tmp_path) == [1, 2]
-    publisher.append(_lines(3))  # killed before the commit
-    publisher.close()
-    again = Publisher(DISK, tmp_path, "spend", 2, place)
-    again.append(_lines(3, 4))
-    again.publish()
-    assert _read(tmp_path) == [1, 2, 3, 4]
-
-
-def test_what_was_committed_is_published_by_the_next_owner(tmp_path: Path) -> None:
-    first = Publisher(DISK, tmp_path, "spend", 1, Place())
-    first.append(_lines(1))
-    first.publish()
-    place = first.append(_lines(2))  # committed; killed before it was published
-    second = Publisher(DISK, tmp_path, "spend", 2, place)
-    assert _read(tmp_path) == [1, 2]
-    second.append(_lines(3))
-    second.publish()
-    with pytest.raises(OwnerDeposed):
-        first.publish()
-    first.append(_lines(99))
-    assert _read(tmp_path) == [1, 2, 3]
-
-
-def test_files_are_rolled_and_a_cursor_goes_on_in_them(tmp_path: Path) -> None:
-    publisher = Publisher(DISK, tmp_path, "spend", 3, Place(), roll_bytes=1)
-    cursor: bytes | None = None
-    seen: list[int] = []
-    for number in range(5):
-        publisher.append(_lines(number))
-        publisher.append([])
-        publisher.publish()
-        for batch in Output.of_join(tmp_path).batches(cursor=cursor):
-            cursor = batch.cursor
-            seen += [each["event_time_ns"] for each in batch.records()]
-    assert seen == [0, 1, 2, 3, 4]
-    assert [path.name for path in sorted((tmp_path / "joined").iterdir())] == [
-        f"spend-{3_000_000 + n}.jsonl" for n in range(5)
+def _items(*numbers: int, value: Any = None) -> list[Item]:
+    return [
+        Item(n, "", "acme", 10 * n, msgspec.msgpack.encode({"n": n} if value is None else value), "spend")
+        for n in numbers
     ]
 
 
-def test_a_state_that_was_lost_is_refused(tmp_path: Path) -> None:
-    publisher = Publisher(DISK, tmp_path, "spend", 1, Place())
-    publisher.append(_lines(1))
-    publisher.publish()
-    with pytest.raises(UsageError, match="older one"):
-        Publisher(DISK, tmp_path, "spend", 1, Place())
+def _read(directory: Path, cursor: bytes | None = None) -> list[int]:
+    batches = Output.of_join(directory).batches(cursor=cursor)
+    return [each["foreign"]["n"] for batch in batches for each in batch.records()]
+
+
+def test_what_comes_again_is_dropped(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0")
+    assert publisher.publish(_items(3, 5)) == 2
+    assert publisher.publish(_items(3, 5, 6)) == 1
+    assert publisher.publish([]) == 0
+    with pytest.raises(UsageError, match="another process"):
+        Publisher(DISK, tmp_path, "i0")
+    publisher.close()
+    again = Publisher(DISK, tmp_path, "i0")
+    assert again.publish(_items(5, 6, 8)) == 1
+    other = Publisher(DISK, tmp_path, "i1")
+    assert other.publish(_items(1)) == 1
+    assert _read(tmp_path) == [3, 5, 6, 8, 1]
+
+
+def test_what_was_not_published_is_cut_off_and_comes_again(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0", roll_bytes=1)
+    publisher.publish(_items(1))
+    publisher.publish(_items(2))
+    publisher.close()
+    with open(tmp_path / "joined" / "i0-000002.jsonl", "ab") as file:
+        file.write(b'{"torn":')
+    (tmp_path / "joined" / "i0-000003.jsonl").write_bytes(b"x" * 10)
+    again = Publisher(DISK, tmp_path, "i0", roll_bytes=1)
+    again.publish(_items(2, 3))
+    again.publish(_items(4))
+    assert _read(tmp_path) == [1, 2, 3, 4]
+    again.close()
+    (tmp_path / "joined" / "i0-000003.jsonl").write_bytes(b"")
+    with pytest.raises(PublishedDamaged, match="has 0 bytes"):
+        Publisher(DISK, tmp_path, "i0")
+
+
+def test_a_cursor_goes_on_behind_what_was_read(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0", roll_bytes=100)
+    cursor: bytes | None = None
+    seen: list[int] = []
+    for number in range(9):
+        publisher.publish(_items(number))
+        for batch in Output.of_join(tmp_path).batches(cursor=cursor):
+            cursor = batch.cursor
+            seen += [each["foreign"]["n"] for each in batch.records()]
+    assert seen == list(range(9))
+
+
+def test_lines_are_output_records(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0")
+    publisher.publish(_items(1, value={"raw": b"\xff\x00", "text": b"abc", 7: None}))
+    publisher.close()
+    assert Publisher(DISK, tmp_path, "i0").taken == 1
+    (batch,) = Output.of_join(tmp_path).batches()
+    found = decode(batch.data)
+    assert (found.event_id, found.key, found.event_time_ns, found.torn) == ([b"i0:1"], [b"acme"], [10], [None])
+    assert batch.records()[0]["foreign"] == {"raw": "/wA=", "text": "abc", "7": None}
     with pytest.raises(UsageError, match="no name for files"):
-        Publisher(DISK, tmp_path, "a/b", 1, Place())
+        Publisher(DISK, tmp_path, "a/b")
+
+
+def test_the_last_line_may_be_long(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0")
+    publisher.publish(_items(1))
+    publisher.publish(_items(2, value="x" * 500_000))
+    publisher.close()
+    assert Publisher(DISK, tmp_path, "i0").taken == 2
