@@ -143,7 +143,7 @@ class Injector:
     def _input(self, records: list[Record]) -> Input:
         begin, self._begin = self._begin, self.position()
         self._said = self.mark()
-        return Input(self._stream, begin, self._begin, records, self._said, shared=True)
+        return Input(self._stream, begin, self._begin, records, self._said)
 
     def position(self) -> bytes:
         """One line of JSON."""

@@ -118,7 +118,7 @@ class Publisher:
         return orjson.dumps(
             {
                 "event_id": f"{self._sender}:{item.number}",
-                "key": item.key,
+                **({"key": item.key} if item.key else {}),
                 "event_time_ns": item.time_ns,
                 "foreign": item.decoded(),
                 "source": {"file": self._sender, "offset": item.number},

@@ -60,7 +60,7 @@ def test_the_least_of_all_that_are_expected(sites: dict[str, Site]) -> None:
     sites["west"].write(3)
     sites["west"].say(7, 30, 5)
     (each,) = injector.read()
-    assert (each.source, [record.time_ns for record in each.records], each.shared) == ("joined", [3], True)
+    assert (each.source, [record.time_ns for record in each.records]) == ("joined", [3])
     assert each.watermark == Watermark(7, 20, 5)
     assert (injector.held_by(exact=True), injector.held_by(exact=False)) == (["west: dispatcher"], ["east: dispatcher"])
     assert injector.complete().watermark == Watermark(ENDED_NS, ENDED_NS)
