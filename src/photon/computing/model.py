@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -52,6 +54,9 @@ class Misused(Exception):
 
 Timers = dict[tuple[int, str], None]
 """(time, tag), in the order in which they were set."""
+Production = tuple[str, int, bytes]
+"""Stream, time, value as msgpack: what is done to the value later does not change it."""
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Context:
@@ -82,7 +87,7 @@ class Context:
         """Wall clock of the engine, not of the processor: the same for all that it does at once."""
         self.events: Timers = {}
         self.walls: Timers = {}
-        self.produced: list[tuple[str, Any, int]] = []
+        self.produced: list[Production] = []
         self.past = 0
 
     def is_late(self, time_ns: int) -> bool:
@@ -97,7 +102,7 @@ class Context:
         time_ns = self._time_ns if time_ns is None else time_ns
         if type(time_ns) is not int:
             raise Misused(f"the time of a record is a {type(time_ns).__name__}, not int nanoseconds")
-        self.produced.append((stream, value, time_ns))
+        self.produced.append((stream, time_ns, _encode(value)))
 
     def set_timer(self, tag: str, time_ns: int) -> None:
         """``process_timer`` is called once, when the low watermark reaches this time. One that is in the past is
@@ -120,6 +125,8 @@ class Context:
 
 
 def _moment(tag: str, time_ns: int) -> tuple[int, str]:
+    if type(tag) is not str:
+        raise Misused(f"the tag of a timer is a {type(tag).__name__}, not str")
     if type(time_ns) is not int or not -(1 << 63) < time_ns < 1 << 63:
         raise Misused(f"the time of the timer {tag!r} is no int of nanoseconds: {time_ns!r}")
     return (time_ns, tag)

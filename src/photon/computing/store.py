@@ -64,8 +64,8 @@ class Store(Protocol):
         """Empty: nothing was committed yet."""
         ...
 
-    def load(self, computation: str, keys: Sequence[str]) -> dict[str, bytes]:
-        """The rows that there are."""
+    def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
+        """Those that there are."""
         ...
 
     def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
@@ -114,9 +114,9 @@ class MemoryStore:
     def standing(self) -> bytes:
         return self.kept
 
-    def load(self, computation: str, keys: Sequence[str]) -> dict[str, bytes]:
+    def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
         rows = self.rows.get(computation, {})
-        return {key: row.data for key in keys if (row := rows.get(key)) is not None and row.data is not None}
+        return {key: rows[key] for key in keys if key in rows}
 
     def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
         rows = self.rows.get(computation, {}).values()

@@ -16,9 +16,12 @@ PERCENTILE = "99%"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream from outside. ``options`` are for whoever injects it."""
+    """A stream from outside. ``shared``: the owner of each interval reads all of it and keeps its own keys; otherwise
+    an owner sends what it reads to those that have the keys, and who reads nothing of it says so (``Engine.leave``).
+    ``options`` are for whoever injects it."""
 
     stream: str
+    shared: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -37,17 +40,20 @@ class Part:
 class Topology:
     """Built up by calls, then ``checked``; parts may be added and taken out while it runs: ``Engine.change``."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, version: int = 0) -> None:
+        """``version``: higher for each change of a topology whose intervals have several owners. Who has an older one
+        takes nothing from who has a newer one."""
         self.name = name
+        self.version = version
         self.sources: dict[str, Source] = {}
         self.parts: dict[str, Part] = {}
         self.published: dict[str, str] = {}
         """Stream -> where to; see ``publish``."""
 
-    def source(self, stream: str, **options: Any) -> str:
-        """A stream from outside; returns its name."""
+    def source(self, stream: str, *, shared: bool = True, **options: Any) -> str:
+        """A stream from outside; returns its name. See ``Source``."""
         self._new(stream)
-        self.sources[stream] = Source(stream, options)
+        self.sources[stream] = Source(stream, shared, options)
         return stream
 
     def joined(self, deployment: str, *, kinds: Iterable[str] = ("joined",), stream: str = "joined") -> str:
@@ -98,7 +104,7 @@ class Topology:
             for stream in part.inputs:
                 _known(stream, known, f"computation {part.name} reads")
         for stream in self.published:
-            _known(stream, known, "published is")
+            _known(stream, producer, "published is")
         left, order = dict(self.parts), list[Part]()
         while left:
             free = [p for p in left.values() if not any(producer.get(stream) in left for stream in p.inputs)]

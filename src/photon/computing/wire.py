@@ -33,15 +33,13 @@ class Watermark(NamedTuple):
 class Input(NamedTuple):
     """Records of a source, in order. ``begin``: the position that the engine must stand at (None: it has none yet),
     or it is a repetition and dropped; ``end``: the one behind them. Positions are opaque. ``watermark``: of the
-    source, sampled *before* the records were read up to ``end``. ``shared``: every interval's owner reads the whole
-    source, and keeps its own keys; otherwise records of others' keys are sent to them."""
+    source, sampled *before* the records were read up to ``end``."""
 
     source: str
     begin: bytes | None
     end: bytes
     records: Sequence[Record]
     watermark: Watermark | None = None
-    shared: bool = False
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
@@ -75,7 +73,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     successors: tuple[str, ...] = ()
     """The sender sends no more under this name: these have its keys."""
     topology: int = 0
-    """How often the sender's topology was changed."""
+    """The version of the sender's."""
     version: int = VERSION
 
     def encode(self) -> bytes:
