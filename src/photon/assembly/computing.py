@@ -10,9 +10,8 @@ import importlib.util
 import os
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,9 +51,8 @@ class _Intervals(msgspec.Struct, frozen=True):
     intervals: list[tuple[int, int, str]]
 
 
-# -- what runs ---------------------------------------------------------------------------------------------------------
 def load_topology(file: Path) -> Topology:
-    """The one of a Python file, ``topology`` or the only one. Raises UsageError: one line, with the line of the file."""
+    """The one of a Python file, ``topology`` or the only one. Raises UsageError, with the line of the file."""
     if not file.is_file():
         raise UsageError(f"{file}: no such file; it is a Python file with a photon.computing.Topology")
     name = file.stem if file.stem.isidentifier() else "computations"
@@ -125,7 +123,7 @@ class Site:
             raise UsageError(f"{path}: unreadable ({bad}); put it back") from None
         if known.topology != self.topology.name:
             raise UsageError(
-                f"{self.state}: is the state of {known.topology}, not of {self.topology.name}; name another with --state"
+                f"{self.state}: is the state of {known.topology}, not of {self.topology.name}; give it another one"
             )
         return Intervals(Interval(*each) for each in known.intervals)
 
@@ -144,7 +142,12 @@ class Running:
     """Owners of intervals, in this process."""
 
     def __init__(
-        self, site: Site, only: Sequence[str] = (), *, once: bool = False, tell: Callable[[str], None] = lambda _: None
+        self,
+        site: Site,
+        only: Sequence[str] = (),
+        *,
+        once: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``only``: which intervals; empty: all. Raises UsageError, and what an engine or a publisher raises."""
         self.site = site
@@ -170,7 +173,9 @@ class Running:
     def _lock(self, interval: str) -> None:
         held = lock_file(self.site.state / f"{interval}.lock")
         if held is None:
-            raise UsageError(f"{self.site.state}: another process runs {self.site.topology.name} there; stop it first")
+            raise UsageError(
+                f"{self.site.state}: another process runs {self.site.topology.name} there; stop it first"
+            )
         self._closing.callback(os.close, held)
 
     def _owner(self, interval: Interval, tell: Callable[[str], None]) -> Owner:
@@ -192,8 +197,8 @@ class Running:
         return owner
 
     def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> None:
-        """Until ``stop``, or with ``once`` until all is done; then what was taken is committed and published. ``look``
-        hears once a second how it stands. Raises what ends an owner."""
+        """Until ``stop``, or with ``once`` until all is done; then what was taken is committed and published.
+        ``look`` hears once a second how it stands. Raises what ends an owner."""
         alone = len(self._here) == len(self._intervals.all)
         while not stop.is_set():
             busy = [owner.step() for owner in self._owners]
@@ -271,4 +276,3 @@ def statuses(state: Path) -> list[Status]:
     if not (state / INTERVALS_NAME).exists():
         raise UsageError(f"{state}: no state of computations; photon compute run makes one")
     return read_status(RealDisk(), state)
-

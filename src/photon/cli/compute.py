@@ -175,7 +175,10 @@ class _Progress:
         if self._quiet or not found or time.monotonic() - self._shown < PROGRESS_S:
             return
         self._shown = time.monotonic()
-        records, rate = sum(each.counts.get("records", 0) for each in found), sum(each.records_per_s for each in found)
+        records, rate = (
+            sum(each.counts.get("records", 0) for each in found),
+            sum(each.records_per_s for each in found),
+        )
         held = "; ".join(dict.fromkeys(_held(each) for each in found if _held(each)))
         low_ns = min((mark.percentile_ns for each in found for mark in each.watermarks.values()), default=None)
         said = f"{records:,} records, {rate:,.0f}/s, watermark {_time(low_ns)}"

@@ -73,8 +73,8 @@ class Injector:
         known = _decoded(position)
         if gone := known.keys() - places.keys():
             raise UsageError(
-                f"the position of {stream} is in {', '.join(sorted(gone))} too, which it does not name any more: what "
-                "was not read there would be lost. Name it until it is retired, or begin with another state"
+                f"the position of {stream} is in {', '.join(sorted(gone))} too, which it does not name any more: "
+                "what was not read there would be lost. Name it until it is retired, or begin with another state"
             )
         self._stream = stream
         self._begin = position

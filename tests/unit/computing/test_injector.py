@@ -62,7 +62,10 @@ def test_the_least_of_all_that_are_expected(sites: dict[str, Site]) -> None:
     (each,) = injector.read()
     assert (each.source, [record.time_ns for record in each.records]) == ("joined", [3])
     assert each.watermark == Watermark(7, 20, 5)
-    assert (injector.held_by(exact=True), injector.held_by(exact=False)) == (["west: dispatcher"], ["east: dispatcher"])
+    assert (injector.held_by(exact=True), injector.held_by(exact=False)) == (
+        ["west: dispatcher"],
+        ["east: dispatcher"],
+    )
     assert injector.complete().watermark == Watermark(ENDED_NS, ENDED_NS)
     assert injector.held_by(exact=True) == []
 
@@ -115,5 +118,5 @@ def test_a_line_that_is_no_record_is_named(sites: dict[str, Site], tmp_path: Pat
     sites["east"].write(1)
     path = tmp_path / "east" / "joined" / "slot-000001.jsonl"
     path.write_bytes(b"x" * (path.stat().st_size - 1) + b"\n")
-    with pytest.raises(RecordUnreadable, match="slot-000001.jsonl: the line at byte 0"):
+    with pytest.raises(RecordUnreadable, match=r"slot-000001\.jsonl: the line at byte 0"):
         list(_injector(sites).read())

@@ -37,7 +37,9 @@ class Counter(Computation):
 
     def process_record(self, ctx: Context, record: Record) -> None:
         end = (record.time_ns // SECOND + 1) * SECOND
-        if ctx.is_late(end):  # its second was counted: its event was not promised in time, or the percentile left it out
+        if ctx.is_late(
+            end
+        ):  # its second was counted: its event was not promised in time, or the percentile left it out
             ctx.produce("corrections", {"query": ctx.key, "second": end // SECOND - 1}, time_ns=record.time_ns)
             return
         counts = ctx.state.setdefault("counts", {})
@@ -131,7 +133,7 @@ def _chart(query: str, counts: Mapping[int, int], marks: Iterable[Mapping[str, A
     for mark in marks:
         x, y = at(mark["second"], mark["count"])
         told = f"{mark['kind']}: {mark['count']}, expected {mark['expected']:.1f}"
-        dots += f'<circle class={mark["kind"]} cx={x:.1f} cy={y:.1f} r=5><title>{told}</title></circle>'
+        dots += f"<circle class={mark['kind']} cx={x:.1f} cy={y:.1f} r=5><title>{told}</title></circle>"
     return (
         f"<h2>{escape(query)} (most: {top})</h2><svg viewBox='-6 -6 {WIDTH + 12} {HEIGHT + 12}' width={WIDTH}>"
         f'<polyline points="{line}" fill=none stroke=#888 />{dots}</svg>'
