@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -130,6 +130,7 @@ class Engine:
 
     def leave(self, source: str) -> None:
         """This owner reads nothing of a source that is not shared: its watermark is not waited for."""
+        self._changed |= self._standing.sources.pop(source, None) is not None
         self._hear(source, ENDED)
 
     def receive(self, message: Message, now_ns: int) -> bool:
@@ -352,7 +353,7 @@ class Engine:
             low_ns, waiting = min(low_ns, of_stream[0]), waiting + of_stream[1]
         return low_ns, waiting
 
-    def _senders(self, stream: str) -> Iterable[str]:
+    def _senders(self, stream: str) -> Collection[str]:
         """Who may send records of a stream."""
         source = self._topology.sources.get(stream)
         if source is not None and source.shared:
@@ -409,7 +410,7 @@ class Engine:
         return others + [PUBLISH + stream for stream in self._topology.published]
 
     def _marks_for(self, target: str) -> dict[str, Watermark]:
-        if self._standing.inherited:
+        if any(self._outbox.pending(sender) for sender in self._standing.inherited):
             return {}  # productions of before the split or merge are on their way still, under another name
         if target.startswith(PUBLISH):
             stream = target.removeprefix(PUBLISH)
@@ -421,10 +422,12 @@ class Engine:
         version = self._topology.version
         if self._outbox.pending(sender):
             return self._outbox.messages(sender, (), last, -1, lambda target: {}, version)
+        if sender not in self._standing.ended:
+            self._standing.end(sender, ())
+            self._changed = self._moved = True
         targets = self._targets()
         if all(self._outbox.has_acked(sender, target, last + 1) for target in targets):
             del self._standing.inherited[sender]
-            self._standing.end(sender, ())
             self._changed = self._moved = True
             return []
         return self._outbox.messages(sender, targets, last + 1, last + 1, lambda target: {}, version, successors)

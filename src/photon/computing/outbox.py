@@ -1,8 +1,8 @@
 """Productions on their way to other owners and to publishers, until they are acknowledged.
 
-A message holds all that its target has not acknowledged, from the oldest on: so one at a time is on its way to a target,
+A message holds all that its target has not acknowledged, from the oldest on: one at a time is on its way to a target,
 and any may be lost, doubled or delayed. Numbers of one sender grow; watermarks that move get a number too, so that an
-acknowledgement says whether they arrived. A sender whose interval was split or merged lives on, in the outbox of a
+acknowledgement says whether they arrived. A sender whose interval was split or merged lives on in the outbox of a
 successor, until all that it had sent is delivered, and says then that it sends no more.
 """
 
@@ -79,7 +79,7 @@ class Outbox:
     ) -> list[Message]:
         """Of one sender. ``number``: its last committed one; ``tick``: that of its last watermarks or of its end, for
         targets that have not acknowledged it."""
-        out = []
+        out: list[Message] = []
         named = (target for name, target in self._ways if name == sender)
         for target in dict.fromkeys((*targets, *named)):
             way = (sender, target)
@@ -105,7 +105,8 @@ class Outbox:
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
         """The first of them that fit into a message, and whether they are all."""
-        out, size = [], 0
+        out: list[Item] = []
+        size = 0
         for item in items:
             size += len(item.value) + len(item.key) + 32
             if out and (size > self._message_bytes or len(out) >= self._message_items):

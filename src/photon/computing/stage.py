@@ -126,12 +126,12 @@ class Stage:
         return list(dict.fromkeys(each.key for each in found if each.time_ns <= until_ns)), until_ns
 
     def _found(self, until_ns: int, wall: bool, most: int) -> list[Due]:
-        found = []
+        found: list[Due] = []
         if until_ns >= self._stored_ns[wall]:
             stored = self._store.due(self.name, wall, until_ns, most + len(self.dirty))
             found = [each for each in stored if each.key not in self.dirty]
         heap = self._heaps[wall]
-        fresh = set()
+        fresh: set[Due] = set()
         while heap and heap[0].time_ns <= until_ns and len(fresh) < most:
             due = heapq.heappop(heap)
             row = self.dirty.get(due.key)
@@ -265,7 +265,8 @@ class Stage:
         context.state = body.state
         context.events = events = dict.fromkeys(body.events)
         context.walls = walls = dict.fromkeys(body.walls)
-        context.produced = made = []
+        made: list[Production] = []
+        context.produced = made
         context.past = past = called = 0
         for record in records:
             guard.count += 1

@@ -32,9 +32,14 @@ class Ran:
     """What came of it."""
 
     produced: Mapping[str, Sequence[Record]]
-    state: Mapping[str, Any]
-    """By key; of a topology by (computation, key)."""
+    states: Mapping[tuple[str, str], Any]
+    """By computation and key."""
     faults: Sequence[Fault]
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """By key, where there is one computation."""
+        return {key: state for (_, key), state in self.states.items()}
 
     def __getitem__(self, stream: str) -> Sequence[Record]:
         return self.produced[stream]
@@ -67,8 +72,7 @@ def run_steps(
     key_of: Callable[[Record], str] = (lambda record: str(record.value[field])) if isinstance(key, str) else key
     topology = Topology("test")
     topology.add(computation, {topology.source(INPUT): key_of}, outputs)
-    ran = run_topology(topology, {INPUT: steps}, now_ns=now_ns)
-    return Ran(ran.produced, {key: state for (_, key), state in ran.state.items()}, ran.faults)
+    return run_topology(topology, {INPUT: steps}, now_ns=now_ns)
 
 
 def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, now_ns: int = 0) -> Ran:
@@ -89,8 +93,8 @@ def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, no
     if not inputs:
         _drain(engine, produced, now_ns)
     topology.published = published
-    state = {(row.computation, row.key): decode(row.data or b"", row.key).state for row in store.scan()}
-    return Ran(produced, state, engine.faults())
+    states = {(row.computation, row.key): decode(row.data or b"", row.key).state for row in store.scan()}
+    return Ran(produced, states, engine.faults())
 
 
 def _drain(engine: Engine, produced: dict[str, list[Record]], now_ns: int) -> None:
