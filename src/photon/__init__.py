@@ -21,6 +21,7 @@ __all__ = [
     "Records",
     "UsageError",
     "__version__",
+    "compute",
     "join",
     "read",
 ]
@@ -31,6 +32,8 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module 'photon' has no attribute {name!r}")
+    if name == "compute":
+        return import_module("photon.library.compute")
     front = "library.front" if name in ("Pairs", "join", "read") else "library"
     room = "config.errors" if name.endswith("Error") else front
     return getattr(import_module(f"photon.{room}"), name)

@@ -44,6 +44,11 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
         "parquet out/ --into lake/clicks",
         {"parquet": "sink:parquet"},
     ),
+    "compute": (
+        "Computations over what is published: state per key, timers, watermarks; each record once.",
+        "run spend.py",
+        {"run": "compute:run", "status": "compute:status"},
+    ),
     "adapter": (
         "Try a configuration on files; start an adapter of your own.",
         "test config/examples/zeek.toml --primary conn.log --foreign dns.log",
@@ -128,6 +133,7 @@ TASKS: Mapping[str, Mapping[str, str]] = {
         "join": "Join two log directories exactly once.",
         "read": "Print the records of an output, each once, from a cursor on.",
         "sink": "Write an output as Parquet files, each record once.",
+        "compute": "Run computations over what was joined.",
         "demo": "Join a live stream in two datacentres, lose one, verify all.",
     },
     "Run": {

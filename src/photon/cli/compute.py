@@ -1,0 +1,265 @@
+"""``photon compute``: computations over what is published."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import PATH, Printed, formatted
+
+if TYPE_CHECKING:
+    from photon.assembly.computing import Site
+    from photon.computing.journal import Status
+
+PROGRESS_S = 5.0
+RESTART_S = 1.0
+SILENT_S = 30.0
+"""An owner that has said nothing for so long is not there."""
+
+_state = click.option(
+    "--state", type=PATH, metavar="DIR",
+    help="What is kept of it; default: .photon-compute/NAME next to FILE, NAME of the topology.",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@_state
+@click.option("--once", is_flag=True, help="What is published now is all: the watermark goes to the end of time, and "
+                                           "it ends when all is computed.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
+              help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
+              "is there keeps its own.")  # fmt: skip
+@click.option("--only", multiple=True, hidden=True, metavar="INTERVAL")
+@formatted
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+def run(
+    file: Path, state: Path | None, once: bool, processes: int, only: tuple[str, ...], quiet: bool,
+    stop_with_parent: bool, out: Printed,
+) -> int:  # fmt: skip
+    """Run the computations of a Python FILE, its `topology`, until SIGTERM.
+
+    Reads what is published, each record once in what it keeps and publishes, whatever is killed. Ended, it continues
+    where it was. Paths in FILE are relative to it.
+
+    \b
+    Examples:
+      photon compute run spend.py
+      photon compute run spend.py --once
+      photon compute run zeitgeist.py --processes 4 --state /var/lib/zeitgeist
+    Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
+    them, as said; 1 failed, 2 wrong usage.
+    """
+    from photon.assembly.computing import Site, default_state, load_topology
+
+    topology = load_topology(file)
+    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    stop = _stopped(with_parent=stop_with_parent)
+    progress = _Progress(quiet=quiet or out.json or bool(only))
+    intervals = site.intervals(processes)
+    if only or len(intervals.all) == 1:
+        found = _here(site, only, stop, progress, once=once)
+    else:
+        options = ["--state", str(site.state), *(["--once"] if once else [])]
+        found = _apart(site, [str(file), *options], stop, progress, once=once)
+    if only:
+        return DONE
+    out.show({"topology": topology.name, "owners": [_document(each) for each in found]}, lambda: _print(found))
+    return ATTENTION if any(each.counts.get("aside") for each in found) else DONE
+
+
+def _here(site: Site, only: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool) -> list[Status]:
+    from photon.assembly.computing import Running
+
+    found: list[Status] = []
+
+    def look(now: list[Status]) -> None:
+        found[:] = now
+        progress.show(now)
+
+    running = Running(site, only, once=once, tell=_say)
+    try:
+        running.run(stop, look)
+    finally:
+        running.close()
+    return found
+
+
+def _apart(
+    site: Site, arguments: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
+) -> list[Status]:
+    """A process for each interval. One that is killed is started again; where one fails, all end."""
+    from photon.assembly.computing import say_watermarks, statuses
+    from photon.computing.journal import PublishedWatermark
+    from photon.config.errors import PhotonError
+
+    intervals = site.intervals()
+    command = [sys.executable, "-m", "photon", "compute", "run", *arguments, "--stop-with-parent", "--quiet"]
+    began_ns = site.clock.now_ns()
+    journals: dict[str, PublishedWatermark] = {}
+    children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def found() -> list[Status]:
+        return [each for each in statuses(site.state) if each.at_ns >= began_ns]
+
+    failed = ""
+    try:
+        while not stop.is_set():
+            for name in intervals.by_id:
+                if name not in children:
+                    children[name] = subprocess.Popen([*command, "--only", name], stdin=subprocess.PIPE)
+                elif (code := children[name].poll()) is not None:
+                    if code >= 0:
+                        failed = f"the process of the interval {name} has ended with {code}; see what it said"
+                        break
+                    _say(f"the process of the interval {name} was killed by signal {-code}; it is started again")
+                    del children[name]
+            if failed:
+                break
+            now = found()
+            say_watermarks(site, intervals, now, journals)
+            progress.show(now)
+            if once and len(now) == len(intervals.all) and all(each.ended for each in now):
+                break
+            stop.wait(RESTART_S)
+    finally:
+        for child in children.values():
+            child.terminate()
+        for child in children.values():
+            child.wait()
+    if failed:
+        raise PhotonError(failed)
+    now = found()
+    say_watermarks(site, intervals, now, journals)
+    return now
+
+
+def _stopped(*, with_parent: bool) -> threading.Event:
+    import os
+    import signal
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if with_parent:
+
+        def watch() -> None:
+            while os.read(0, 4096):
+                pass
+            stop.set()
+
+        threading.Thread(target=watch, daemon=True).start()
+    return stop
+
+
+def _say(line: str) -> None:
+    click.echo(f"photon: {' '.join(line.split())}", err=True)
+
+
+class _Progress:
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._shown = 0.0
+
+    def show(self, found: Sequence[Status]) -> None:
+        """A line now and then, on standard error."""
+        if self._quiet or not found or time.monotonic() - self._shown < PROGRESS_S:
+            return
+        self._shown = time.monotonic()
+        records, rate = (
+            sum(each.counts.get("records", 0) for each in found),
+            sum(each.records_per_s for each in found),
+        )
+        held = "; ".join(dict.fromkeys(_held(each) for each in found if _held(each)))
+        low_ns = min((mark.percentile_ns for each in found for mark in each.watermarks.values()), default=None)
+        said = f"{records:,} records, {rate:,.0f}/s, watermark {_time(low_ns)}"
+        _say(f"{found[0].topology}: {said}{', held back by ' + held if held else ''}")
+
+
+def _held(each: Status) -> str:
+    return each.held or "; ".join(who for names in each.held_by.values() for who in names)
+
+
+def _time(time_ns: int | None) -> str:
+    from photon.computing.wire import ENDED_NS, NEVER_NS
+    from photon.config.clock import utc
+
+    if time_ns is None or time_ns == NEVER_NS:
+        return "-"
+    return "end" if time_ns == ENDED_NS else utc(time_ns)
+
+
+@click.command()
+@click.argument("file", type=PATH, required=False)
+@_state
+@formatted
+def status(file: Path | None, state: Path | None, out: Printed) -> int:
+    """Show what running computations have processed, their watermarks, and what failed.
+
+    \b
+    Examples:
+      photon compute status spend.py
+      photon compute status --state /var/lib/zeitgeist -o json
+    Exit codes: 0 shown, 3 records were put aside, or a process is silent.
+    """
+    from photon.assembly.computing import default_state, load_topology, statuses
+    from photon.config.errors import UsageError
+
+    if (file is None) == (state is None):
+        raise UsageError("name FILE, or its state with --state")
+    found = statuses(state if file is None else default_state(file, load_topology(file)))  # type: ignore[arg-type]
+    out.show({"owners": [_document(each) for each in found]}, lambda: _print(found))
+    silent = any(time.time_ns() - each.at_ns > SILENT_S * 1e9 for each in found)
+    return ATTENTION if silent or any(each.counts.get("aside") for each in found) else DONE
+
+
+def _document(each: Status) -> dict[str, Any]:
+    return {
+        "topology": each.topology,
+        "interval": each.interval,
+        "pid": each.pid,
+        "at": _time(each.at_ns),
+        **each.counts,
+        "records_per_s": each.records_per_s,
+        "published": each.published_records,
+        "computations": {
+            name: {"watermark": _time(mark.percentile_ns), "waiting": mark.waiting}
+            for name, mark in each.watermarks.items()
+        },
+        "held_by": each.held_by,
+        "held": each.held,
+        "faults": each.faults,
+    }
+
+
+def _print(found: Sequence[Status]) -> None:
+    from photon.cli.tables import print_table
+
+    rows = [
+        [
+            each.interval,
+            name,
+            _time(each.watermarks[name].percentile_ns),
+            *(f"{each.counts.get(what, 0):,}" for what in ("records", "late", "timers", "produced", "aside")),
+            f"{each.published_records:,}",
+            _held(each),
+        ]
+        for each in found
+        for name in each.watermarks
+    ]
+    print_table(
+        "interval, computation, watermark, >records, >late, >timers, >produced, >put aside, >published, held back by",
+        rows,
+    )
+    for each in found:
+        for line in each.faults:
+            click.echo(line)

@@ -1,0 +1,32 @@
+"""Computations after the join, as in MillWheel: state per key, timers on low watermarks, each record exactly once.
+
+What users write against is named here; ``DESIGN.md`` says how it works.
+"""
+
+from photon.computing.model import (
+    HOUR_NS,
+    MINUTE_NS,
+    SECOND_NS,
+    Computation,
+    Context,
+    Record,
+    Timer,
+    hours,
+    minutes,
+    seconds,
+)
+from photon.computing.topology import Topology
+
+__all__ = [
+    "HOUR_NS",
+    "MINUTE_NS",
+    "SECOND_NS",
+    "Computation",
+    "Context",
+    "Record",
+    "Timer",
+    "Topology",
+    "hours",
+    "minutes",
+    "seconds",
+]

@@ -1,0 +1,445 @@
+"""Runs the computations of a topology for one interval of keys: see ``DESIGN.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from photon.computing import standing as standings
+from photon.computing.errors import ComputingError, TopologyError
+from photon.computing.guarding import Guards, Unguarded
+from photon.computing.intervals import Intervals, hash_of
+from photon.computing.model import SECOND_NS, Production, Record
+from photon.computing.outbox import Outbox
+from photon.computing.stage import NOWHERE, Fault, Stage
+from photon.computing.standing import ENDED, least, number_of
+from photon.computing.store import Commit, Store
+from photon.computing.topology import KeyOf, Topology
+from photon.computing.wire import NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
+
+_decode = msgspec.msgpack.Decoder().decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of what can grow."""
+
+    cache_bytes: int = 256 << 20
+    """Rows that are kept in memory; those with the latest timers leave first."""
+    state_bytes: int = 1 << 20
+    """Of one key, encoded."""
+    outbox_bytes: int = 256 << 20
+    """Productions that were not acknowledged: above it no input is taken."""
+    message_items: int = 10_000
+    message_bytes: int = 4 << 20
+    timers_at_once: int = 20_000
+    """Keys of a computation whose timers are called between two commits."""
+    timers_of_key: int = 10_000
+    """Timers of one key that are called at once: a computation that sets its own timers in the past ends there."""
+    aside: int = 100_000
+    """Records and timers put aside: above it no input is taken."""
+    skew_ns: int | None = None
+    """Input that is so far ahead of the watermark is held back, as long as another source is behind it."""
+    straggler_ns: int = SECOND_NS
+    """Weak productions that were not acknowledged for so long are made durable like strong ones."""
+
+
+class Counts(NamedTuple):
+    """Since the engine was made."""
+
+    records: int = 0
+    repeated: int = 0
+    """Dropped: they had been taken before."""
+    late: int = 0
+    """Records before their computation's watermark."""
+    timers: int = 0
+    past: int = 0
+    """Timers that were set in the past."""
+    produced: int = 0
+    dropped: int = 0
+    """For computations that were taken out."""
+    aside: int = 0
+    """Records and timers that are put aside, now."""
+
+
+class Engine:
+    """The owner of one interval of keys. Not for several threads. After any exception but that of ``change`` it must
+    not be used any more: another is made on the same store."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        store: Store,
+        intervals: Intervals,
+        *,
+        owner: str = "",
+        limits: Limits = Limits(),
+        guards: Guards = Unguarded,
+    ) -> None:
+        """Acquires the store. Raises TopologyError, Retired, ComputingError."""
+        topology.checked()
+        self.held = ""
+        """Why the last ``take`` was held back, for people; empty: it was not."""
+        self._store, self._limits, self._guards = store, limits, guards
+        self._interval = store.interval
+        self._sequencer = store.acquire(owner)
+        self._standing = standings.decode(store.standing(), self.id)
+        self._outbox = Outbox(self.id, store.chunks(), limits.message_items, limits.message_bytes)
+        self._faults: list[Fault] = []
+        self._repeated = self._produced = self._dropped = 0
+        self._changed = self._moved = self._more = False
+        self._to_ack: set[str] = set()
+        self._stages: list[Stage] = []
+        self._tick = self._standing.number
+        self._set(topology, intervals)
+        self._note_committed()
+        self.rewire(intervals)
+
+    @property
+    def id(self) -> str:
+        return self._interval.id
+
+    # -- input
+    def position(self, source: str) -> bytes | None:
+        """Where to read on; what was taken since the last commit counts. None: from the begin."""
+        return self._standing.sources.get(source)
+
+    def take(self, batch: Input, now_ns: int) -> bool:
+        """Runs the computations for it. False: held back (skew, outbox or what was put aside is at its limit; see
+        ``held``): offer it again later. A repetition is dropped, and is True."""
+        if batch.source not in self._topology.sources:
+            raise ComputingError(f"the topology {self._topology.name} has no source {batch.source!r}")
+        if batch.begin != self.position(batch.source):
+            self._repeated += len(batch.records)
+            return True
+        self.held = self._held(batch)
+        if self.held:
+            return False
+        self._standing.sources[batch.source] = batch.end
+        self._changed = True
+        if batch.records:
+            self._route(batch.source, batch.records, keep_own=self._topology.sources[batch.source].shared)
+        if batch.watermark is not None:
+            self._hear(batch.source, batch.watermark)
+        self._run(now_ns)
+        return True
+
+    def leave(self, source: str) -> None:
+        """This owner reads nothing of a source that is not shared: its watermark is not waited for."""
+        self._changed |= self._standing.sources.pop(source, None) is not None
+        self._hear(source, ENDED)
+
+    def receive(self, message: Message, now_ns: int) -> bool:
+        """The same for a message of another owner. False: it is not for here, or of a newer topology: the sender will
+        send it again."""
+        if message.target != self.id or message.topology > self._topology.version:
+            return False
+        standing, sender = self._standing, message.sender
+        taken = standing.taken(sender, self._interval)
+        self._to_ack.add(sender)
+        self._changed |= message.upto > least(taken)
+        for item in message.items:
+            stage = self._named.get(item.consumer)
+            if stage is None:
+                self._dropped += 1
+            elif item.number <= number_of(taken, hash_of(item.key)) and stage.part.computation.dedup:
+                self._repeated += 1
+            else:
+                record = Record(_decode(item.value), item.time_ns, item.stream)
+                self._groups.setdefault(item.consumer, {}).setdefault(item.key, []).append(record)
+                self._changed = True
+        standing.take(sender, self._interval, message.upto)
+        if sender not in standing.ended:
+            for stream, mark in message.watermarks.items():
+                self._changed |= standing.hear(sender, stream, mark)
+            if message.successors:
+                standing.end(sender, message.successors)
+                self._changed = True
+        self._run(now_ns)
+        return True
+
+    def advance(self, now_ns: int) -> bool:
+        """Calls timers of the wall clock, and what is left of others. True: there is more to do, after a commit."""
+        self._run(now_ns)
+        return self._more
+
+    def retry(self, now_ns: int) -> None:
+        """Tries again what was put aside."""
+        for stage in self._stages:
+            records = stage.nowhere()
+            for key in list(stage.aside):
+                stage.retry(key, now_ns)
+            for record in records:
+                self._route_to(stage, stage.part.inputs[record.stream], [record], keep_own=False)
+        self._changed = True
+        self._run(now_ns)
+
+    # -- commit
+    def ready(self, now_ns: int) -> bool:
+        """Whether to commit now: something changed, and no weak production waits for its acknowledgement."""
+        return self._changed
+
+    def commit(self) -> None:
+        """All that was taken since the last one becomes durable. Raises Fenced, Retired, OSError."""
+        standing = self._standing
+        if self._moved:
+            standing.number += 1
+            self._tick = standing.number
+        standing.lows = {**standing.lows, **{s.name: (s.low_ns, s.waiting) for s in self._stages}}
+        added, done = self._outbox.changes()
+        rows = [row for stage in self._stages for row in stage.dirty.values()]
+        self._store.commit(self._sequencer, Commit(rows, added, done, standing.encode()))
+        for stage in self._stages:
+            stage.committed()
+        self._outbox.committed()
+        self._changed = self._moved = False
+        self._note_committed()
+        self._evict()
+
+    # -- output
+    def outgoing(self) -> list[Message]:
+        """Committed productions, and watermarks that moved: for each target one message at a time, again after
+        ``resend``. Targets: ids of intervals, and PUBLISH + stream."""
+        out = self._outbox.messages(
+            self.id, self._targets(), self._number, self._tick, self._marks_for, self._topology.version
+        )
+        for sender, (last, successors) in list(self._standing.inherited.items()):
+            out += self._last_of(sender, last, successors)
+        return out
+
+    def weak(self) -> list[Message]:
+        """Weak productions: to be sent before the commit, each once."""
+        return []
+
+    def acks(self) -> list[Ack]:
+        """For messages whose content is committed now."""
+        if self._changed:
+            return []
+        out = [
+            Ack(sender, self.id, least(self._standing.taken(sender, self._interval)))
+            for sender in sorted(self._to_ack)
+        ]
+        self._to_ack.clear()
+        return out
+
+    def acknowledged(self, ack: Ack) -> None:
+        self._outbox.acknowledged(ack)
+
+    def resend(self, target: str) -> None:
+        """A message to this target was lost, or was not answered in time."""
+        self._outbox.resend(target)
+
+    # -- changes while it runs
+    def change(self, topology: Topology) -> None:
+        """Parts were added or taken out. Between commits only. Raises TopologyError: then nothing was changed."""
+        if self._changed:
+            raise ComputingError("a topology is changed between commits")
+        topology.checked()
+        for stream in self._topology.published.keys() - topology.published.keys():
+            if self._outbox.has(PUBLISH + stream):
+                raise TopologyError(f"the stream {stream!r} is not published to its end yet: try it again later")
+        self._set(topology, self._intervals)
+
+    def rewire(self, intervals: Intervals) -> None:
+        """Intervals of other owners were split or merged. Between commits only; commits itself: a message to a new
+        interval must not leave before what was for the old one is addressed to it."""
+        if self._changed:
+            raise ComputingError("intervals are changed between commits")
+        self._intervals = intervals
+        self._whole = len(intervals.all) == 1
+        if self._outbox.rewire(intervals):
+            self.commit()
+
+    # -- what it says
+    def faults(self) -> list[Fault]:
+        """Since it was asked last."""
+        found = [fault for stage in self._stages for fault in stage.faults]
+        for stage in self._stages:
+            stage.faults.clear()
+        return found
+
+    def watermarks(self) -> dict[str, Watermark]:
+        """Of each computation: all its input before that has been processed."""
+        return {stage.name: Watermark(stage.low_ns, stage.low_ns, stage.waiting) for stage in self._stages}
+
+    def counts(self) -> Counts:
+        tallies = [stage.tally for stage in self._stages]
+        return Counts(
+            sum(each.records for each in tallies),
+            self._repeated,
+            sum(each.late for each in tallies),
+            sum(each.timers for each in tallies),
+            sum(each.past for each in tallies),
+            self._produced,
+            self._dropped,
+            sum(sum(stage.aside.values()) for stage in self._stages),
+        )
+
+    # -- inside
+    def _set(self, topology: Topology, intervals: Intervals) -> None:
+        limits = self._limits
+        self._topology, self._intervals = topology, intervals
+        self._stages = [
+            Stage(part, self._store, self._guards(part.computation), limits.state_bytes, limits.timers_of_key)
+            for part in topology.checked()
+        ]
+        self._named = {stage.name: stage for stage in self._stages}
+        for stage in self._stages:
+            stage.low_ns, stage.waiting = self._standing.lows.get(stage.name, (NEVER_NS, 0))
+        self._consumers: dict[str, list[tuple[Stage, KeyOf]]] = {}
+        for stage in self._stages:
+            for stream, key_of in stage.part.inputs.items():
+                self._consumers.setdefault(stream, []).append((stage, key_of))
+        self._groups: dict[str, dict[str, list[Record]]] = {}
+        self._whole = len(intervals.all) == 1
+
+    def _held(self, batch: Input) -> str:
+        limits = self._limits
+        if self._outbox.bytes > limits.outbox_bytes:
+            return f"productions of {self._outbox.bytes} bytes were not acknowledged yet"
+        aside = sum(len(stage.aside) and sum(stage.aside.values()) for stage in self._stages)
+        if aside > limits.aside:
+            return f"{aside} records and timers are put aside: mend the computations that failed on them"
+        if limits.skew_ns is None or not batch.records:
+            return ""
+        own = self._standing.heard.get(self.id, {})
+        lows = {name: own[name].percentile_ns if name in own else NEVER_NS for name in self._topology.sources}
+        low_ns = min(lows.values())
+        newest_ns = max(record.time_ns for record in batch.records)
+        if lows[batch.source] > low_ns and newest_ns > low_ns + limits.skew_ns:
+            behind = ", ".join(name for name, at in lows.items() if at == low_ns)
+            return f"{batch.source} is {(newest_ns - low_ns) / SECOND_NS:.0f} s ahead of {behind}"
+        return ""
+
+    def _hear(self, stream: str, mark: Watermark) -> None:
+        if self._standing.hear(self.id, stream, mark):
+            self._changed = self._moved = True
+
+    def _run(self, now_ns: int) -> None:
+        """All that there is to do, producers before consumers."""
+        limits = self._limits
+        self._more = False
+        for stage in self._stages:
+            if groups := self._groups.pop(stage.name, None):
+                stage.run(groups, now_ns)
+            low_ns, waiting = self._low(stage)
+            if low_ns > stage.low_ns:
+                keys, upto_ns = stage.due(low_ns, False, limits.timers_at_once)
+                self._more |= upto_ns < low_ns
+                stage.fire(keys, max(upto_ns, stage.low_ns), waiting, now_ns)
+                stage.passed(upto_ns, False)
+                self._changed = True
+            stage.waiting = waiting
+            keys, upto_ns = stage.due(now_ns, True, limits.timers_at_once)
+            if keys:
+                self._more |= upto_ns < now_ns
+                stage.fire_wall(keys, upto_ns, now_ns)
+                stage.passed(upto_ns, True)
+                self._changed = True
+            if stage.made:
+                made, stage.made = stage.made, []
+                self._hand_out(made)
+            for stream in stage.part.outputs:
+                self._hear(stream, Watermark(stage.low_ns, stage.low_ns, waiting + sum(stage.aside.values())))
+
+    def _low(self, stage: Stage) -> tuple[int, int]:
+        low_ns, waiting = standings.ENDED.exact_ns, 0
+        for stream in stage.part.inputs:
+            of_stream = self._standing.low(stream, self._senders(stream), stage.part.exact)
+            low_ns, waiting = min(low_ns, of_stream[0]), waiting + of_stream[1]
+        return low_ns, waiting
+
+    def _senders(self, stream: str) -> Collection[str]:
+        """Who may send records of a stream."""
+        source = self._topology.sources.get(stream)
+        if source is not None and source.shared:
+            return (self.id,)
+        return {*self._intervals.by_id, *self._standing.heard} - self._standing.ended
+
+    def _hand_out(self, made: Sequence[Production]) -> None:
+        self._produced += len(made)
+        streams: dict[str, list[Production]] = {}
+        for each in made:
+            streams.setdefault(each[0], []).append(each)
+        for stream, some in streams.items():
+            if stream in self._topology.published:
+                for _, time_ns, value in some:
+                    self._send(PUBLISH + stream, "", "", time_ns, value, stream)
+            for stage, key_of in self._consumers.get(stream, ()):
+                records = [Record(_decode(value), time_ns, stream) for _, time_ns, value in some]
+                self._route_to(stage, key_of, records, keep_own=False)
+
+    def _route(self, stream: str, records: Sequence[Record], *, keep_own: bool) -> None:
+        for stage, key_of in self._consumers.get(stream, ()):
+            self._route_to(stage, key_of, records, keep_own=keep_own)
+
+    def _route_to(self, stage: Stage, key_of: KeyOf, records: Sequence[Record], *, keep_own: bool) -> None:
+        """``keep_own``: what is another's is dropped, who reads it as well."""
+        keys = stage.keys_of(key_of, records)
+        groups = self._groups.setdefault(stage.name, {})
+        whole, interval = self._whole, self._interval
+        for key, record in zip(keys, records, strict=True):
+            if not whole:
+                hashed = hash_of(key)
+                if hashed not in interval and (key != NOWHERE or keep_own):
+                    if not keep_own:
+                        target = self._intervals.of(hashed).id
+                        self._send(target, stage.name, key, record.time_ns, _encode(record.value), record.stream)
+                    continue
+            group = groups.get(key)
+            if group is None:
+                groups[key] = [record]
+            else:
+                group.append(record)
+
+    def _send(self, target: str, consumer: str, key: str, time_ns: int, value: bytes, stream: str) -> None:
+        self._standing.number += 1
+        self._outbox.add(target, Item(self._standing.number, consumer, key, time_ns, value, stream))
+
+    def _note_committed(self) -> None:
+        """What messages may say from now on."""
+        self._number = self._standing.number
+        self._marks = dict(self._standing.heard.get(self.id, {}))
+
+    def _targets(self) -> list[str]:
+        others = [each.id for each in self._intervals.all if each.id != self.id]
+        return others + [PUBLISH + stream for stream in self._topology.published]
+
+    def _marks_for(self, target: str) -> dict[str, Watermark]:
+        if any(self._outbox.pending(sender) for sender in self._standing.inherited):
+            return {}  # productions of before the split or merge are on their way still, under another name
+        if target.startswith(PUBLISH):
+            stream = target.removeprefix(PUBLISH)
+            return {stream: self._marks[stream]} if stream in self._marks else {}
+        return self._marks
+
+    def _last_of(self, sender: str, last: int, successors: tuple[str, ...]) -> list[Message]:
+        """Of an interval that was split or merged: what was not delivered, and then its end."""
+        version = self._topology.version
+        if self._outbox.pending(sender):
+            return self._outbox.messages(sender, (), last, -1, lambda target: {}, version)
+        if sender not in self._standing.ended:
+            self._standing.end(sender, ())
+            self._changed = self._moved = True
+        targets = self._targets()
+        if all(self._outbox.has_acked(sender, target, last + 1) for target in targets):
+            del self._standing.inherited[sender]
+            self._changed = self._moved = True
+            return []
+        return self._outbox.messages(sender, targets, last + 1, last + 1, lambda target: {}, version, successors)
+
+    def _evict(self) -> None:
+        """Rows without timers leave the cache first, then those whose timers are far: what is needed next stays."""
+        size = sum(stage.cached for stage in self._stages)
+        if size <= self._limits.cache_bytes:
+            return
+        rows = [(row, stage) for stage in self._stages for row in stage.cache.values()]
+        rows.sort(key=lambda each: NEVER_NS if each[0].event_ns is None else -each[0].event_ns)
+        for row, stage in rows:
+            size -= stage.forget(row.key)
+            if size <= self._limits.cache_bytes * 4 // 5:
+                return

@@ -1,0 +1,153 @@
+"""Zeitgeist, the example of the MillWheel paper: which queries are clicked more, or less, than they should be.
+
+Seconds are counted for each query over the joined output of all datacentres, and compared with a model of what was to
+be expected. A spike is seen in what is there; a dip is seen in what is *not* there, so it needs the watermark: only
+when nothing of a second is still to come, its zero means something.
+
+Run it where the deployment runs, and look at it::
+
+    photon compute run zeitgeist.py --config photon.toml
+    python zeitgeist.py out/windows out/anomalies zeitgeist.html
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from photon.computing import Computation, Context, Record, Timer, Topology
+
+SECOND = 1_000_000_000
+QUIET = 30
+"""So many seconds without a click, and a query is no longer counted until it is clicked again."""
+LEARNT = 10
+"""Seconds after which the model of a query may be believed."""
+FORGETS = 0.1
+"""How much a second counts in the model against all before it."""
+SIGMAS = 4.0
+
+
+class Counter(Computation):
+    """Keyed by query: clicks in each second, also where there are none."""
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        end = (record.time_ns // SECOND + 1) * SECOND
+        if ctx.is_late(
+            end
+        ):  # its second was counted: its event was not promised in time, or the percentile left it out
+            ctx.produce("corrections", {"query": ctx.key, "second": end // SECOND - 1}, time_ns=record.time_ns)
+            return
+        counts = ctx.state.setdefault("counts", {})
+        counts[str(end)] = counts.get(str(end), 0) + 1
+        ctx.set_timer("second", end)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        count = ctx.state["counts"].pop(str(timer.time_ns), 0)
+        ctx.state["quiet"] = quiet = 0 if count else ctx.state.get("quiet", 0) + 1
+        window = {"query": ctx.key, "second": timer.time_ns // SECOND - 1, "count": count, "waiting": timer.waiting}
+        ctx.produce("windows", window, time_ns=timer.time_ns)
+        if quiet < QUIET:
+            ctx.set_timer("second", timer.time_ns + SECOND)
+
+
+class Detector(Computation):
+    """Keyed by query: seconds that are not as expected."""
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.state.setdefault("counts", {})[str(record.time_ns)] = record.value["count"]
+        ctx.set_timer("in order", record.time_ns)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        count = ctx.state["counts"].pop(str(timer.time_ns))
+        model, kind = judge(ctx.state.get("model"), count)
+        if kind:
+            second = timer.time_ns // SECOND - 1
+            found = {"query": ctx.key, "second": second, "kind": kind, "count": count, "expected": model["mean"]}
+            ctx.produce("anomalies", found, time_ns=timer.time_ns)
+        ctx.state["model"] = model
+
+
+def judge(model: Mapping[str, float] | None, count: int) -> tuple[dict[str, float], str]:
+    """The model after one more second, and what that second was: "spike", "dip" or ""."""
+    if model is None:
+        return {"mean": float(count), "seconds": 1}, ""
+    mean, seconds = model["mean"], model["seconds"] + 1
+    spread = SIGMAS * math.sqrt(max(mean, 1.0))
+    kind = ""
+    if seconds > LEARNT:
+        kind = "spike" if count > mean + spread else "dip" if count < mean - spread else ""
+    believed = min(max(count, mean - spread), mean + spread)  # an anomaly is not the new normal at once
+    return {"mean": round(mean + FORGETS * (believed - mean), 6), "seconds": seconds}, kind
+
+
+def made(config: str | None = None, out: str = "out", watermark: str = "exact") -> Topology:
+    """``config``: the deployment file; ``out``: where the streams are published."""
+    found = Topology("zeitgeist")
+    joined = found.joined(config or os.environ.get("PHOTON_CONFIG", "photon.toml"))
+    found.add(
+        Counter(),
+        inputs={joined: lambda record: record.value["primary"]["terms"]},
+        outputs=["windows", "corrections"],
+        watermark=watermark,
+    )
+    found.add(Detector(), inputs={"windows": lambda record: record.value["query"]}, outputs=["anomalies"])
+    for stream in ("windows", "anomalies", "corrections"):
+        found.publish(stream, f"{out}/{stream}")
+    return found
+
+
+# -- a chart ---------------------------------------------------------------------------------------------------------
+WIDTH, HEIGHT = 900, 90
+
+
+def page(windows: Iterable[Mapping[str, Any]], anomalies: Iterable[Mapping[str, Any]]) -> str:
+    """One HTML page: clicks a second of each query, spikes and dips marked."""
+    counts: dict[str, dict[int, int]] = {}
+    for each in windows:
+        counts.setdefault(each["query"], {})[each["second"]] = each["count"]
+    marks: dict[str, list[Mapping[str, Any]]] = {}
+    for each in anomalies:
+        marks.setdefault(each["query"], []).append(each)
+    shown = sorted(counts, key=lambda query: -sum(counts[query].values()))[:20]
+    charts = "".join(_chart(query, counts[query], marks.get(query, [])) for query in shown)
+    style = "body{font:14px system-ui;margin:2em}svg{display:block}.spike{fill:#c22}.dip{fill:#26c}"
+    return (
+        f"<!doctype html><meta charset=utf-8><title>Zeitgeist</title><style>{style}</style>"
+        f"<h1>Clicks a second by query</h1><p>Red: a spike; blue: a dip.</p>{charts}\n"
+    )
+
+
+def _chart(query: str, counts: Mapping[int, int], marks: Iterable[Mapping[str, Any]]) -> str:
+    first, last, top = min(counts), max(counts), max(1, *counts.values())
+
+    def at(second: int, count: float) -> tuple[float, float]:
+        return (second - first) / max(1, last - first) * WIDTH, HEIGHT - count / top * HEIGHT
+
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*each) for each in sorted(counts.items())))
+    dots = ""
+    for mark in marks:
+        x, y = at(mark["second"], mark["count"])
+        told = f"{mark['kind']}: {mark['count']}, expected {mark['expected']:.1f}"
+        dots += f"<circle class={mark['kind']} cx={x:.1f} cy={y:.1f} r=5><title>{told}</title></circle>"
+    return (
+        f"<h2>{escape(query)} (most: {top})</h2><svg viewBox='-6 -6 {WIDTH + 12} {HEIGHT + 12}' width={WIDTH}>"
+        f'<polyline points="{line}" fill=none stroke=#888 />{dots}</svg>'
+    )
+
+
+def main(windows: str, anomalies: str, into: str) -> None:
+    """Writes the page from the published streams."""
+    import photon
+
+    Path(into).write_text(page(*([each.foreign for each in photon.read(path)] for path in (windows, anomalies))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+else:
+    topology = made()

@@ -1,0 +1,49 @@
+"""How user code is called: watched, and what it raised is said in one line."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+from photon.adapters.containment import Hung
+from photon.computing.model import Computation, Misused
+
+FAILED = (Exception, Hung)
+
+
+class Guard(Protocol):
+    """Ends a call that does not come back by raising ``Hung`` in it (``photon.adapters.containment``)."""
+
+    count: int
+    """Moves on with each call."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *error: object) -> object: ...
+
+
+Guards = Callable[[Computation], Guard]
+
+
+class Unguarded:
+    """For tests, and for the brave."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.count = 0
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def reason_of(error: BaseException, computation: Computation, guard: Guard) -> str:
+    """One line: what went wrong, and the innermost line of the computation's own package."""
+    if isinstance(error, Hung):
+        return f"it did not come back within {computation.time_limit_s:g} s{getattr(guard, 'where', '')}"
+    home = type(computation).__module__.partition(".")[0]
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [at for at in frames if home != "photon" and str(at[0].f_globals.get("__name__")).partition(".")[0] == home]
+    where = "".join(f" ({frame.f_code.co_filename}:{line})" for frame, line in own[-1:])
+    what = str(error) if isinstance(error, Misused) else f"{type(error).__name__}: {error}"
+    return f"{what}{where}".replace("\n", " ")

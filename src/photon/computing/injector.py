@@ -1,0 +1,164 @@
+"""Published output as a source of an engine: of all datacentres of a deployment, or of a directory.
+
+Each event is published in one datacentre, so the stream is all of them, and its watermark the least of those that are
+expected: one that is silent holds it back, and is named. A position is what was read of each, one line of JSON, which
+the engine commits with what it made of the records::
+
+    {"photon_input":1,"sources":{"east":{"photon_cursor":1,"slots":{…}},"west":{…}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import orjson
+
+from photon.computing.model import Record
+from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
+from photon.config.disk import Disk
+from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.outputs.cursor import Cursor
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.reader import OutputBlock, Reader
+from photon.outputs.watermarks import WatermarkTail
+
+VERSION = 1
+BLOCK_BYTES = 256 << 10
+
+
+class RecordUnreadable(PhotonError):
+    """A published line that is no output record."""
+
+
+class _Position(msgspec.Struct, frozen=True):
+    photon_input: int
+    sources: dict[str, msgspec.Raw]
+
+
+class _Feed:
+    """One source."""
+
+    def __init__(self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor) -> None:
+        self.name, self.cursor = name, cursor
+        self.mark = Watermark()
+        self.held_by: tuple[str, ...] = ("says no watermark",)
+        self.reader = Reader(disk, place, kinds, cursor=cursor, block_bytes=BLOCK_BYTES)
+        self._tail = WatermarkTail(disk, place.state, kinds)
+
+    def look(self) -> None:
+        """Takes up what the watermark of all that was read has become. Raises OSError."""
+        if (pair := self._tail.moved(self.cursor)) is None:
+            return
+        exact_ns, percentile_ns = (NEVER_NS if each is None else each for each in (pair.exact_ns, pair.percentile_ns))
+        self.mark = Watermark(
+            max(self.mark.exact_ns, exact_ns), max(self.mark.percentile_ns, percentile_ns), pair.waiting
+        )
+        self.held_by = pair.held_by
+
+
+class Injector:
+    """Reads all of a source. One thread at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        stream: str,
+        places: Mapping[str, OutputPlace],
+        kinds: Sequence[str],
+        position: bytes | None,
+    ) -> None:
+        """``places``: all that are expected, by name; ``position``: None for the beginning. Raises UsageError where
+        that is of other places."""
+        known = _decoded(position)
+        if gone := known.keys() - places.keys():
+            raise UsageError(
+                f"the position of {stream} is in {', '.join(sorted(gone))} too, which it does not name any more: "
+                "what was not read there would be lost. Name it until it is retired, or begin with another state"
+            )
+        self._stream = stream
+        self._begin = position
+        self._complete = False
+        self._feeds = [_Feed(disk, name, places[name], kinds, known.get(name, Cursor())) for name in sorted(places)]
+        self._said = Watermark()
+
+    def read(self) -> Iterator[Input]:
+        """All that is published now and was not read yet, and then the watermark, where it has moved. Of several
+        places that which is furthest behind comes first, so that little has to be kept of the others.
+
+        Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; then it has come to its end.
+        """
+        rounds = {feed.name: feed.reader.read() for feed in self._feeds}
+        while rounds:
+            left = [feed for feed in self._feeds if feed.name in rounds]
+            feed = min(left, key=lambda each: each.mark.percentile_ns)
+            block = next(rounds[feed.name], None)
+            if block is None:
+                del rounds[feed.name]
+                feed.look()
+            else:
+                records = self._records(block)
+                feed.cursor = feed.cursor.moved(block.place, block.end())
+                feed.look()
+                yield self._input(records)
+        if self.mark() != self._said:
+            yield self._input([])
+
+    def complete(self) -> Input:
+        """Nothing comes any more: all that was read is all there is."""
+        self._complete = True
+        return self._input([])
+
+    def mark(self) -> Watermark:
+        """The watermark of what was read."""
+        if self._complete:
+            return Watermark(ENDED_NS, ENDED_NS)
+        marks = [feed.mark for feed in self._feeds]
+        exact_ns, percentile_ns = (min(each) for each in zip(*(mark[:2] for mark in marks), strict=True))
+        return Watermark(exact_ns, percentile_ns, max(mark.waiting for mark in marks))  # each reads every event
+
+    def held_by(self, *, exact: bool) -> list[str]:
+        """Who keeps the watermark from moving on, for people."""
+        if self._complete:
+            return []
+        times = {feed.name: feed.mark.exact_ns if exact else feed.mark.percentile_ns for feed in self._feeds}
+        last = [feed for feed in self._feeds if times[feed.name] == min(times.values())]
+        return [": ".join((feed.name, "; ".join(feed.held_by))) if feed.held_by else feed.name for feed in last]
+
+    def _records(self, block: OutputBlock) -> list[Record]:
+        found = []
+        at = block.start
+        for line in block.data.splitlines(keepends=True):
+            try:
+                value = orjson.loads(line)
+                found.append(Record(value, value["event_time_ns"], self._stream))
+            except (ValueError, TypeError, KeyError):
+                raise RecordUnreadable(
+                    f"{block.name}: the line at byte {at} is no output record with an event time; photon status "
+                    "verifier says more"
+                ) from None
+            at += len(line)
+        return found
+
+    def _input(self, records: list[Record]) -> Input:
+        begin, self._begin = self._begin, self.position()
+        self._said = self.mark()
+        return Input(self._stream, begin, self._begin, records, self._said)
+
+    def position(self) -> bytes:
+        """One line of JSON."""
+        return msgspec.json.encode(
+            _Position(VERSION, {feed.name: msgspec.Raw(feed.cursor.encode()) for feed in self._feeds})
+        )
+
+
+def _decoded(position: bytes | None) -> dict[str, Cursor]:
+    if position is None:
+        return {}
+    try:
+        found = msgspec.json.decode(position, type=_Position)
+    except DECODE_ERRORS as bad:
+        raise UsageError(f"no position of an input ({bad})") from None
+    if found.photon_input != VERSION:
+        raise UsageError(f"a position of version {found.photon_input}; this release reads version {VERSION}")
+    return {name: Cursor.decode(bytes(cursor), f"position in {name}") for name, cursor in found.sources.items()}

@@ -1,0 +1,130 @@
+"""What a running topology says of itself: the watermarks of what it publishes, and the status of its processes.
+
+The watermark of a published stream is that of the owner who is furthest behind; ``photon read --with-watermark`` and
+other topologies find it where they find a pipeline's (``photon.outputs.watermarks``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from photon.computing.wire import NEVER_NS, Watermark
+from photon.config.disk import Disk
+from photon.config.errors import DECODE_ERRORS
+from photon.outputs.next_read import end_of
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.watermarks import (
+    JOURNAL,
+    LINES_MAX,
+    NEWEST_KEPT,
+    OLDER_KEPT,
+    Pair,
+    pairs_of,
+    read_journal,
+    thinned,
+)
+
+STATUS_SUFFIX = ".status.json"
+VERSION = 1
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """Of the owner of an interval: ``INTERVAL.status.json``, once a second. Not durable."""
+
+    photon_computation: int = VERSION
+    topology: str
+    interval: str
+    pid: int
+    at_ns: int
+    ended: bool = False
+    """With ``--once``: all is done."""
+    counts: dict[str, int] = {}
+    records_per_s: float = 0.0
+    published_records: int = 0
+    watermarks: dict[str, Watermark] = {}
+    """Of each computation."""
+    published: dict[str, Watermark] = {}
+    """Of what is shown of each published stream."""
+    held_by: dict[str, list[str]] = {}
+    """Source -> who keeps its watermark from moving on."""
+    held: str = ""
+    """Why input is not taken now."""
+    faults: list[str] = []
+
+
+def read_status(disk: Disk, state: Path) -> list[Status]:
+    """Of all owners. Raises OSError."""
+    found = []
+    for name in disk.names(state):
+        if name.endswith(STATUS_SUFFIX):
+            try:
+                found.append(msgspec.json.decode(disk.read(state / name), type=Status))
+            except DECODE_ERRORS:
+                continue  # of another release
+    return found
+
+
+def write_status(disk: Disk, state: Path, status: Status) -> None:
+    path = state / f"{status.interval}{STATUS_SUFFIX}"
+    new = path.with_suffix(".new")
+    new.write_bytes(msgspec.json.encode(status) + b"\n")
+    disk.rename(new, path)
+
+
+class PublishedWatermark:
+    """The journal of one published stream. One process at a time."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._place = OutputPlace.of_join(directory)
+        self._path = self._place.state / JOURNAL
+        disk.make_dir(self._path.parent)
+        self._pairs = pairs_of(read_journal(disk, self._place.state))
+        if self._pairs:  # the last line may be torn
+            self._write()
+
+    def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
+        """``marks``: of all owners, each of what it had published by then. Raises PublishedDamaged, OSError."""
+        marks = list(marks)
+        exact_ns, percentile_ns = (
+            None if (least := min(each)) == NEVER_NS else least
+            for each in ([mark.exact_ns for mark in marks], [mark.percentile_ns for mark in marks])
+        )
+        last = self._pairs[-1] if self._pairs else Pair(0, None, None, 0, end_of(()))
+        exact_ns, percentile_ns = _later(last.exact_ns, exact_ns), _later(last.percentile_ns, percentile_ns)
+        waiting = max(mark.waiting for mark in marks)
+        if (last.exact_ns, last.percentile_ns) == (exact_ns, percentile_ns):
+            return
+        pair = Pair(at_ns, exact_ns, percentile_ns, waiting, end_of(self._place.published(self._disk)))
+        self._pairs.append(pair)
+        if len(self._pairs) > LINES_MAX:
+            self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
+            self._write()
+            return
+        file = self._disk.append(self._path)
+        try:
+            file.write(pair.encode() + b"\n")
+        finally:
+            file.close()
+
+    def _write(self) -> None:
+        self._disk.replace(self._path, b"".join(each.encode() + b"\n" for each in self._pairs))
+
+
+def _later(known_ns: int | None, said_ns: int | None) -> int | None:
+    return max((each for each in (known_ns, said_ns) if each is not None), default=None)
+
+
+def streams_said(found: Iterable[Status], intervals: Iterable[str]) -> Mapping[str, list[Watermark]]:
+    """Stream -> the watermarks of all owners, where all of them have said one."""
+    by_interval = {each.interval: each.published for each in found}
+    expected = list(intervals)
+    streams = {stream for marks in by_interval.values() for stream in marks}
+    return {
+        stream: [by_interval[each][stream] for each in expected]
+        for stream in streams
+        if all(stream in by_interval.get(each, {}) for each in expected)
+    }

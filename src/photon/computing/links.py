@@ -1,0 +1,138 @@
+"""Messages between the owners of intervals, in this process or in others of this machine.
+
+Anything may be lost: a sender repeats what is not acknowledged. So nothing waits for anybody: what cannot be taken
+at once (nobody listens, a queue is full) is dropped. Between processes: Unix sockets ``DIRECTORY/INTERVAL.sock``,
+frames of a length (4 bytes), a kind (M, A) and msgpack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import struct
+import threading
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from photon.computing.errors import ComputingError
+from photon.computing.wire import Ack, Message, decode_ack, decode_message
+from photon.config.errors import PhotonError, UsageError
+
+Frame = Message | Ack
+FRAME_BYTES_MAX = 64 << 20
+QUEUE_MAX = 64
+"""Frames on their way to one interval."""
+TIMEOUT_S = 2.0
+_HEAD = struct.Struct("!IB")
+_MESSAGE, _ACK = ord("M"), ord("A")
+
+
+class Links:
+    """Of one process."""
+
+    def __init__(self, directory: Path, here: Collection[str], everywhere: Collection[str]) -> None:
+        """``here``: the intervals that this process owns. Raises UsageError where another process listens for one."""
+        self.arrived = threading.Event()
+        """Set when something has come."""
+        self._directory = directory
+        self._inboxes = {each: queue.Queue[Frame](QUEUE_MAX) for each in here}
+        self._out: dict[str, queue.Queue[bytes]] = {}
+        self._listening: list[socket.socket] = []
+        if set(everywhere) - set(here):
+            for interval in here:
+                self._listen(interval)
+
+    def send(self, interval: str, frame: Frame) -> None:
+        if interval in self._inboxes:
+            self._put(interval, frame)
+            return
+        if interval not in self._out:
+            self._out[interval] = queue.Queue(QUEUE_MAX)
+            threading.Thread(target=self._carry, args=(interval,), daemon=True).start()
+        body = frame.encode()
+        kind = _MESSAGE if isinstance(frame, Message) else _ACK
+        with contextlib.suppress(queue.Full):
+            self._out[interval].put_nowait(_HEAD.pack(len(body), kind) + body)
+
+    def received(self, interval: str) -> Iterator[Frame]:
+        """What has come for it."""
+        inbox = self._inboxes[interval]
+        for _ in range(inbox.qsize()):
+            yield inbox.get_nowait()
+
+    def close(self) -> None:
+        for each in self._listening:
+            each.close()
+
+    def _put(self, interval: str, frame: Frame) -> None:
+        with contextlib.suppress(queue.Full):
+            self._inboxes[interval].put_nowait(frame)
+            self.arrived.set()
+
+    # -- between processes
+    @contextlib.contextmanager
+    def _address(self, interval: str) -> Iterator[str]:
+        """Short wherever the directory lies: an address has 108 bytes."""
+        directory = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{directory}/{interval}.sock"
+        finally:
+            os.close(directory)
+
+    def _listen(self, interval: str) -> None:
+        """The owner holds the interval's lock, so what stands there is of a process that was killed."""
+        (self._directory / f"{interval}.sock").unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        os.fchmod(listening.fileno(), 0o600)
+        try:
+            with self._address(interval) as address:
+                listening.bind(address)
+            listening.listen(QUEUE_MAX)
+        except OSError as error:
+            listening.close()
+            raise UsageError(f"{self._directory / interval}.sock: cannot listen there: {error.strerror}") from None
+        self._listening.append(listening)
+        threading.Thread(target=self._accept, args=(listening, interval), daemon=True).start()
+
+    def _accept(self, listening: socket.socket, interval: str) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=self._hear, args=(connection, interval), daemon=True).start()
+
+    def _hear(self, connection: socket.socket, interval: str) -> None:
+        with connection, contextlib.suppress(OSError, EOFError, PhotonError):
+            while True:
+                length, kind = _HEAD.unpack(_exactly(connection, _HEAD.size))
+                if length > FRAME_BYTES_MAX:
+                    raise ComputingError(f"a frame of {length} bytes")
+                body = _exactly(connection, length)
+                self._put(interval, decode_message(body) if kind == _MESSAGE else decode_ack(body))
+
+    def _carry(self, interval: str) -> None:
+        connection: socket.socket | None = None
+        while True:
+            data = self._out[interval].get()
+            try:
+                if connection is None:
+                    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                    connection.settimeout(TIMEOUT_S)
+                    with self._address(interval) as address:
+                        connection.connect(address)
+                connection.sendall(data)
+            except OSError:  # it comes again
+                if connection is not None:
+                    connection.close()
+                connection = None
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)

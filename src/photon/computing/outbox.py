@@ -1,0 +1,147 @@
+"""Productions on their way to other owners and to publishers, until they are acknowledged.
+
+A message holds all that its target has not acknowledged, from the oldest on: one at a time is on its way to a target,
+and any may be lost, doubled or delayed. Numbers of one sender grow; watermarks that move get a number too, so that an
+acknowledgement says whether they arrived. A sender whose interval was split or merged lives on in the outbox of a
+successor, until all that it had sent is delivered, and says then that it sends no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from photon.computing.intervals import Intervals, hash_of
+from photon.computing.store import Chunk
+from photon.computing.wire import PUBLISH, Ack, Item, Message, Watermark
+
+Way = tuple[str, str]
+"""Sender, target."""
+LAST = (1 << 63) - 1
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Item]).decode
+
+
+class Outbox:
+    def __init__(self, me: str, chunks: Iterable[Chunk], message_items: int, message_bytes: int) -> None:
+        self.bytes = 0
+        self._me = me
+        self._ways: dict[Way, deque[Item]] = {}
+        self._fresh: dict[Way, list[Item]] = {}
+        self._done: dict[Way, int] = {}
+        self._in_flight: dict[Way, int] = {}
+        self._acked: dict[Way, int] = {}
+        self._message_items, self._message_bytes = message_items, message_bytes
+        for chunk in chunks:
+            items = _decode(chunk.data)
+            self._ways.setdefault((chunk.sender, chunk.target), deque()).extend(items)
+            self.bytes += sum(len(item.value) for item in items)
+
+    def add(self, target: str, item: Item) -> None:
+        way = (self._me, target)
+        if (fresh := self._fresh.get(way)) is None:
+            fresh = self._fresh[way] = []
+        fresh.append(item)
+        self.bytes += len(item.value)
+
+    # -- commit
+    def changes(self) -> tuple[list[Chunk], list[tuple[str, str, int]]]:
+        """What the commit adds, and what it removes: (sender, target, upto)."""
+        added = [Chunk(*way, items[-1].number, _encode(items)) for way, items in self._fresh.items() if items]
+        return added, [(*way, upto) for way, upto in self._done.items()]
+
+    def committed(self) -> None:
+        for way, items in self._fresh.items():
+            self._ways.setdefault(way, deque()).extend(items)
+        self._fresh.clear()
+        self._done.clear()
+
+    # -- messages
+    def pending(self, sender: str) -> bool:
+        """Whether something of a sender was not acknowledged."""
+        return any(items for (name, _), items in self._ways.items() if name == sender)
+
+    def has(self, target: str) -> bool:
+        """Whether something for a target was not acknowledged."""
+        return any(items for (_, name), items in self._ways.items() if name == target)
+
+    def messages(
+        self,
+        sender: str,
+        targets: Iterable[str],
+        number: int,
+        tick: int,
+        marks: Callable[[str], Mapping[str, Watermark]],
+        topology: int,
+        successors: tuple[str, ...] = (),
+    ) -> list[Message]:
+        """Of one sender. ``number``: its last committed one; ``tick``: that of its last watermarks or of its end, for
+        targets that have not acknowledged it."""
+        out: list[Message] = []
+        named = (target for name, target in self._ways if name == sender)
+        for target in dict.fromkeys((*targets, *named)):
+            way = (sender, target)
+            items = self._ways.get(way)
+            if way in self._in_flight or not (items or self._acked.get(way, -1) < tick):
+                continue
+            some, whole = self._some(items or ())
+            upto = number if whole else some[-1].number
+            self._in_flight[way] = upto
+            out.append(
+                Message(
+                    sender,
+                    target,
+                    upto,
+                    some,
+                    marks(target) if whole else {},
+                    (),
+                    successors if whole else (),
+                    topology,
+                )
+            )
+        return out
+
+    def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
+        """The first of them that fit into a message, and whether they are all."""
+        out: list[Item] = []
+        size = 0
+        for item in items:
+            size += len(item.value) + len(item.key) + 32
+            if out and (size > self._message_bytes or len(out) >= self._message_items):
+                return tuple(out), False
+            out.append(item)
+        return tuple(out), True
+
+    def acknowledged(self, ack: Ack) -> None:
+        way = (ack.sender, ack.target)
+        items = self._ways.get(way)
+        while items and items[0].number <= ack.upto:
+            self.bytes -= len(items.popleft().value)
+            self._done[way] = max(ack.upto, self._done.get(way, 0))
+        self._acked[way] = max(ack.upto, self._acked.get(way, -1))
+        if self._in_flight.get(way, ack.upto + 1) <= ack.upto:
+            del self._in_flight[way]
+
+    def has_acked(self, sender: str, target: str, number: int) -> bool:
+        return self._acked.get((sender, target), -1) >= number
+
+    def resend(self, target: str) -> None:
+        for way in [way for way in self._in_flight if way[1] == target]:
+            del self._in_flight[way]
+
+    # -- intervals of others that changed
+    def rewire(self, intervals: Intervals) -> bool:
+        """What is for intervals that are no more goes to those that have its keys. Whether there was any."""
+        old = [way for way in self._ways if not way[1].startswith(PUBLISH) and way[1] not in intervals.by_id]
+        moved: dict[Way, list[Item]] = {}
+        for way in old:
+            for item in self._ways.pop(way):
+                moved.setdefault((way[0], intervals.of(hash_of(item.key)).id), []).append(item)
+            self._done[way] = LAST
+        for way, items in moved.items():
+            items += self._ways.pop(way, ())
+            self._fresh[way] = sorted((*items, *self._fresh.get(way, ())), key=lambda item: item.number)
+            self._done[way] = LAST
+        return bool(moved)

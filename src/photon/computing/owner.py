@@ -1,0 +1,186 @@
+"""The loop around an engine: reads, commits, then publishes, sends and acknowledges. A step is some 0.1 s at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from photon.computing.engine import Engine
+from photon.computing.injector import Injector
+from photon.computing.links import Links
+from photon.computing.publisher import Publisher
+from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+
+TURN_S = 0.05
+"""So long input is taken before what was made of it is committed: it bounds both latency and the work of a commit."""
+RESEND_S = 2.0
+FAULTS_MAX = 100
+"""Of those that are remembered, and told in full."""
+
+
+class _Source:
+    """An injector, and what the engine did not take yet."""
+
+    def __init__(self, injector: Injector) -> None:
+        self.injector = injector
+        self.ended = False
+        self._reading: Iterator[Input] | None = None
+        self._held: Input | None = None
+
+    def next(self) -> Input | None:
+        """None: nothing more is there now."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        if self._reading is None:
+            self._reading = self.injector.read()
+        found = next(self._reading, None)
+        if found is None:
+            self._reading = None
+        return found
+
+    def give_back(self, batch: Input) -> None:
+        self._held = batch
+
+    @property
+    def holds(self) -> bool:
+        return self._held is not None
+
+
+class Owner:
+    """Of one interval of keys. One thread at a time."""
+
+    def __init__(
+        self,
+        interval: str,
+        engine: Engine,
+        injectors: Sequence[Injector],
+        publish: Mapping[str, Path],
+        *,
+        disk: Disk,
+        clock: Clock,
+        links: Links,
+        once: bool = False,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """``publish``: stream -> directory; ``once``: what is there now is all that comes; ``tell``: hears one line
+        for each fault of a computation."""
+        self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
+        self._sources = [_Source(each) for each in injectors]
+        self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
+        self._publishers: dict[tuple[str, str], Publisher] = {}
+        self._sent: dict[str, float] = {}
+        """Target -> when it was sent something that it has not acknowledged, monotonic seconds."""
+        self.published: dict[str, Watermark] = {}
+        """Stream -> the watermark of all of it that readers are shown."""
+        self.published_records = 0
+        self.faults: list[str] = []
+        engine.retry(clock.now_ns())
+
+    @property
+    def injectors(self) -> list[Injector]:
+        return [each.injector for each in self._sources]
+
+    def step(self) -> bool:
+        """Whether there was anything to do. Raises what ends an injector, a publisher or an engine: PhotonError,
+        OSError; then this process must end."""
+        now_ns = self._clock.now_ns()
+        busy = self._hear(now_ns)
+        busy |= self._read(now_ns)
+        busy |= self.engine.advance(now_ns)
+        self._send(self.engine.weak())
+        if self.engine.ready(now_ns):
+            self.engine.commit()
+            busy = True
+        for ack in self.engine.acks():
+            self._links.send(ack.sender, ack)
+        busy |= self._send(self.engine.outgoing())
+        self._repeat()
+        self._look()
+        return busy
+
+    def drain(self) -> None:
+        """Commits and publishes what was taken. Raises as ``step``."""
+        now_ns = self._clock.now_ns()
+        if self.engine.ready(now_ns):
+            self.engine.commit()
+        for ack in self.engine.acks():
+            self._links.send(ack.sender, ack)
+        while self._send(self.engine.outgoing()):
+            pass
+        self._look()
+
+    @property
+    def ended(self) -> bool:
+        """With ``once``: all that was there has been processed."""
+        if not all(each.ended and not each.holds for each in self._sources):
+            return False
+        return all(mark.exact_ns == ENDED_NS for mark in self.engine.watermarks().values()) and not self._sent
+
+    def close(self) -> None:
+        with ExitStack() as closing:
+            for publisher in self._publishers.values():
+                closing.callback(publisher.close)
+
+    # -- in
+    def _read(self, now_ns: int) -> bool:
+        until, busy = self._clock.monotonic() + TURN_S, False
+        for source in self._sources:
+            while not source.ended or source.holds:
+                batch = source.next()
+                if batch is None:
+                    if not self._once:
+                        break
+                    batch, source.ended = source.injector.complete(), True
+                if not self.engine.take(batch, now_ns):
+                    source.give_back(batch)
+                    break
+                busy = True
+                if self._clock.monotonic() >= until:
+                    return True
+        return busy
+
+    def _hear(self, now_ns: int) -> bool:
+        busy = False
+        for each in self._links.received(self.interval):
+            if isinstance(each, Ack):
+                self._sent.pop(each.target, None)
+                self.engine.acknowledged(each)
+            else:
+                self.engine.receive(each, now_ns)  # one that cannot be taken yet comes again
+            busy = True
+        return busy
+
+    # -- out
+    def _send(self, messages: Sequence[Message]) -> bool:
+        for each in messages:
+            if each.target.startswith(PUBLISH):
+                self._show(each, each.target.removeprefix(PUBLISH))
+            else:
+                self._links.send(each.target, each)
+                self._sent.setdefault(each.target, self._clock.monotonic())
+        return bool(messages)
+
+    def _show(self, message: Message, stream: str) -> None:
+        place = (stream, message.sender)
+        if place not in self._publishers:
+            self._publishers[place] = Publisher(self._disk, self._publish[stream], message.sender)
+        self.published_records += self._publishers[place].publish(message.items)
+        if stream in message.watermarks:
+            self.published[stream] = message.watermarks[stream]
+        self.engine.acknowledged(Ack(message.sender, message.target, message.upto, message.weak))
+
+    def _repeat(self) -> None:
+        now = self._clock.monotonic()
+        for target in [each for each, since in self._sent.items() if now - since > RESEND_S]:
+            del self._sent[target]
+            self.engine.resend(target)
+
+    def _look(self) -> None:
+        for fault in self.engine.faults():
+            if len(self.faults) < FAULTS_MAX:
+                self._tell(fault.line)
+                self.faults.append(fault.line)

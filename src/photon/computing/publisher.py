@@ -1,0 +1,154 @@
+"""Published streams: productions as files in the form of a slot's output, so that whoever reads Photon reads them.
+
+``DIRECTORY`` is then an output like that of ``photon join``: ``joined/SLOT-<number>.jsonl``, published lengths in
+``.photon/slots/SLOT/durable.json``, a slot for each sender. A line is a record as joined ones are, with the value as
+``foreign`` and without ``primary``::
+
+    {"event_id":"i0:17","key":"acme","event_time_ns":…,"foreign":{…},"source":{"file":"i0","offset":17}}
+
+Exactly once. A sender numbers what it has committed, and sends it again, the same, until it is acknowledged. Here
+lines are appended and synced, their length is published, and only then they are acknowledged. A start cuts the files
+back to what is published; the number of the last line there is the last one that was taken, and what comes again up
+to it is dropped. So there is no state but the files. One process at a time: it holds a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
+
+from photon.computing.wire import Item
+from photon.config.disk import AppendFile, Disk
+from photon.config.errors import UsageError
+from photon.config.file_lock import lock_file
+from photon.outputs.output_places import EMBEDDED_STATE, SLOTS_DIRECTORY
+from photon.outputs.published import DURABLE_NAME, OutputFile, PublishedDamaged, durable_bytes, name_of, read_slot
+
+KIND = "joined"
+ROLL_BYTES = 128 << 20
+LOOK_BYTES = 64 << 10
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+
+
+class Publisher:
+    """The files of one sender in one published stream. One thread at a time."""
+
+    def __init__(self, disk: Disk, directory: Path, sender: str, *, roll_bytes: int = ROLL_BYTES) -> None:
+        """Raises UsageError where another process has it, PublishedDamaged, OSError."""
+        if _NAME.fullmatch(sender) is None:
+            raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
+        self._disk, self._directory, self._sender, self._roll_bytes = disk, directory, sender, roll_bytes
+        self._state = directory / EMBEDDED_STATE / SLOTS_DIRECTORY / sender
+        for each in (self._state, directory / KIND):
+            disk.make_dir(each)
+        held = lock_file(self._state / "lock")
+        if held is None:
+            raise UsageError(f"{self._state}: another process publishes there; stop it, or publish elsewhere")
+        self._lock = held
+        self._lengths: dict[str, int] = {}
+        """Of all files, as published."""
+        self._number = 1
+        self._file: AppendFile | None = None
+        self.taken = -1
+        """Number of the last item."""
+        try:
+            self._recover(read_slot(disk, self._state).files)
+        except BaseException:
+            self.close()
+            raise
+
+    def _recover(self, shown: tuple[OutputFile, ...]) -> None:
+        self._lengths = {file.name: file.length for file in shown}
+        if shown:
+            self._number = shown[-1].number
+        for number in (self._number, self._number + 1):  # the next one may have been begun
+            path = self._path(number)
+            length = self._lengths.get(self._name(number), 0)
+            size = self._disk.size(path) if self._disk.exists(path) else 0
+            if size < length:
+                raise PublishedDamaged(path, f"has {size} bytes, but {length} were published")
+            if size > length:
+                self._disk.truncate(path, length)
+        if shown:
+            self.taken = self._last_number(shown[-1])
+
+    def _last_number(self, file: OutputFile) -> int:
+        path, size = self._directory / file.name, LOOK_BYTES
+        while True:
+            begin = max(0, file.length - size)
+            data = self._disk.read(path, begin, file.length - begin)
+            at = data[:-1].rfind(b"\n") + 1
+            if at or begin == 0:
+                break
+            size *= 4
+        try:
+            return int(orjson.loads(data[at:])["source"]["offset"])
+        except (ValueError, KeyError, TypeError):
+            raise PublishedDamaged(path, "its last published line is no record of a computation") from None
+
+    def publish(self, items: Iterable[Item]) -> int:
+        """Takes what was not taken yet; when it returns, readers are shown it, and the sender may forget it. How many
+        records these are. Raises OSError; then the process must end."""
+        new = [item for item in items if item.number > self.taken]
+        if not new:
+            return 0
+        if self._file is not None and self._file.size >= self._roll_bytes:
+            self._file.close()
+            self._file = None
+            self._number += 1
+        begun = self._file is None
+        file = self._file = self._file or self._disk.append(self._path(self._number))
+        file.write(b"".join(map(self._line, new)))
+        file.sync()
+        if begun:
+            self._disk.sync_dir(self._directory / KIND)
+        name = self._name(self._number)
+        self._lengths[name] = file.size
+        content = durable_bytes(self._sender, self._lengths, self._lengths.keys() - {name})
+        self._disk.replace(self._state / DURABLE_NAME, content)
+        self.taken = new[-1].number
+        return len(new)
+
+    def _line(self, item: Item) -> bytes:
+        return orjson.dumps(
+            {
+                "event_id": f"{self._sender}:{item.number}",
+                **({"key": item.key} if item.key else {}),
+                "event_time_ns": item.time_ns,
+                "foreign": item.decoded(),
+                "source": {"file": self._sender, "offset": item.number},
+            },
+            _shown,
+            _OPTIONS,
+        )
+
+    def _name(self, number: int) -> str:
+        return name_of(KIND, self._sender, number)
+
+    def _path(self, number: int) -> Path:
+        return self._directory / self._name(number)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _shown(value: object) -> object:
+    """What JSON has no form for: bytes as text, or as base64 as in other records."""
+    if not isinstance(value, bytes):
+        raise TypeError(type(value).__name__)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return b64encode(value).decode()

@@ -1,0 +1,59 @@
+"""One key's row: state, timers, and what was put aside, as msgpack: [version, state, timers, wall timers, …]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from photon.computing.errors import ComputingError
+
+VERSION = 1
+Moment = tuple[int, str]
+
+
+class Kept(msgspec.Struct, array_like=True, frozen=True):
+    """A record that was put aside. ``value``: msgpack."""
+
+    stream: str
+    time_ns: int
+    value: bytes
+
+
+class Body(msgspec.Struct, array_like=True):
+    version: int
+    state: dict[Any, Any]
+    events: list[Moment]
+    """Timers on the watermark, (time, tag), and"""
+    walls: list[Moment]
+    """on the wall clock."""
+    blocked: str = ""
+    """Why nothing is done for this key; empty: it is not blocked."""
+    kept: list[Kept] = []
+    """Meanwhile; in order."""
+    seen: dict[bytes, tuple[str, int]] = {}
+    """Ids of weak productions that may come again -> sender, its number then."""
+
+
+EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], {}])
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Body).decode
+
+
+def decode(data: bytes, where: str) -> Body:
+    """Raises ComputingError."""
+    try:
+        body = _decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ComputingError(f"the row of {where} is damaged: {error}") from None
+    if body.version != VERSION:
+        raise ComputingError(f"the row of {where} is of version {body.version}, this release reads {VERSION}")
+    return body
+
+
+def empty() -> Body:
+    return Body(VERSION, {}, [], [])
+
+
+def value_of(kept: Kept) -> Any:
+    return msgspec.msgpack.decode(kept.value)

@@ -1,0 +1,372 @@
+"""One computation over an interval of keys: user code, serial per key, whose effect on a key is whole or nothing.
+
+Rows that changed since the last commit are *dirty*; they stand over those of the store. What user code does to a key
+in one go becomes a dirty row at its end; if it fails, nothing has become of it, its records are run one by one, and
+from the first that fails again they are put aside in the key's row.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from photon.computing import row as rows
+from photon.computing.guarding import FAILED, Guard, reason_of
+from photon.computing.model import Context, Misused, Production, Record, Timer
+from photon.computing.row import Body, Kept
+from photon.computing.store import Due, Row, Store
+from photon.computing.topology import KeyOf, Part
+from photon.computing.wire import ENDED_NS, NEVER_NS
+
+NOWHERE = ""
+"""The key under which records are put aside for which there is no key."""
+_decode, _encode = rows.decode, rows.encode
+
+
+class Fault(NamedTuple):
+    """Of a computation and key. What came for it was put aside, and so is what comes, until it is tried again."""
+
+    computation: str
+    key: str
+    reason: str
+
+    @property
+    def line(self) -> str:
+        what = f"key {self.key!r}" if self.key else "a record without key"
+        return f"computation {self.computation}, {what}: {self.reason}; it is put aside, to be tried again"
+
+
+class Tally:
+    """What happened, for metrics."""
+
+    __slots__ = ("late", "past", "records", "timers")
+
+    def __init__(self) -> None:
+        self.records = self.late = self.timers = self.past = 0
+
+
+def cost(row: Row) -> int:
+    """Of a cached one, bytes of memory."""
+    return 300 + len(row.key) + len(row.data or b"")
+
+
+class Stage:
+    def __init__(self, part: Part, store: Store, guard: Guard, state_bytes: int, timers_of_key: int) -> None:
+        self.part = part
+        self.name = part.name
+        self.low_ns = NEVER_NS
+        """Its watermark, as of the timers that were called."""
+        self.waiting = 0
+        self.dirty: dict[str, Row] = {}
+        self.cache: dict[str, Row] = {}
+        self.cached = 0
+        """Bytes of memory."""
+        self.made: list[Production] = []
+        self.faults: list[Fault] = []
+        self.tally = Tally()
+        self.aside = {key: count for name, key, count in store.aside() if name == part.name}
+        self._store = store
+        self._guard = guard
+        self._state_bytes = state_bytes
+        self._timers_of_key = timers_of_key
+        self._context = Context(frozenset(part.outputs))
+        self._heaps: tuple[list[Due], list[Due]] = ([], [])
+        """Timers that dirty rows have, of the watermark and of the wall clock; some are out of date."""
+        self._stored_ns = [NEVER_NS, NEVER_NS]
+        """Before it no committed row has a timer."""
+
+    # -- records
+    def keys_of(self, key_of: KeyOf, records: Sequence[Record]) -> list[str]:
+        """NOWHERE for those that have none."""
+        keys: list[str] = []
+        guard = self._guard
+        while len(keys) < len(records):
+            try:
+                with guard:
+                    for record in records[len(keys) :] if keys else records:
+                        guard.count += 1
+                        key = key_of(record)
+                        if type(key) is not str or not key:
+                            raise Misused(f"its key is {key!r}, which must be a str and not empty")
+                        if not key.isascii():
+                            key.encode()
+                        keys.append(key)
+            except FAILED as error:
+                if len(keys) < len(records):
+                    self._tell(NOWHERE, self._reason(error))
+                    keys.append(NOWHERE)
+        return keys
+
+    def run(self, groups: dict[str, list[Record]], now_ns: int) -> None:
+        """Records by key, those of a key in order."""
+        self._context.now_ns = now_ns
+        self._context.watermark_ns = self.low_ns
+        low_ns = self.low_ns
+        for records in groups.values():
+            self.tally.records += len(records)
+            for record in records:
+                if record.time_ns < low_ns:
+                    self.tally.late += 1
+        self._each(list(groups.items()), NEVER_NS, NEVER_NS)
+
+    # -- timers
+    def due(self, until_ns: int, wall: bool, most: int) -> tuple[list[str], int]:
+        """Keys with timers up to this time, the earliest first, and up to which time they are all: with more than
+        ``most`` keys it is earlier."""
+        if until_ns < self._stored_ns[wall] and not self._heaps[wall]:
+            return [], until_ns
+        found = self._found(until_ns, wall, most + 1)
+        if len(found) > most:
+            earlier_ns = found[most].time_ns - 1
+            if earlier_ns < found[0].time_ns:
+                earlier_ns = found[0].time_ns
+                found = self._found(earlier_ns, wall, 1 << 40)
+            until_ns = earlier_ns
+        return list(dict.fromkeys(each.key for each in found if each.time_ns <= until_ns)), until_ns
+
+    def _found(self, until_ns: int, wall: bool, most: int) -> list[Due]:
+        found: list[Due] = []
+        if until_ns >= self._stored_ns[wall]:
+            stored = self._store.due(self.name, wall, until_ns, most + len(self.dirty))
+            found = [each for each in stored if each.key not in self.dirty]
+        heap = self._heaps[wall]
+        fresh: set[Due] = set()
+        while heap and heap[0].time_ns <= until_ns and len(fresh) < most:
+            due = heapq.heappop(heap)
+            row = self.dirty.get(due.key)
+            if row is not None and (row.wall_ns if wall else row.event_ns) == due.time_ns:
+                fresh.add(due)
+        for due in fresh:
+            heapq.heappush(heap, due)  # until they are called
+        return sorted((*found, *fresh))
+
+    def fire(self, keys: Sequence[str], low_ns: int, waiting: int, now_ns: int) -> None:
+        """The watermark is this now: calls the timers of these keys up to it."""
+        self.low_ns, self.waiting = low_ns, waiting
+        if keys:
+            self._context.now_ns = now_ns
+            self._context.watermark_ns = low_ns
+            self._each([(key, ()) for key in keys], low_ns, NEVER_NS)
+
+    def fire_wall(self, keys: Sequence[str], until_ns: int, now_ns: int) -> None:
+        """Calls the timers of these keys up to a time of the wall clock."""
+        if keys:
+            self._context.now_ns = now_ns
+            self._context.watermark_ns = self.low_ns
+            self._each([(key, ()) for key in keys], NEVER_NS, until_ns)
+
+    def passed(self, until_ns: int, wall: bool) -> None:
+        """All timers up to this time were called."""
+        if until_ns >= self._stored_ns[wall]:
+            first = self._store.due(self.name, wall, ENDED_NS, 1)
+            self._stored_ns[wall] = max(until_ns + 1, first[0].time_ns if first else ENDED_NS)
+
+    # -- what was put aside
+    def retry(self, key: str, now_ns: int) -> None:
+        """Runs what was put aside for a key, and then its timers."""
+        row = self._row(key)
+        if row is None or row.data is None:
+            return
+        body = self._body(row)
+        self.aside.pop(key, None)
+        body.blocked, kept, body.kept = "", body.kept, []
+        self._keep(key, body)
+        records = [Record(rows.value_of(each), each.time_ns, each.stream) for each in kept]
+        self._context.now_ns = now_ns
+        self._context.watermark_ns = self.low_ns
+        self._each([(key, records)], self.low_ns, NEVER_NS)
+
+    def nowhere(self) -> list[Record]:
+        """Takes out the records that had no key."""
+        row = self._row(NOWHERE)
+        if row is None or row.data is None:
+            return []
+        kept = self._body(row).kept
+        self.aside.pop(NOWHERE, None)
+        self._keep(NOWHERE, rows.empty())
+        return [Record(rows.value_of(each), each.time_ns, each.stream) for each in kept]
+
+    # -- commit
+    def committed(self) -> None:
+        """The dirty rows are in the store."""
+        for row in self.dirty.values():
+            self.forget(row.key)
+            self.cache[row.key] = row
+            self.cached += cost(row)
+            for wall, at in ((0, row.event_ns), (1, row.wall_ns)):
+                if at is not None and at < self._stored_ns[wall]:
+                    self._stored_ns[wall] = at
+        self.dirty.clear()
+        self._heaps = ([], [])
+
+    def forget(self, key: str) -> int:
+        """Takes a row out of the cache. Returns how many bytes it had."""
+        row = self.cache.pop(key, None)
+        size = 0 if row is None else cost(row)
+        self.cached -= size
+        return size
+
+    # -- one key
+    def _each(self, groups: Sequence[tuple[str, Sequence[Record]]], until_ns: int, wall_ns: int) -> None:
+        self._load([key for key, _ in groups])
+        at, guard = 0, self._guard
+        while at < len(groups):
+            try:
+                with guard:
+                    while at < len(groups):
+                        key, records = groups[at]
+                        self._run(key, records, until_ns, wall_ns)
+                        at += 1
+            except FAILED as error:
+                if at < len(groups):
+                    self._one_by_one(*groups[at], until_ns, wall_ns, error)
+                    at += 1
+
+    def _one_by_one(
+        self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, error: BaseException
+    ) -> None:
+        if not records:
+            self._one_timer_each(key, until_ns, wall_ns)
+            return
+        for n, record in enumerate(records):
+            if len(records) > 1 or until_ns != NEVER_NS:
+                try:
+                    with self._guard:
+                        self._run(key, [record], NEVER_NS, NEVER_NS)
+                    continue
+                except FAILED as again:
+                    error = again
+            self._block(key, records[n:], self._reason(error))
+            return
+        self._one_timer_each(key, until_ns, wall_ns)
+
+    def _one_timer_each(self, key: str, until_ns: int, wall_ns: int) -> None:
+        called = -1
+        try:
+            while called < self.tally.timers:
+                called = self.tally.timers
+                with self._guard:
+                    self._run(key, (), until_ns, wall_ns, most=1)
+        except FAILED as error:
+            self._block(key, (), self._reason(error))
+
+    def _run(self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, most: int = 0) -> None:
+        """The whole of it, or it raises and nothing has changed."""
+        row = self.dirty.get(key) or self.cache.get(key)
+        data = rows.EMPTY if row is None or row.data is None else row.data
+        body = _decode(data, self.name)
+        if body.blocked or key == NOWHERE:
+            if records:
+                self._put_aside(key, body, records, body.blocked or "it has no key")
+            return
+        context, guard, process = self._context, self._guard, self.part.computation.process_record
+        context.key = key
+        context.state = body.state
+        context.events = events = dict.fromkeys(body.events)
+        context.walls = walls = dict.fromkeys(body.walls)
+        made: list[Production] = []
+        context.produced = made
+        context.past = past = called = 0
+        for record in records:
+            guard.count += 1
+            context._time_ns = record.time_ns
+            process(context, record)
+            if context.past:
+                past += context.past
+                context.past = 0
+                called += self._call(events, self.low_ns, False)
+        if events and until_ns != NEVER_NS:
+            called += self._call(events, until_ns, False, most)
+        if walls and wall_ns != NEVER_NS and not (most and called):
+            called += self._call(walls, wall_ns, True, most)
+        self._keep(key, body, context.state, events, walls)
+        if made:
+            self.made += made
+        self.tally.past += past + context.past
+        self.tally.timers += called
+
+    def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
+        """Timers up to a time, in order; those too that they set. Returns how many."""
+        context, guard, process = self._context, self._guard, self.part.computation.process_timer
+        called = 0
+        while due := sorted(each for each in timers if each[0] <= until_ns):
+            for each in due:
+                if each not in timers:
+                    continue  # cancelled by one before
+                if called >= self._timers_of_key:
+                    raise Misused(f"{called} timers came due at once: it sets its own timers in the past")
+                del timers[each]
+                called += 1
+                guard.count += 1
+                context._time_ns = each[0]
+                process(context, Timer(each[1], each[0], 0 if wall else self.waiting, wall))
+                if called == most:
+                    return called
+                if min(timers, default=each) < each:
+                    break  # it set an earlier one
+        return called
+
+    def _keep(
+        self,
+        key: str,
+        body: Body,
+        state: dict[Any, Any] | None = None,
+        events: Iterable[tuple[int, str]] | None = None,
+        walls: Iterable[tuple[int, str]] | None = None,
+    ) -> None:
+        if state is not None:
+            body.state, body.events, body.walls = state, list(events or ()), list(walls or ())
+            if type(state) is not dict:
+                raise Misused(f"its state is a {type(state).__name__}, not a dict")
+        data: bytes | None = _encode(body)
+        if data == rows.EMPTY:
+            data = None
+        elif state is not None and len(data or b"") > self._state_bytes:
+            raise Misused(f"its state and timers have {len(data or b'')} bytes, more than {self._state_bytes}")
+        before = self.dirty.get(key) or self.cache.get(key)
+        if before is not None and before.data == data:
+            return
+        event_ns = min(body.events)[0] if body.events and not body.blocked else None
+        wall_ns = min(body.walls)[0] if body.walls and not body.blocked else None
+        aside = len(body.kept) + bool(body.blocked)
+        self.dirty[key] = Row(self.name, key, data, event_ns, wall_ns, aside)
+        if event_ns is not None:
+            heapq.heappush(self._heaps[0], Due(event_ns, key))
+        if wall_ns is not None:
+            heapq.heappush(self._heaps[1], Due(wall_ns, key))
+
+    def _block(self, key: str, records: Sequence[Record], reason: str) -> None:
+        self._tell(key, reason)
+        row = self._row(key)
+        body = rows.empty() if row is None or row.data is None else self._body(row)
+        self._put_aside(key, body, records, reason)
+
+    def _put_aside(self, key: str, body: Body, records: Sequence[Record], reason: str) -> None:
+        body.blocked = reason
+        body.kept += [Kept(each.stream, each.time_ns, _encode(each.value)) for each in records]
+        self._keep(key, body)
+        self.aside[key] = len(body.kept) + 1
+
+    def _tell(self, key: str, reason: str) -> None:
+        self.faults.append(Fault(self.name, key, reason))
+
+    def _reason(self, error: BaseException) -> str:
+        return reason_of(error, self.part.computation, self._guard)
+
+    # -- rows
+    def _row(self, key: str) -> Row | None:
+        self._load([key])
+        return self.dirty.get(key) or self.cache.get(key)
+
+    def _body(self, row: Row) -> Body:
+        return _decode(row.data or rows.EMPTY, f"computation {self.name}, key {row.key!r}")
+
+    def _load(self, keys: Sequence[str]) -> None:
+        cache, dirty = self.cache, self.dirty
+        missing = [key for key in keys if key not in dirty and key not in cache]
+        if missing:
+            found = self._store.load(self.name, missing)
+            for key in missing:
+                cache[key] = row = found.get(key) or Row(self.name, key, None)
+                self.cached += cost(row)

@@ -1,0 +1,105 @@
+"""What an owner knows but for its rows: positions, cursors, and watermarks. Committed with each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from photon.computing.errors import ComputingError
+from photon.computing.intervals import Interval
+from photon.computing.wire import ENDED_NS, Watermark
+
+VERSION = 1
+Pieces = tuple[tuple[int, int, int], ...]
+"""(low, high, number): of keys with these hashes, productions up to this number were taken."""
+NOTHING = Watermark()
+ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
+
+
+class Standing(msgspec.Struct, array_like=True):
+    version: int = VERSION
+    number: int = 0
+    """The last one that was given to a production, or to watermarks that moved."""
+    sources: dict[str, bytes] = {}
+    """Source -> position behind what was taken."""
+    cursors: dict[str, Pieces] = {}
+    """Sender -> what was taken of it. Kept when it has ended, as its messages may be late."""
+    heard: dict[str, dict[str, Watermark]] = {}
+    """Sender, oneself too -> stream -> its watermark."""
+    ended: set[str] = set()
+    """Senders that send no more."""
+    lows: dict[str, tuple[int, int]] = {}
+    """Computation -> its watermark, and how many records may come before it."""
+    inherited: dict[str, tuple[int, tuple[str, ...]]] = {}
+    """Sender whose productions are still to be delivered from here -> its last number, who has its keys."""
+
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    def taken(self, sender: str, interval: Interval) -> Pieces:
+        return self.cursors.get(sender) or ((interval.low, interval.high, 0),)
+
+    def take(self, sender: str, interval: Interval, upto: int) -> None:
+        """All that ``sender`` has for this interval up to this number was taken."""
+        pieces = [(low, high, max(number, upto)) for low, high, number in self.taken(sender, interval)]
+        if len({number for _, _, number in pieces}) == 1:
+            pieces = [(interval.low, interval.high, pieces[0][2])]
+        self.cursors[sender] = tuple(pieces)
+
+    def hear(self, sender: str, stream: str, watermark: Watermark) -> bool:
+        """Whether it moved. It never goes back; ``waiting`` is that of the newest."""
+        known = self.heard.setdefault(sender, {})
+        before = known.get(stream, NOTHING)
+        now = Watermark(
+            max(before.exact_ns, watermark.exact_ns),
+            max(before.percentile_ns, watermark.percentile_ns),
+            watermark.waiting,
+        )
+        known[stream] = now
+        return now != before
+
+    def end(self, sender: str, successors: Iterable[str]) -> None:
+        """It sends no more; those that have its keys are waited for from now on."""
+        self.ended.add(sender)
+        self.heard.pop(sender, None)
+        for each in successors:
+            if each not in self.ended:
+                self.heard.setdefault(each, {})
+
+    def low(self, stream: str, senders: Collection[str], exact: bool) -> tuple[int, int]:
+        """The least watermark of a stream over all who may send it (MillWheel 4.5: expected, not only heard), and how
+        many records before it may still come."""
+        low_ns, waiting = ENDED_NS, 0
+        for sender in senders:
+            mark = self.heard.get(sender, {}).get(stream, NOTHING)
+            low_ns = min(low_ns, mark.exact_ns if exact else mark.percentile_ns)
+            waiting += 0 if exact else mark.waiting
+        return low_ns, waiting
+
+
+def number_of(pieces: Pieces, hashed: int) -> int:
+    """Up to which productions for this hash were taken."""
+    return next((number for low, high, number in pieces if low <= hashed < high), 0)
+
+
+def least(pieces: Pieces) -> int:
+    return min(number for _, _, number in pieces)
+
+
+_decoder = msgspec.msgpack.Decoder(Standing)
+
+
+def decode(data: bytes, interval: str) -> Standing:
+    """Raises ComputingError."""
+    if not data:
+        return Standing()
+    try:
+        standing = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ComputingError(f"the state of the interval {interval} is damaged: {error}") from None
+    if standing.version != VERSION:
+        raise ComputingError(
+            f"the state of the interval {interval} is of version {standing.version}, this release reads {VERSION}"
+        )
+    return standing

@@ -1,0 +1,52 @@
+"""``photon.compute``: computations over what is published, run by another program."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.assembly.computing import Running, Site
+from photon.computing.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What was done, of all computations together."""
+
+    records: int
+    produced: int
+    late: int
+    aside: int
+    """Records and timers that are put aside, as a computation failed on them."""
+
+
+def run(
+    topology: Topology,
+    *,
+    state: str | Path,
+    base: str | Path = ".",
+    once: bool = False,
+    stop: threading.Event | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Computed:
+    """Runs it in this thread, until ``stop`` is set; with ``once`` until all that is published now is computed::
+
+        compute.run(topology, state="state", once=True)
+
+    ``state``: directory of what is kept; one program at a time. ``base``: what paths in the topology are relative to.
+    ``tell``: hears one line for each fault of a computation. Raises UsageError, and other PhotonErrors of one line;
+    what was not committed is done again next time.
+    """
+    site = Site(topology, Path(base), Path(state))
+    topology.checked()
+    site.intervals()
+    running = Running(site, once=once, tell=tell)
+    try:
+        running.run(stop or threading.Event())
+        found = running.say(journal=False)
+    finally:
+        running.close()
+    counts = [each.counts for each in found]
+    return Computed(*(sum(each[name] for each in counts) for name in ("records", "produced", "late", "aside")))

@@ -1,0 +1,97 @@
+"""What is published of a stream is what a sender has committed, once, whoever is killed where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from photon.computing.publisher import Publisher
+from photon.computing.wire import Item
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.library import Output
+from photon.outputs import decode
+from photon.outputs.published import PublishedDamaged
+
+DISK = RealDisk()
+
+
+def _items(*numbers: int, value: Any = None) -> list[Item]:
+    return [
+        Item(n, "", "acme", 10 * n, msgspec.msgpack.encode({"n": n} if value is None else value), "spend")
+        for n in numbers
+    ]
+
+
+def _read(directory: Path, cursor: bytes | None = None) -> list[int]:
+    batches = Output.of_join(directory).batches(cursor=cursor)
+    return [each["foreign"]["n"] for batch in batches for each in batch.records()]
+
+
+def test_what_comes_again_is_dropped(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0")
+    assert publisher.publish(_items(3, 5)) == 2
+    assert publisher.publish(_items(3, 5, 6)) == 1
+    assert publisher.publish([]) == 0
+    with pytest.raises(UsageError, match="another process"):
+        Publisher(DISK, tmp_path, "i0")
+    publisher.close()
+    again = Publisher(DISK, tmp_path, "i0")
+    assert again.publish(_items(5, 6, 8)) == 1
+    other = Publisher(DISK, tmp_path, "i1")
+    assert other.publish(_items(1)) == 1
+    assert _read(tmp_path) == [3, 5, 6, 8, 1]
+
+
+def test_what_was_not_published_is_cut_off_and_comes_again(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0", roll_bytes=1)
+    publisher.publish(_items(1))
+    publisher.publish(_items(2))
+    publisher.close()
+    with open(tmp_path / "joined" / "i0-000002.jsonl", "ab") as file:
+        file.write(b'{"torn":')
+    (tmp_path / "joined" / "i0-000003.jsonl").write_bytes(b"x" * 10)
+    again = Publisher(DISK, tmp_path, "i0", roll_bytes=1)
+    again.publish(_items(2, 3))
+    again.publish(_items(4))
+    assert _read(tmp_path) == [1, 2, 3, 4]
+    again.close()
+    (tmp_path / "joined" / "i0-000003.jsonl").write_bytes(b"")
+    with pytest.raises(PublishedDamaged, match="has 0 bytes"):
+        Publisher(DISK, tmp_path, "i0")
+
+
+def test_a_cursor_goes_on_behind_what_was_read(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0", roll_bytes=100)
+    cursor: bytes | None = None
+    seen: list[int] = []
+    for number in range(9):
+        publisher.publish(_items(number))
+        for batch in Output.of_join(tmp_path).batches(cursor=cursor):
+            cursor = batch.cursor
+            seen += [each["foreign"]["n"] for each in batch.records()]
+    assert seen == list(range(9))
+
+
+def test_lines_are_output_records(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0")
+    publisher.publish(_items(1, value={"raw": b"\xff\x00", "text": b"abc", 7: None}))
+    publisher.close()
+    assert Publisher(DISK, tmp_path, "i0").taken == 1
+    (batch,) = Output.of_join(tmp_path).batches()
+    found = decode(batch.data)
+    assert (found.event_id, found.key, found.event_time_ns, found.torn) == ([b"i0:1"], [b"acme"], [10], [None])
+    assert batch.records()[0]["foreign"] == {"raw": "/wA=", "text": "abc", "7": None}
+    with pytest.raises(UsageError, match="no name for files"):
+        Publisher(DISK, tmp_path, "a/b")
+
+
+def test_the_last_line_may_be_long(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0")
+    publisher.publish(_items(1))
+    publisher.publish(_items(2, value="x" * 500_000))
+    publisher.close()
+    assert Publisher(DISK, tmp_path, "i0").taken == 2
