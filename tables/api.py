@@ -105,13 +105,13 @@ class RowStore(Protocol):
     """
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
-        """One answer a read, each a row at one moment; in one round trip where the store can. Several reads are not of
-        one moment."""
+        """One answer a read, each a row at one moment; in one round trip where the store can. Several reads are of
+        several moments."""
         ...
 
     def mutate(self, mutations: Sequence[Mutation], *, first_decides: bool = False) -> list[bool | None]:
-        """One answer a mutation: done, refused (it was not done and never will be), or None: not known; it may be done
-        now, later, or never. In any order and at the same time, each for itself.
+        """One answer a mutation: done, refused (it was not done and never will be), or None: not known; it may be
+        done now, later, or never. In any order and at the same time, each for itself.
 
         ``first_decides``: the first is done before any other is begun, and they are begun only if it was done; else
         the answer to them is refused. Never raises StoreFailed.
@@ -144,8 +144,8 @@ class RowStore(Protocol):
         ...
 
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
-        """In up to ``limit`` rows from ``begin`` on: removes of each column the versions that are older than its newest
-        one at ``safe_point`` or before. Returns how many, and the row to go on at (None: done)."""
+        """In up to ``limit`` rows from ``begin`` on: removes of each column the versions that are older than its
+        newest one at ``safe_point`` or before. Returns how many, and the row to go on at (None: done)."""
         ...
 
     def tables(self) -> list[str]:
