@@ -152,7 +152,8 @@ proto: install           ## regenerate the protobuf code next to each .proto
 	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src \
 	  src/photon/idregistry/registry.proto src/photon/idregistry/raft/peer.proto src/photon/eventstore/eventstore.proto src/photon/joiner/joiner.proto \
 	  src/photon/lab/wan/wan.proto src/photon/config/metrics/metrics.proto \
-	  src/photon/joiner/copies/copies.proto src/photon/fleet/explain/explain.proto
+	  src/photon/joiner/copies/copies.proto src/photon/fleet/explain/explain.proto \
+	  src/photon/tables/timestamps/timestamps.proto
 
 audit: install           ## known flaws in what the image is made of; fails where the service cannot be asked
 	$(BIN)/python deploy/supply_chain.py audit

@@ -261,6 +261,20 @@ class HBaseSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How long rows live. Unset: a quarter longer than registry.retention; for ever where that is not set."""
 
 
+class TablesSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tables]``: tables kept up to date by transactions and observers (docs/tables.md)."""
+
+    file: str = "tables.db"
+    """SQLite's file, for the programs of one machine, where ``thrift`` is not set."""
+    thrift: list[str] = msgspec.field(default_factory=list)
+    """host:port of each Thrift 2 server of the HBase that holds them; then the registry's replicas hand out the
+    timestamps."""
+    table: str = "photon_tables"
+    """HBase's table, which holds all of them."""
+    durable: bool = False
+    """The operator's word that this HBase keeps what it acknowledged through a crash: that it stands on HDFS."""
+
+
 class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
@@ -329,6 +343,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     joiner: JoinerSettings = msgspec.field(default_factory=JoinerSettings)
     tls: TlsSettings | None = None
     wan: Wan | None = None
+    tables: TablesSettings | None = None
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     key_file: str | None = None
     """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
@@ -396,6 +411,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "joiner": JoinerSettings,
         "tls": TlsSettings,
         "wan": Wan,
+        "tables": TablesSettings,
         "registry": RegistrySettings,
         "registry.replicas.NAME": Replica,
         "datacentre.NAME": Pipeline,

@@ -8,14 +8,13 @@ where no such server runs, ``shell_command`` gives what to type into HBase's she
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
-from typing import Any
 
 from photon.config.errors import PhotonError, UsageError
 from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.hbase.schema import FAMILY, REGIONS, split_keys
+from photon.eventstore.hbase.thrift2 import connector, interface
 
 ANSWER_SECONDS_MAX = 60.0
 FOREVER_S = 2**31 - 1
@@ -115,7 +114,8 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
 
 def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
     """False: another process created it first."""
-    service, client = _client(admin)
+    service = interface(_IDL)
+    client = connector(admin, service, "hbase.admin", ANSWER_SECONDS_MAX)()
     namespace, _, name = table.rpartition(":")
     full = service.TTableName(ns=namespace.encode() or None, qualifier=name.encode())
     family = service.TColumnFamilyDescriptor(
@@ -141,31 +141,6 @@ def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
     finally:
         client.close()
     return True
-
-
-def _client(admin: str) -> tuple[Any, Any]:
-    """(the interface's types, an open client). Raises UsageError, HBaseUnavailable."""
-    host, _, port = admin.rpartition(":")
-    if not host or not port.isdigit():
-        raise UsageError(f"hbase.admin = {admin!r}: must be host:port of HBase's Thrift 2 server")
-    try:
-        import thriftpy2
-        from thriftpy2.rpc import make_client
-        from thriftpy2.transport import TTransportException
-    except ImportError:
-        raise UsageError("happybase is not installed: pip install 'photon-join[hbase]'") from None
-    service = thriftpy2.load_fp(io.StringIO(_IDL), module_name="photon_hbase_admin_thrift")
-    try:
-        client = make_client(
-            service.THBaseService,
-            host,
-            int(port),
-            timeout=int(ANSWER_SECONDS_MAX * 1000),
-        )
-    except (TTransportException, OSError) as error:
-        why = getattr(error, "message", None) or error
-        raise HBaseUnavailable(f"no Thrift 2 server of HBase answers at {admin}: {why}") from None
-    return service, client
 
 
 __all__ = ["CannotMakeTable", "HBaseRefused", "TableMade", "make_table", "shell_command"]

@@ -39,7 +39,7 @@ THREADS = 4
 READ_ROWS = 1000
 WRITE_ROWS = 2000
 SCAN_ROWS = 1000
-_REFUSALS = ("TableNotFoundException", "AccessDeniedException", "NoSuchColumnFamilyException")
+REFUSALS = ("TableNotFoundException", "AccessDeniedException", "NoSuchColumnFamilyException")
 
 _GONE = (b"SPLIT", b"MERGED")
 """States of regions that others have taken the place of."""
@@ -80,6 +80,60 @@ class _Open:
     used: float
 
 
+class Connections:
+    """To one server: kept while they are good, and lent to one question at a time. Nothing is opened yet."""
+
+    def __init__(self, connect: Connect, clock: Clock) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._idle: list[_Open] = []
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._closed = False
+
+    def ask(self, question: Callable[[Any], T]) -> T:
+        """Asks once. After any exception, which is passed on, the connection is thrown away."""
+        with self._free:
+            used = self._borrow()
+            good = False
+            try:
+                answer = question(used.connection)
+                good = True
+                return answer
+            finally:
+                self._give_back(used, good)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            _close(each.connection)
+
+    def _borrow(self) -> _Open:
+        now = self._clock.monotonic()
+        stale = []
+        try:
+            with self._lock:
+                while self._idle:
+                    each = self._idle.pop()
+                    if now - each.used <= IDLE_SECONDS_MAX and now - each.opened <= AGE_SECONDS_MAX:
+                        return each
+                    stale.append(each)
+        finally:
+            for each in stale:
+                _close(each.connection)
+        return _Open(self._connect(), now, now)
+
+    def _give_back(self, used: _Open, good: bool) -> None:
+        used.used = self._clock.monotonic()
+        with self._lock:
+            if good and not self._closed:
+                self._idle.append(used)
+                return
+        _close(used.connection)
+
+
 @dataclass(eq=False)
 class ThriftHBase:
     """Implements api.HBase. Seconds are the clock's monotonic ones.
@@ -94,12 +148,8 @@ class ThriftHBase:
     answer_seconds: float = ANSWER_SECONDS_MAX
 
     def __post_init__(self) -> None:
-        self._connect = self.connect or connector(self.address, self.answer_seconds)
-        self._idle: list[_Open] = []
-        self._lock = threading.Lock()
-        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._connections = Connections(self.connect or connector(self.address, self.answer_seconds), self.clock)
         self._stopping = threading.Event()
-        self._closed = False
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="hbase")
 
     # -- api.HBase ---------------------------------------------------------------------------------------------
@@ -161,13 +211,9 @@ class ThriftHBase:
     def close(self) -> None:
         self._stopping.set()
         self._pool.shutdown(wait=True)
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for each in idle:
-            _close(each.connection)
+        self._connections.close()
 
-    # -- calls and connections ---------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------
     def _each(self, one: Callable[[Any], T], batches: Sequence[Any]) -> list[T]:
         if len(batches) == 1:
             return [one(batches[0])]
@@ -179,51 +225,17 @@ class ThriftHBase:
         pause = PAUSE_SECONDS
         while True:
             try:
-                with self._free:
-                    return self._ask(ask)
+                return self._connections.ask(ask)
             except Exception as error:
-                problem = _one_line(error)
+                problem = one_line(error)
                 if isinstance(error, UsageError):
                     raise
-                if any(each in problem for each in _REFUSALS):
+                if any(each in problem for each in REFUSALS):
                     raise HBaseRefused(f"HBase at {self.address} does not {what}: {problem}") from None
                 if self._stopping.is_set() or self.clock.monotonic() - began + pause > self.call_seconds:
                     raise HBaseUnavailable(f"HBase at {self.address} does not {what} now: {problem}") from None
             self._stopping.wait(pause)
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
-
-    def _ask(self, ask: Callable[[Any], T]) -> T:
-        used = self._borrow()
-        good = False
-        try:
-            answer = ask(used.connection)
-            good = True
-            return answer
-        finally:
-            self._give_back(used, good)
-
-    def _borrow(self) -> _Open:
-        now = self.clock.monotonic()
-        stale = []
-        try:
-            with self._lock:
-                while self._idle:
-                    each = self._idle.pop()
-                    if now - each.used <= IDLE_SECONDS_MAX and now - each.opened <= AGE_SECONDS_MAX:
-                        return each
-                    stale.append(each)
-        finally:
-            for each in stale:
-                _close(each.connection)
-        return _Open(self._connect(), now, now)
-
-    def _give_back(self, used: _Open, good: bool) -> None:
-        used.used = self.clock.monotonic()
-        with self._lock:
-            if good and not self._closed:
-                self._idle.append(used)
-                return
-        _close(used.connection)
 
 
 def _close(connection: Any) -> None:
@@ -233,7 +245,7 @@ def _close(connection: Any) -> None:
         return
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """What a Thrift error says first: the rest is a Java stack trace."""
     message = getattr(error, "message", None) or str(error) or type(error).__name__
     if isinstance(message, bytes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import grpc
 import grpc.aio
@@ -26,6 +26,7 @@ from photon.idregistry.client.channels import REGISTRY, REGISTRY_OPERATOR
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
+from photon.idregistry.replica.guests import Guest
 from photon.idregistry.replica.metrics import details_of, reads
 from photon.idregistry.replica.operator import Operator
 from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings, host_and_replica
@@ -53,12 +54,13 @@ async def serve_registry(
     stop: asyncio.Event,
     ready: Callable[[], None] = lambda: None,
     answers: Callable[[RegistryServicer], None] = lambda servicer: None,
+    guests: Sequence[Guest] = (),
     disk: Disk | None = None,
     clock: Clock | None = None,
     kernel: Callable[[], KernelTime | None] = kernel_time,
 ) -> None:
     """Serves until ``stop`` is set. ``ready`` is called once, when it serves; ``answers`` is told before what answers
-    callers in this process. ``kernel``: what it says of its clock.
+    callers in this process. ``guests``: what else is replicated here. ``kernel``: what it says of its clock.
 
     Raises ServeError with one clear line when it cannot start, when the deployment was set up otherwise, or when the
     driver stopped on an error (fail-stop: a restart reads the disk again).
@@ -67,7 +69,7 @@ async def serve_registry(
     disk = disk or RealDisk()
     clocks = _clocks(settings, clock, kernel)
     try:
-        host, replica = host_and_replica(settings, disk, clock, clocks)
+        host, replica = host_and_replica(settings, disk, clock, clocks, guests)
     except ValueError as error:
         raise ServeError(f"registry {settings.name}: {error}") from None
     except (RaftStopped, OSError) as error:
@@ -82,7 +84,8 @@ async def serve_registry(
     operator = Operator(settings, host, replica, clock)
     REGISTRY_OPERATOR.add(server, OperatorServicer(operator))
     host.add_to_server(server)
-    sources = [*reads(replica), free_space({"state": settings.directory})]
+    of_guests = [source for guest in guests for source in guest.serve(host.group(guest.number), server)]
+    sources = [*reads(replica), *of_guests, free_space({"state": settings.directory})]
     METRICS_SERVICE.add(server, MetricsService(ProcessMetrics(sources, details_of(replica))))
     _bind(server, settings)
     await _start_host(host, settings)

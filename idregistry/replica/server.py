@@ -31,6 +31,7 @@ from photon.idregistry.raft.identity import KnownGroups, known_groups
 from photon.idregistry.raft.options import RaftOptions
 from photon.idregistry.replica.batching import MemoryLimit
 from photon.idregistry.replica.clocks import ClockWatch
+from photon.idregistry.replica.guests import FIRST_NUMBER, Guest
 from photon.idregistry.replica.lead_placement import LeadPlacement
 from photon.idregistry.replica.proposing import applied, not_leading, proposed
 from photon.idregistry.replica.self_checks import Watch
@@ -53,7 +54,8 @@ def shards_to_open(configured: int, known: KnownGroups) -> list[int]:
     At a first start of a replica that joins a deployment with more shards, the caretaker opens those.
     """
     first = () if known.present else range(1, configured + 1)
-    return sorted({*first, *known.present} - {CONFIG_GROUP, *known.removed})
+    found = {*first, *known.present} - {CONFIG_GROUP, *known.removed}
+    return sorted(number for number in found if number < FIRST_NUMBER)
 
 
 class Machines:
@@ -95,7 +97,7 @@ class ReplicaSettings:
 
 
 def host_and_replica(
-    settings: ReplicaSettings, disk: Disk, clock: Clock, clocks: ClockWatch
+    settings: ReplicaSettings, disk: Disk, clock: Clock, clocks: ClockWatch, guests: Sequence[Guest] = ()
 ) -> tuple[RaftHost, RegistryReplica]:
     """A replica on a Raft host; neither is started.
 
@@ -109,7 +111,7 @@ def host_and_replica(
         name=settings.name,
         peers=settings.peers,
         directory=settings.directory,
-        machines=of_groups,
+        machines={**of_groups, **{guest.number: guest.machine for guest in guests}},
         disk=disk,
         clock=clock,
         tls=settings.tls,

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "spark")
+FOLDERS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "spark", "tables")
 
 
 def _tracked() -> set[str]:

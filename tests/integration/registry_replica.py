@@ -14,6 +14,7 @@ from photon.config.kernel_time import kernel_time
 from photon.config.stopping import stop_event
 from photon.idregistry.replica.process import ServeError, serve_registry
 from photon.idregistry.replica.server import ReplicaSettings
+from photon.tables.timestamps.server import guest
 
 
 class _Shifted(SystemClock):
@@ -46,6 +47,7 @@ def main() -> int:
             settings,
             stop=stop,
             ready=lambda: print("ready", flush=True),
+            guests=[guest(SystemClock())] if given.get("oracle") else [],
             clock=_Shifted(Path(given["clock"])) if "clock" in given else None,
             kernel=(lambda: KernelTime(given["synchronised"], 1000)) if "synchronised" in given else kernel_time,
         )

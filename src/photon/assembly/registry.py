@@ -104,9 +104,16 @@ async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
     def answers(servicer: object) -> None:
         room.near.replicas[name] = servicer
 
+    guests = []
+    if settings.tables is not None and settings.tables.thrift:
+        from photon.tables.timestamps.server import guest
+
+        guests.append(guest(room.clock))
     if room.alone:  # the other services of a pipeline have large buffers all the time
         keep_lean()
-    await serve_registry(own, stop=room.stop, ready=room.up, answers=answers, disk=room.disk, clock=room.clock)
+    await serve_registry(
+        own, stop=room.stop, ready=room.up, answers=answers, guests=guests, disk=room.disk, clock=room.clock
+    )
 
 
 def _given(id_rule: str) -> tuple[str, bytes]:

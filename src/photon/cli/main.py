@@ -103,6 +103,18 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
         "retire east-1 --config photon.toml --dry-run",
         {"retire": "slot:retire"},
     ),
+    "table": (
+        "Tables kept up to date by transactions and observers.",
+        "scan clusters --database clicks.db",
+        {
+            "init": "table:init",
+            "get": "table:get",
+            "scan": "table:scan",
+            "locks": "table:locks",
+            "observe": "table:observe",
+            "verify": "table:verify",
+        },
+    ),
     "spark": (
         "Verification, recovery and backfill on Spark.",
         "verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/",
@@ -134,6 +146,7 @@ TASKS: Mapping[str, Mapping[str, str]] = {
         "read": "Print the records of an output, each once, from a cursor on.",
         "sink": "Write an output as Parquet files, each record once.",
         "compute": "Run computations over what was joined.",
+        "table": "Keep tables up to date by transactions and observers; look into them.",
         "demo": "Join a live stream in two datacentres, lose one, verify all.",
     },
     "Run": {

@@ -93,26 +93,40 @@ class Output:
         cursor: bytes | None = None,
         follow: bool = False,
         cleared_only: bool = False,
+        lines: int | None = None,
         until: Callable[[], bool] = lambda: False,
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[Batch]:
         """What follows ``cursor`` (None: the beginning), in batches; with ``follow`` also what comes, until
         ``until()``, which is asked between batches and every 0.2 s.
 
-        ``cleared_only``: only what holds even if a slot is retired; a little later. Raises UsageError,
-        CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError.
+        ``cleared_only``: only what holds even if a slot is retired; a little later. ``lines``: so many in a batch at
+        most. Raises UsageError, CursorUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError.
         """
         at = self.cursor_of(cursor)
         reader = self.reader(self.checked_kinds(kinds), at, cleared_only=cleared_only)
         while True:
             for block in reader.read():
-                at = at.moved(block.place, block.end())
-                yield Batch(block.place.kind, block.place.slot, block.data, at.encode())
-                if until():
-                    return
+                for size, data in _pieces(block.data, lines):
+                    at = at.moved(block.place, block.end(size))
+                    yield Batch(block.place.kind, block.place.slot, data, at.encode())
+                    if until():
+                        return
             if not follow or until():
                 return
             sleep(POLL_S)
+
+
+def _pieces(data: bytes, lines: int | None) -> Iterator[tuple[int, bytes]]:
+    """Pieces of ``lines`` lines, each with where it ends."""
+    if lines is None:
+        yield len(data), data
+        return
+    end, all_lines = 0, data.splitlines(keepends=True)
+    for first in range(0, len(all_lines), lines):
+        piece = b"".join(all_lines[first : first + lines])
+        end += len(piece)
+        yield end, piece
 
 
 def output_place(config: Path, datacentre: str | None) -> OutputPlace:

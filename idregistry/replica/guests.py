@@ -1,0 +1,28 @@
+"""Other replicated services on the registry's Raft host: each a group of its own, served on the replica's port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from photon.config.metrics.readings import Source
+from photon.idregistry.core.commands import MAX_SHARDS
+from photon.idregistry.raft.api import Group, StateMachine
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+FIRST_NUMBER = 2 * MAX_SHARDS
+"""Numbers from here on are guests': no shard has one, and none is opened as a shard where its guest is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """The registry knows nothing of what it does; whether the replica is ready does not depend on it."""
+
+    number: int
+    """Of its group: FIRST_NUMBER or more, the same on each replica, for ever."""
+    machine: StateMachine
+    serve: Callable[[Group, grpc.aio.Server], list[Source]]
+    """Adds its services to the server before that starts; returns the sources of its metrics."""

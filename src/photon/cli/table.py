@@ -1,0 +1,344 @@
+"""``photon table``: tables kept up to date by transactions and observers (docs/tables.md)."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from photon.cli.audited import audited
+from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from photon.tables.tables import Tables
+
+SHOWN = 1000
+TELL_S = 10.0
+"""Observers say what they did so often."""
+
+_database = click.option(
+    "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of what the deployment's [tables] names."
+)
+
+
+def _on_tables(*, unless: str = "database") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        return _database(deployed(required=False, sets=False, unless=[unless])(command))
+
+    return add
+
+
+@contextmanager
+def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
+    """Raises UsageError, StoreFailed."""
+    from photon.config.errors import UsageError
+    from photon.tables.configured import open_tables
+    from photon.tables.tables import Tables
+
+    if database is not None and at.given is not None:
+        raise UsageError("--database and --config say the same; name one of them")
+    if database is None:
+        settings = at.settings.tables
+        if settings is not None and not settings.thrift:
+            _existing(at.base / settings.file)
+        tables = open_tables(at.settings, at.base)
+    else:
+        tables = Tables.open(_existing(database))
+    with tables:
+        yield tables
+
+
+def _existing(path: Path) -> Path:
+    """Looking makes no file. Raises UsageError."""
+    from photon.config.errors import UsageError
+
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; a program that opens it makes it, or photon table init")
+    return path
+
+
+# -- init ------------------------------------------------------------------------------------------------------------
+@click.command()
+@click.option("--not-durable", is_flag=True, help="Of HBase: go on although what was acknowledged may be lost.")
+@deployed(sets=False)
+@audited
+def init(at: Deployed, not_durable: bool) -> int:
+    """Make what tables are kept in: a SQLite file, or a table of HBase.
+
+    HBase keeps what it acknowledged through a crash only on HDFS; on a local file system transactions
+    may be half there after one. HBase does not say on what it stands, so you do: tables.durable = true, or
+    --not-durable.
+
+    \b
+    Examples:
+      photon table init --config photon.toml
+      photon table init --not-durable --config photon.toml
+    Exit codes: 0 it exists, 1 failed, 2 wrong usage, or nobody says that HBase is durable.
+    """
+    from photon.config.errors import UsageError
+    from photon.tables.configured import open_tables
+
+    settings = at.settings.tables
+    if settings is not None and settings.thrift and not (settings.durable or not_durable):
+        raise UsageError(
+            f"tables.durable: is not set: HBase at {settings.thrift[0]} keeps what it acknowledged only on HDFS; "
+            "set tables.durable = true if it stands there; --not-durable makes tables that a crash may leave torn"
+        )
+    existed = settings is not None and not settings.thrift and (at.base / settings.file).is_file()
+    with open_tables(at.settings, at.base) as tables:
+        assert settings is not None
+        store: Any = tables.around.store
+        made = store.create() if settings.thrift else not existed
+        tables.around.timestamp()  # the oracle answers
+    durable = not settings.thrift or settings.durable
+    where = f"HBase, table {settings.table}" if settings.thrift else f"SQLite, {settings.file}"
+    document = {"store": "hbase" if settings.thrift else "sqlite", "made": made, "durable": durable}
+    word = "" if durable else "; NOT durable: a crash of HBase may leave transactions half done"
+    at.show(document, f"{where}: {'made' if made else 'there already'}, its oracle answers{word}")
+    return DONE
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------
+@click.command()
+@click.argument("table")
+@click.argument("row")
+@click.argument("columns", nargs=-1, metavar="[COLUMN]...")
+@_on_tables()
+def get(at: Deployed, database: Path | None, table: str, row: str, columns: tuple[str, ...]) -> int:
+    """Show a row as it is committed now; all its columns, or those that are named.
+
+    \b
+    Examples:
+      photon table get clusters f1 --database clicks.db
+      photon table get campaigns c7 clicks --config photon.toml -o json
+    Exit codes: 0 shown, 1 there is no such row, or column of it.
+    """
+    with _opened(at, database) as tables, tables.snapshot() as now:
+        found = now.table(table).row(row).values()
+        shown = {column: found[column] for column in columns or found if column in found}
+        at.show(
+            {"table": table, "row": row, "timestamp": now.start, "values": shown},
+            lambda: print_table("column, value", [[column, _text(value)] for column, value in shown.items()]),
+        )
+    return DONE if shown else FAILED
+
+
+@click.command()
+@click.argument("table", required=False)
+@click.option("--from", "begin", default="", metavar="ROW", help="Begin at this key.")
+@click.option("--to", "end", metavar="ROW", help="End before this key.")
+@click.option("--column", "columns", multiple=True, help="Only rows with this column; may be given several times.")
+@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N")
+@_on_tables()
+def scan(
+    at: Deployed,
+    database: Path | None,
+    table: str | None,
+    begin: str,
+    end: str | None,
+    columns: tuple[str, ...],
+    limit: int,
+) -> int:
+    """Show the rows of a table, all as of one moment; without TABLE the names of the tables.
+
+    \b
+    Examples:
+      photon table scan --database clicks.db
+      photon table scan clusters --database clicks.db
+      watch -n 1 photon table scan campaigns --column clicks --config photon.toml
+    """
+    with _opened(at, database) as tables:
+        if table is None:
+            names = tables.around.store.tables()
+            at.show({"tables": names}, "\n".join(names))
+            return DONE
+        with tables.snapshot() as now:
+            found = now.table(table).scan(begin, end, columns=columns or None)
+            rows = [(row.key, row.values()) for row in itertools.islice(found, limit + 1)]
+            start = now.start
+    more = len(rows) > limit
+    rows = rows[:limit]
+    document = {
+        "table": table,
+        "timestamp": start,
+        "rows": [{"row": key, "values": values} for key, values in rows],
+        "more": more,
+    }
+
+    def people() -> None:
+        names = sorted({column for _, values in rows for column in values})
+        lines = [[key, *(_text(values[name]) if name in values else "" for name in names)] for key, values in rows]
+        print_table([("row", False), *((name, False) for name in names)], lines)
+        if more:
+            click.echo(f"and more; the first {limit:,} are shown (--limit, --from)")
+
+    at.show(document, people)
+    return DONE
+
+
+@click.command()
+@click.argument("table", required=False)
+@_on_tables()
+def locks(at: Deployed, database: Path | None, table: str | None) -> int:
+    """Show the locks of transactions that are under way, or whose client died on the way.
+
+    A lock of a dead client is resolved by whoever meets it: at once on the same machine, else when it is old.
+
+    \b
+    Examples:
+      photon table locks --config photon.toml
+      photon table locks clicks --database clicks.db -o json
+    Exit codes: 0 none is of a dead client or old, 3 some are.
+    """
+    from photon.tables.cell import Lock, read_meta
+    from photon.tables.collecting import locks as locks_of
+    from photon.tables.verifying import EVER
+
+    rows = []
+    with _opened(at, database) as tables:
+        around = tables.around
+        for name in [table] if table is not None else around.store.tables():
+            for cell, meta in locks_of(around.store, name, EVER):
+                lock = read_meta(meta)
+                assert isinstance(lock, Lock)
+                age_s = (around.wall_ms() - lock.wall_ms) / 1000
+                dead = around.liveness.dead(lock.token)
+                rows.append(
+                    {
+                        "cell": "/".join(cell), "transaction": lock.start, "age_s": age_s, "client": lock.token,
+                        "dead": dead, "old": age_s > around.limits.lock_age_s, "primary": "/".join(lock.primary),
+                    }
+                )  # fmt: skip
+
+    def people() -> None:
+        lines = [
+            [
+                str(row["cell"]), str(row["transaction"]), f"{row['age_s']:.1f} s",
+                f"{row['client']}{' (dead)' if row['dead'] else ''}", str(row["primary"]),
+            ]
+            for row in rows
+        ]  # fmt: skip
+        print_table("cell, >transaction, >age, client, primary", lines)
+
+    at.show({"locks": rows}, people)
+    return ATTENTION if any(row["dead"] or row["old"] for row in rows) else DONE
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[TABLE]...")
+@_on_tables()
+def verify(at: Deployed, database: Path | None, names: tuple[str, ...]) -> int:
+    """Check every cell: metas, versions and locks fit together, and the oracle is above all of them.
+
+    It may run while transactions do.
+
+    \b
+    Examples:
+      photon table verify --config photon.toml
+      photon table verify clicks campaigns --database clicks.db
+    Exit codes: 0 all is well, 3 something is not.
+    """
+    from photon.tables.verifying import verify as verified
+
+    with _opened(at, database) as tables:
+        found = verified(tables.around, names or tables.around.store.tables())
+
+    def people() -> None:
+        click.echo(
+            f"{found.cells:,} cells, {found.locks:,} locked ({found.old_locks:,} for long), "
+            f"{found.notifications:,} notifications; {found.wrong:,} problems"
+        )
+        for problem in found.problems:
+            click.echo(problem)
+
+    at.show(asdict(found), people)
+    return ATTENTION if found.wrong else DONE
+
+
+def _text(value: Any) -> str:
+    """Values come from anywhere: nothing of them may control a terminal."""
+    import orjson
+
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+# -- observe ---------------------------------------------------------------------------------------------------------
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Observers at a time.")
+@click.option("--once", is_flag=True, help="End when nothing is left to do.")
+@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def observe(file: Path, threads: int, once: bool, output_format: str) -> int:
+    """Run the observers of FILE, a Python program that opens tables, until SIGTERM.
+
+    Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. The
+    first time that an observer runs, it waits until every program has heard of it, some 20 s, and then sees to
+    what is there already.
+
+    \b
+    Examples:
+      photon table observe dedup.py
+      photon table observe dedup.py --once -o json
+    Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers.
+    """
+    from photon.cli.heads import Printed
+    from photon.config.errors import UsageError
+    from photon.tables.observing import Worker
+    from photon.tables.program import tables_of
+
+    found = [each for each in tables_of(file) if each.observers]
+    if not found:
+        raise UsageError(f"{file}: no observers; decorate functions with @observer(tables, table=..., column=...)")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if once:
+        for tables in found:
+            worker = Worker(tables)
+            worker.publish()
+            worker.drain()
+    else:
+        _run(file, [Worker(tables) for tables in found], threads, stop)
+    counts = sum((tables.counts for tables in found), start=type(found[0].counts)())
+    for tables in found:
+        tables.close()
+    names = sorted(each.name for tables in found for each in tables.observers)
+    Printed(output_format).show(
+        {"observers": names, "counts": dict(counts)},
+        f"observers {', '.join(names)}: {counts['observed']:,} runs committed, {counts['conflicts']:,} conflicts",
+    )
+    return DONE
+
+
+def _run(file: Path, workers: list[Any], threads: int, stop: threading.Event) -> None:
+    """Raises StoreFailed where the observers cannot be published."""
+    failed: list[Exception] = []
+
+    def work(worker: Any) -> None:
+        try:
+            worker.run(stop, threads=threads)
+        except Exception as error:
+            failed.append(error)
+            stop.set()
+
+    running = [threading.Thread(target=work, args=(worker,), name="observers") for worker in workers]
+    for each in running:
+        each.start()
+    click.echo(f"photon: observers of {file} run in {threads} threads", err=True)
+    sys.stderr.flush()
+    for each in running:
+        while each.is_alive():  # so that signals are handled
+            each.join(0.2)
+    if failed:
+        raise failed[0]

@@ -1,0 +1,26 @@
+"""Tables kept up to date by transactions and observers, after Google's Percolator (OSDI 2010).
+
+``DESIGN.md`` has the rules. These names follow semantic versioning.
+"""
+
+from photon.tables.api import BadName, Conflict, OutcomeUnknown, StoreFailed, TablesError, TooOld
+from photon.tables.loading import LoadedElsewhere
+from photon.tables.observing import Worker, observer
+from photon.tables.tables import Row, Snapshot, Table, Tables, retrying
+
+__all__ = [
+    "BadName",
+    "Conflict",
+    "LoadedElsewhere",
+    "OutcomeUnknown",
+    "Row",
+    "Snapshot",
+    "StoreFailed",
+    "Table",
+    "Tables",
+    "TablesError",
+    "TooOld",
+    "Worker",
+    "observer",
+    "retrying",
+]

@@ -1,0 +1,43 @@
+"""Tables as ``[tables]`` of a deployment file says."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from photon.config.certificate_files import load as load_certificates
+from photon.config.errors import UsageError
+from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.config.tls import OPERATOR, Tls
+from photon.tables.store.hbase import HBaseRows
+from photon.tables.store.sqlite import SqliteStore
+from photon.tables.tables import Tables
+from photon.tables.timestamps.client import RegistryOracle
+
+
+def open_configured(path: Path) -> Tables:
+    """Raises ConfigError, UsageError, StoreFailed."""
+    return open_tables(load(path, environment=os.environ), path.parent)
+
+
+def open_tables(settings: Settings, base: Path) -> Tables:
+    """``base``: what the paths of the settings are relative to. Raises UsageError, StoreFailed."""
+    tables = settings.tables
+    if tables is None:
+        raise UsageError("tables: is not in the configuration; add [tables], with file or thrift")
+    if not tables.thrift:
+        store = SqliteStore(base / tables.file)
+        return Tables(store, store.oracle)
+    replicas = settings.registry.replicas
+    if not replicas:
+        raise UsageError("tables.thrift: needs [registry.replicas.NAME], which hand out the timestamps")
+    addresses = {name: replica.address for name, replica in replicas.items()}
+    return Tables(HBaseRows(tables.thrift, tables.table), RegistryOracle(addresses, _tls(settings, base)))
+
+
+def _tls(settings: Settings, base: Path) -> Tls | None:
+    if settings.tls is None:
+        return None
+    return load_certificates(base / settings.tls.directory, OPERATOR, datetime.now(UTC))

@@ -1,0 +1,286 @@
+"""Observers: functions that run after a column has changed, and the workers that run them (rules 2, 7, 8 and 10)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+import msgspec
+import orjson
+import structlog
+
+from photon.tables.api import (
+    AdvisoryLocks,
+    Conflict,
+    Held,
+    Notification,
+    OutcomeUnknown,
+    StoreFailed,
+    TablesError,
+    TooOld,
+)
+from photon.tables.cell import is_lock, read_meta
+from photon.tables.system import State, with_observer
+from photon.tables.tables import Row, Tables, TransactionFace, name_of
+from photon.tables.transaction import Transaction
+
+Work = TypeVar("Work", bound=Callable[..., object])
+
+PAGE = 200
+"""Notifications that are read at once."""
+ROWS_SEEN = 256
+"""Keys of rows that scans may begin at."""
+FAILED_MAX = 10_000
+FAILED_WAIT_S = (1.0, 60.0)
+"""An observer that raises is tried again on that row after so long; twice as long each time, up to the second."""
+IDLE_S = 0.1
+
+
+@dataclass(frozen=True)
+class Observer:
+    """``run(transaction, row)`` after ``column`` of a row of ``table`` has changed."""
+
+    name: str
+    table: str
+    column: str
+    run: Callable[[TransactionFace, Row], object]
+
+    @property
+    def acknowledged(self) -> str:
+        """The column with the start timestamp of its last run."""
+        return f"{self.column}@{self.name}"
+
+
+def observer(tables: Tables, table: str, column: str, *, name: str | None = None) -> Callable[[Work], Work]:
+    """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
+    column has changed, in a transaction of its own, whose commit acknowledges all changes before its start.
+
+    ``name`` (the function's): under another one it runs again for what is notified. Several changes may be one run;
+    of each change at most one run commits. What it does beside the tables may happen several times.
+    """
+
+    def decorated(work: Work) -> Work:
+        called = name_of(name or work.__name__)
+        if any(each.name == called for each in tables.observers):
+            raise TablesError(f"two observers are called {called}; give one of them another name=")
+        tables.observers.append(Observer(called, name_of(table), name_of(column), work))
+        tables.observe(table, column)
+        return work
+
+    return decorated
+
+
+class ThreadLocks:
+    """Advisory locks among the threads of this process."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+        self._lock = threading.Lock()
+
+    def acquire(self, name: str) -> bool:
+        with self._lock:
+            if name in self._held:
+                return False
+            self._held.add(name)
+            return True
+
+    def release(self, name: str) -> None:
+        with self._lock:
+            self._held.discard(name)
+
+
+class Worker:
+    """Runs the observers of a program, in as many threads and processes as there are."""
+
+    def __init__(self, tables: Tables, *, locks: AdvisoryLocks | None = None) -> None:
+        self._tables = tables
+        self._around = tables.around
+        self._locks: AdvisoryLocks = locks or ThreadLocks()
+        self._by_column: dict[tuple[str, str], list[Observer]] = {}
+        for each in tables.observers:
+            self._by_column.setdefault((each.table, each.column), []).append(each)
+        self._names = sorted({each.table for each in tables.observers})
+        self._seen: list[tuple[str, str]] = []
+        self._failed: dict[tuple[str, str, str], tuple[float, float]] = {}  # cell -> (not before, wait)
+        self._log = structlog.get_logger("photon.tables")
+
+    def publish(self) -> None:
+        """Every writer notifies these observers from now on. Those that are new are notified of all that is there
+        already: takes a grace. Raises StoreFailed."""
+        observers = self._tables.observers
+
+        def published(state: State) -> State:
+            for each in observers:
+                state = with_observer(state, each.table, each.column, each.name)
+            return state
+
+        state = self._tables.system.change(published)
+        fresh = [each for each in observers if each.name not in state.seeded]
+        if not fresh:
+            return
+        self._around.sleep(self._around.limits.grace_s)
+        for table, column in sorted({(each.table, each.column) for each in fresh}):
+            self._seed(table, column)
+        names = {each.name for each in fresh}
+        self._tables.system.change(
+            lambda state: msgspec.structs.replace(state, seeded=sorted(names.union(state.seeded)))
+        )
+
+    def _seed(self, table: str, column: str) -> None:
+        start = self._around.timestamp()
+        begin = ""
+        while page := self._around.store.scan(table, begin, None, [column], start, PAGE):
+            self._around.store.notify([Notification(table, row, column, start) for row, _ in page])
+            begin = page[-1][0] + "\0"
+
+    def run(self, stop: threading.Event, *, threads: int = 4) -> None:
+        """Until ``stop`` is set. Raises StoreFailed only from ``publish``."""
+        self.publish()
+        workers = [threading.Thread(target=self._until, args=(stop,), name=f"observer-{n}") for n in range(threads)]
+        for each in workers:
+            each.start()
+        for each in workers:
+            each.join()
+
+    def _until(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                done = self.step()
+            except StoreFailed as failed:
+                self._log.warning("observers wait: the store does not answer", error=str(failed))
+                stop.wait(FAILED_WAIT_S[0])
+                continue
+            if not done:
+                stop.wait(IDLE_S)
+
+    def drain(self) -> int:
+        """Runs until there is nothing left to do here; returns how many runs were committed. Raises what an observer
+        raises, Conflict, StoreFailed."""
+        runs = 0
+        while True:
+            at_rest = True
+            for table in self._names:
+                begin = ""
+                while page := self._page(table, begin):
+                    for (row, column), found in _cells(page):
+                        committed, forgotten, clean = self._tend(table, row, column, found)
+                        runs += committed
+                        at_rest = at_rest and clean and not committed and not forgotten
+                    begin = page[-1].row + "\0"
+            if at_rest:
+                return runs
+
+    def step(self) -> int:
+        """One walk from a place by chance, until there is nothing more to do or somebody else is met there. Returns
+        how many notifications it saw to."""
+        if not self._names:
+            return 0
+        table, begin = self._place()
+        done = 0
+        page = self._page(table, begin)
+        if not page and begin:
+            page = self._page(table, "")
+        for (row, column), found in _cells(page):
+            self._remember(table, row)
+            name = f"{table}/{row}"
+            if self._not_yet(table, row, column):
+                continue
+            if not self._locks.acquire(name):
+                break  # somebody else is here: elsewhere
+            try:
+                committed, forgotten, _ = self._tend(table, row, column, found)
+                done += committed or forgotten
+                self._failed.pop((table, row, column), None)
+            except (Conflict, OutcomeUnknown, TooOld):
+                self._around.counts["observers_met"] += 1
+                break
+            except StoreFailed:
+                raise
+            except Exception as error:
+                self._raised(table, row, column, error)
+            finally:
+                self._locks.release(name)
+        return done
+
+    def _page(self, table: str, begin: str) -> list[Notification]:
+        self._around.counts["scans"] += 1
+        return self._around.store.dirty(table, begin, PAGE)
+
+    def _place(self) -> tuple[str, str]:
+        if self._seen and self._around.random() < 0.75:
+            return self._seen[int(self._around.random() * len(self._seen))]
+        return self._names[int(self._around.random() * len(self._names))], ""
+
+    def _remember(self, table: str, row: str) -> None:
+        if len(self._seen) < ROWS_SEEN:
+            self._seen.append((table, row))
+        else:
+            self._seen[int(self._around.random() * ROWS_SEEN)] = table, row
+
+    def _tend(self, table: str, row: str, column: str, found: Sequence[Notification]) -> tuple[int, int, bool]:
+        """Runs the observers of a cell that have not acknowledged its last change. Returns how many committed, how
+        many notifications it forgot, and False if this program has more to do there."""
+        committed, clean, acknowledged = 0, True, True
+        here = self._by_column.get((table, column), ())
+        for each in here:
+            ran, decided = self._observe(each, row)
+            committed += ran
+            clean = clean and decided
+        elsewhere = set(self._tables.system.observers(table, column)).difference(each.name for each in here)
+        if elsewhere:
+            acknowledged = self._acknowledged(table, row, column, elsewhere)
+        if not (clean and acknowledged):
+            return committed, 0, clean or not here
+        self._around.store.forget(found)
+        return committed, len(found), True
+
+    def _observe(self, observer: Observer, row: str) -> tuple[bool, bool]:
+        """Whether it ran, and whether all that was notified before is decided and acknowledged."""
+        tables = self._tables
+        raw = Transaction(self._around, tables.resolver, tables.system)
+        raw.prefetch([(observer.table, row, (observer.column, observer.acknowledged))])
+        held = raw.held(observer.table, row, observer.column)
+        before = raw.get(observer.table, row, observer.acknowledged)
+        if held.version is None or (before is not None and held.commit <= int(before)):
+            return False, _decided(held, raw)
+        face = TransactionFace(raw)
+        observer.run(face, face.table(observer.table).row(row))
+        raw.write(observer.table, row, observer.acknowledged, orjson.dumps(raw.start))
+        raw.commit()
+        self._around.counts["observed"] += 1
+        return True, _decided(held, raw)
+
+    def _acknowledged(self, table: str, row: str, column: str, names: Iterable[str]) -> bool:
+        """Observers of other programs have seen the last change."""
+        raw = Transaction(self._around, self._tables.resolver, self._tables.system)
+        columns = [f"{column}@{name}" for name in names]
+        raw.prefetch([(table, row, (column, *columns))])
+        held = raw.held(table, row, column)
+        seen = [raw.get(table, row, each) for each in columns]
+        done = held.version is None or all(each is not None and held.commit <= int(each) for each in seen)
+        return done and _decided(held, raw)
+
+    def _not_yet(self, table: str, row: str, column: str) -> bool:
+        failed = self._failed.get((table, row, column))
+        return failed is not None and self._around.clock.monotonic() < failed[0]
+
+    def _raised(self, table: str, row: str, column: str, error: Exception) -> None:
+        key = table, row, column
+        wait_s = min(self._failed[key][1] * 2, FAILED_WAIT_S[1]) if key in self._failed else FAILED_WAIT_S[0]
+        if len(self._failed) >= FAILED_MAX:
+            self._failed.clear()
+        self._failed[key] = self._around.clock.monotonic() + wait_s, wait_s
+        self._around.counts["observers_failed"] += 1
+        self._log.warning("an observer raises", cell="/".join(key), error=repr(error), again_s=wait_s)
+
+
+def _cells(page: Iterable[Notification]) -> list[tuple[tuple[str, str], list[Notification]]]:
+    return [(cell, list(found)) for cell, found in groupby(page, key=lambda each: (each.row, each.column))]
+
+
+def _decided(held: Held, reader: Transaction) -> bool:
+    """Nothing that was notified before the reader's start is open, or newer than it."""
+    return not is_lock(held.meta) and read_meta(held.meta)[0] < reader.start

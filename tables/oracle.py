@@ -1,0 +1,232 @@
+"""Timestamps: the state that a Raft group replicates, what its leader does, and a client with one pending request.
+
+A range of timestamps is a committed entry. The leader answers from its range in memory, a batch of requests at a
+time, and only after it has confirmed that nobody else has allocated since the batch came: a deposed leader hands out
+nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+from photon.tables.api import StoreFailed
+
+RANGE = 100_000
+"""Timestamps in a range, at least."""
+AT_ONCE_MAX = 10_000
+"""Timestamps in one request."""
+WAITING_MAX = 100_000
+"""Requests that wait at a leader; more are refused."""
+
+
+class Range(NamedTuple):
+    """Timestamps from ``first`` on, before ``end``."""
+
+    first: int
+    end: int
+
+
+# -- replicated ------------------------------------------------------------------------------------------------------
+def allocate(timestamps: int) -> bytes:
+    """The command that allocates a range."""
+    return b"A1 %d" % timestamps
+
+
+class OracleMachine:
+    """The replicated state: up to where timestamps are allocated. A ``StateMachine`` of the Raft host."""
+
+    def __init__(self) -> None:
+        self.end = 1
+
+    def apply(self, index: int, command: bytes) -> Range | None:
+        """The range of an ``allocate``; None for a command that is none."""
+        kind, _, number = command.partition(b" ")
+        if kind != b"A1" or not number.isdigit():
+            return None
+        first, self.end = self.end, self.end + int(number)
+        return Range(first, self.end)
+
+    def snapshot(self) -> Iterable[bytes]:
+        return [b"O1 %d" % self.end]
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        kind, _, number = b"".join(chunks).partition(b" ")
+        if kind != b"O1" or not number.isdigit():
+            raise ValueError("not a snapshot of the timestamp oracle that this version reads")
+        self.end = int(number)
+
+
+# -- the leader ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Propose ``allocate(timestamps)``; then call ``allocated`` with its result, or ``failed``."""
+
+    timestamps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Confirm that this replica leads, in a round that begins now, and that it has applied all that was committed
+    then; then call ``confirmed`` with the machine's ``end``, or ``failed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    ticket: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Nothing was handed out: ask again, perhaps elsewhere."""
+
+    ticket: int
+
+
+Action = Allocate | Confirm | Answer | Refuse
+
+
+class OracleLeader:
+    """What a replica that takes itself for the leader does; pure. Tickets are the host's, each used once."""
+
+    def __init__(self, *, range_size: int = RANGE) -> None:
+        self._range_size = range_size
+        self._next = self._end = 0  # what is left of the own range
+        self._waiting: deque[tuple[int, int]] = deque()  # (ticket, timestamps) that came after the round had begun
+        self._batch: list[tuple[int, int]] = []  # those that the present round is for
+        self._busy = False  # a Confirm or Allocate is on its way
+
+    def requested(self, ticket: int, timestamps: int) -> list[Action]:
+        """A client wants so many timestamps in a row."""
+        if not 0 < timestamps <= AT_ONCE_MAX or len(self._waiting) >= WAITING_MAX:
+            return [Refuse(ticket)]
+        self._waiting.append((ticket, timestamps))
+        return self._begin()
+
+    def confirmed(self, end: int) -> list[Action]:
+        """This replica led, after the batch had come, and ``end`` was what was allocated then."""
+        self._busy = False
+        if end != self._end:  # somebody else has led since, and may have handed out higher ones
+            self._next = self._end = 0
+        return self._serve()
+
+    def allocated(self, got: Range) -> list[Action]:
+        """As good as a confirmation: it was committed after the batch came."""
+        self._busy = False
+        if got.first != self._end:
+            self._next = got.first
+        self._end = got.end
+        return self._serve()
+
+    def failed(self) -> list[Action]:
+        """This replica does not lead, or does not know."""
+        self._busy = False
+        self._next = self._end = 0
+        refused: list[Action] = [Refuse(ticket) for ticket, _ in (*self._batch, *self._waiting)]
+        self._batch, self._waiting = [], deque()
+        return refused
+
+    def _begin(self) -> list[Action]:
+        if self._busy or not self._waiting:
+            return []
+        self._batch, self._waiting = list(self._waiting), deque()
+        self._busy = True
+        return [self._round()]
+
+    def _round(self) -> Action:
+        wanted = sum(timestamps for _, timestamps in self._batch)
+        if self._end - self._next < wanted:
+            return Allocate(max(self._range_size, wanted))
+        return Confirm()
+
+    def _serve(self) -> list[Action]:
+        wanted = sum(timestamps for _, timestamps in self._batch)
+        if self._end - self._next < wanted:
+            self._busy = True
+            return [Allocate(max(self._range_size, wanted))]
+        actions: list[Action] = []
+        for ticket, timestamps in self._batch:
+            actions.append(Answer(ticket, self._next))
+            self._next += timestamps
+        self._batch = []
+        return [*actions, *self._begin()]
+
+
+# -- clients ---------------------------------------------------------------------------------------------------------
+class _Ticket:
+    __slots__ = ("done", "error", "leads", "value")
+
+    def __init__(self) -> None:
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.leads = False
+        self.value = 0
+        self.error: Exception | None = None
+
+
+class BatchedOracle:
+    """An ``Oracle`` over ``ask(n)``, which returns the first of n timestamps in a row, or raises StoreFailed.
+
+    At most one request is on its way; whoever comes meanwhile shares the next one.
+    """
+
+    def __init__(self, ask: Callable[[int], int], close: Callable[[], None] = lambda: None) -> None:
+        self._ask = ask
+        self.close = close
+        self._lock = threading.Lock()
+        self._waiting: list[_Ticket] = []
+        self._busy = False
+
+    def timestamp(self) -> int:
+        with self._lock:
+            if not self._busy:
+                self._busy = True
+                mine = None
+            else:
+                mine = _Ticket()
+                self._waiting.append(mine)
+        if mine is not None:
+            mine.done.acquire()
+            if mine.error is not None:
+                raise StoreFailed(str(mine.error)) from mine.error
+            if not mine.leads:
+                return mine.value
+        return self._lead()
+
+    def _lead(self) -> int:
+        """Asks for this caller and all that wait now; then one of those that came meanwhile leads."""
+        with self._lock:
+            batch, self._waiting = self._waiting[: AT_ONCE_MAX - 1], self._waiting[AT_ONCE_MAX - 1 :]
+        try:
+            first = self._ask(len(batch) + 1)
+        except Exception as error:
+            for each in batch:
+                each.error = error
+            raise
+        else:
+            for n, each in enumerate(batch, 1):
+                each.value = first + n
+            return first
+        finally:
+            with self._lock:
+                following = self._waiting.pop(0) if self._waiting else None
+                self._busy = following is not None
+            for each in batch:
+                each.done.release()
+            if following is not None:
+                following.leads = True
+                following.done.release()
+
+
+class MemoryOracle:
+    """For one process, and as long as it lives."""
+
+    def __init__(self) -> None:
+        self.timestamp: Callable[[], int] = count(1).__next__
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Stores of rows: memory, SQLite."""

@@ -1,0 +1,134 @@
+"""What all transactions of a program share: store, oracle, clocks, chance, and what they have learned."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from photon.config.clock import Clock, SystemClock
+from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
+
+LOCK_AGE_S = 10.0
+"""A lock that is older is taken for one of a dead client."""
+GRACE_S = 20.0
+"""Between what is published in the system's table and what relies on everybody's having seen it."""
+PATIENCE_S = 30.0
+"""A store that does not answer is asked again for so long."""
+BACK_OFF_S = (0.001, 0.5)
+"""First and longest wait."""
+HABITS_MAX = 10_000
+HABIT_COLUMNS_MAX = 16
+
+
+@dataclass
+class Limits:
+    """Times in seconds."""
+
+    lock_age_s: float = LOCK_AGE_S
+    grace_s: float = GRACE_S
+    patience_s: float = PATIENCE_S
+
+
+class ProcessLiveness:
+    """A token names machine, process and when that started: on the same machine a dead process is noticed at once.
+    Of other machines nothing is known, so the age of a lock decides."""
+
+    def __init__(self) -> None:
+        self._host = socket.gethostname()[:60].replace(" ", "-") or "localhost"
+        self.token = f"{self._host}/{os.getpid()}/{_started(os.getpid())}"
+
+    def dead(self, token: str) -> bool:
+        host, _, process = token.partition("/")
+        number, _, started = process.partition("/")
+        return host == self._host and number.isdigit() and _started(int(number)) not in (started, "unknown")
+
+
+def _started(process: int) -> str:
+    """When a process of this machine started, in ticks since the boot, and the boot; empty: there is none."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19] + "-" + boot
+    except (FileNotFoundError, ProcessLookupError):
+        return "" if Path("/proc/self/stat").exists() else "unknown"
+    except OSError:
+        return "unknown"
+
+
+class BackOff:
+    """Waits longer each time, up to ``patience_s`` in all; each by chance between half and the whole."""
+
+    def __init__(self, around: Surroundings, patience_s: float | None = None) -> None:
+        self._around = around
+        self._wait_s = BACK_OFF_S[0]
+        patience_s = around.limits.patience_s if patience_s is None else patience_s
+        self._until = around.clock.monotonic() + patience_s
+
+    def wait(self) -> bool:
+        """False: patience is over."""
+        around = self._around
+        if around.clock.monotonic() >= self._until:
+            return False
+        around.sleep(self._wait_s * (0.5 + around.random() / 2))
+        self._wait_s = min(self._wait_s * 2, BACK_OFF_S[1])
+        return True
+
+
+@dataclass
+class Surroundings:
+    """Of one client. ``counts``: what was done, for metrics."""
+
+    store: RowStore
+    oracle: Oracle
+    clock: Clock = field(default_factory=SystemClock)
+    sleep: Callable[[float], object] = time.sleep
+    random: Callable[[], float] = random.random
+    """From 0 on, below 1."""
+    liveness: Liveness = field(default_factory=ProcessLiveness)
+    limits: Limits = field(default_factory=Limits)
+    counts: Counter[str] = field(default_factory=Counter)
+    habits: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """Table and column that was read first of a row -> those that transactions went on to read there."""
+
+    def read(self, reads: Sequence[Read]) -> list[RowRead]:
+        """As the store's, asked again while it fails. Raises StoreFailed after all."""
+        self.counts["reads"] += 1
+        back_off = None
+        while True:
+            try:
+                return self.store.read(reads)
+            except StoreFailed:
+                back_off = back_off or BackOff(self)
+                if not back_off.wait():
+                    raise
+
+    def read_cells(self, cells: Sequence[Cell]) -> list[Held]:
+        """The metas of cells, now."""
+        found = self.read([Read(cell.table, cell.row, (cell.column,), 0) for cell in cells])
+        nothing = Held(None)
+        return [row.get(cell.column, nothing) for cell, row in zip(cells, found, strict=True)]
+
+    def timestamp(self) -> int:
+        """Raises StoreFailed after patience."""
+        back_off = None
+        while True:
+            try:
+                return self.oracle.timestamp()
+            except StoreFailed:
+                back_off = back_off or BackOff(self)
+                if not back_off.wait():
+                    raise
+
+    def wall_ms(self) -> int:
+        return self.clock.now_ns() // 1_000_000
+
+    def learn(self, table: str, first: str, then: str) -> None:
+        """A transaction that had read ``first`` of a row has gone on to read ``then``."""
+        known = self.habits.get((table, first), ())
+        if then not in known and len(known) < HABIT_COLUMNS_MAX and len(self.habits) < HABITS_MAX:
+            self.habits[table, first] = (*known, then)

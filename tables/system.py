@@ -1,0 +1,127 @@
+"""What tables keep of themselves: the safe point and the observed columns, in one register of the system's table.
+
+What is published here holds for everybody a grace later: a client that relies on what it has seen looks again when
+that is older than half a grace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from photon.tables.api import SYSTEM, Cell, Mutation, StoreFailed, TablesError, TooOld
+from photon.tables.surroundings import BackOff, Surroundings
+
+STATE = Cell(SYSTEM, "tables", "state")
+OBSERVERS_MAX = 1_000
+
+
+class State(msgspec.Struct, frozen=True):
+    """As JSON in the register."""
+
+    version: int = 1
+    safe_point: int = 0
+    """No transaction that began earlier may read."""
+    observed: dict[str, list[str]] = {}
+    """``TABLE/COLUMN`` -> names of its observers."""
+    seeded: list[str] = []
+    """Names of observers whose columns were notified as they were found."""
+
+
+def decode(meta: bytes | None) -> State:
+    """Raises StoreFailed."""
+    if meta is None:
+        return State()
+    try:
+        state = msgspec.json.decode(meta, type=State)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreFailed(f"{SYSTEM}: what tables keep of themselves cannot be read: {error}") from None
+    if state.version != 1:
+        raise StoreFailed(f"{SYSTEM}: was written by a later version of photon; take that one")
+    return state
+
+
+class SystemView:
+    """What this client has seen of it."""
+
+    def __init__(self, around: Surroundings, own: Callable[[], set[tuple[str, str]]] = set) -> None:
+        """``own``: columns that this program observes, whether they are published yet or not."""
+        self._around = around
+        self._half_grace_s = around.limits.grace_s / 2
+        self._looked_at = float("-inf")
+        self._state = State()
+        self._own = own
+        self._observed: set[tuple[str, str]] = set()
+
+    @property
+    def safe_point(self) -> int:
+        return self._state.safe_point
+
+    def look(self) -> State:
+        began = self._around.clock.monotonic()
+        (held,) = self._around.read_cells([STATE])
+        self._state = decode(held.meta)
+        self._observed = {_split(name) for name in self._state.observed}
+        self._looked_at = began
+        return self._state
+
+    def check(self, start: int) -> None:
+        """After a read: what was read by a transaction that began at ``start`` is whole. Raises TooOld."""
+        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
+            self.look()
+        if start < self._state.safe_point:
+            raise TooOld(f"a transaction that began at {start} is older than the safe point {self._state.safe_point}")
+
+    def observed(self) -> set[tuple[str, str]]:
+        """(table, column) of all that are observed, as of the last half grace."""
+        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
+            self.look()
+        own = self._own()
+        return self._observed | own if own else self._observed
+
+    def observers(self, table: str, column: str) -> list[str]:
+        """Names of the published observers of a column."""
+        return self._state.observed.get(f"{table}/{column}", [])
+
+    def change(self, change: Callable[[State], State]) -> State:
+        """Publishes ``change(state)``, which may be called several times."""
+        back_off = BackOff(self._around)
+        while True:
+            (held,) = self._around.read_cells([STATE])
+            before = decode(held.meta)
+            after = change(before)
+            if after == before:
+                return after
+            mutation = Mutation(STATE, held.meta, msgspec.json.encode(after))
+            if self._around.store.mutate([mutation])[0]:
+                self.look()
+                return after
+            if not back_off.wait():
+                raise StoreFailed(f"{SYSTEM}: cannot be changed: others do so all the time, or it does not answer")
+
+
+def _split(name: str) -> tuple[str, str]:
+    table, _, column = name.partition("/")
+    return table, column
+
+
+def with_observer(state: State, table: str, column: str, name: str) -> State:
+    key = f"{table}/{column}"
+    names: list[str] = state.observed.get(key, [])
+    if name in names:
+        return state
+    if sum(map(len, state.observed.values())) >= OBSERVERS_MAX:
+        raise TablesError(f"{SYSTEM}: has {OBSERVERS_MAX} observers already")
+    observed: dict[str, Any] = {**state.observed, key: sorted([*names, name])}
+    return msgspec.structs.replace(state, observed=observed)
+
+
+def without_observer(state: State, name: str) -> State:
+    """It is to run no more: notifications do not wait for it."""
+    left = {key: [each for each in names if each != name] for key, names in state.observed.items()}
+    seeded = [each for each in state.seeded if each != name]
+    return msgspec.structs.replace(
+        state, observed={key: names for key, names in left.items() if names}, seeded=seeded
+    )

@@ -1,0 +1,282 @@
+"""What a program holds in its hands: ``Tables``, its transactions and snapshots, tables and rows.
+
+tables = Tables.open("clicks.db")
+with tables.transaction() as t:
+    row = t.table("campaigns").row("c1")
+    row.set("clicks", (row.get("clicks") or 0) + 1)
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import orjson
+
+from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, RowStore, TooOld
+from photon.tables.collecting import collect
+from photon.tables.loading import Source, load
+from photon.tables.oracle import MemoryOracle
+from photon.tables.resolving import Resolver
+from photon.tables.store.memory import MemoryStore
+from photon.tables.store.sqlite import SqliteStore
+from photon.tables.surroundings import BackOff, Surroundings
+from photon.tables.system import SystemView
+from photon.tables.transaction import Transaction
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+KEY_BYTES_MAX = 1_000
+VALUE_BYTES_MAX = 1 << 20
+TRIES_S = 60.0
+"""A transaction that meets conflicts is tried again for so long."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_good_names: set[str] = set()
+
+
+class Row:
+    """A row in a transaction or snapshot. Values: what JSON can say, but null: str, int, float, bool, list, dict."""
+
+    __slots__ = ("_table", "_transaction", "key")
+
+    def __init__(self, transaction: Transaction, table: str, key: str) -> None:
+        self._transaction = transaction
+        self._table = table
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"<row {self._table}/{self.key}>"
+
+    def get(self, column: str) -> Any:
+        """None: there is no value. Raises BadName, TooOld, StoreFailed."""
+        value = self._transaction.get(self._table, self.key, column if column in _good_names else name_of(column))
+        return None if value is None else orjson.loads(value)
+
+    def get_many(self, *columns: str) -> tuple[Any, ...]:
+        """Several columns in one round trip."""
+        self._transaction.prefetch([(self._table, self.key, columns)])
+        return tuple(map(self.get, columns))
+
+    def values(self) -> dict[str, Any]:
+        """All columns that have a value."""
+        for _, found in self._transaction.scan(self._table, self.key, self.key + "\0"):
+            return _shown(found)
+        return {}
+
+    def set(self, column: str, value: Any) -> None:
+        """Written when the transaction commits. Raises BadName."""
+        if value is None:
+            raise BadName(f"{self._table}/{self.key}/{column}: None is no value; delete() removes one")
+        try:
+            data = orjson.dumps(value)
+        except TypeError as error:
+            raise BadName(f"{self._table}/{self.key}/{column}: JSON cannot say {value!r:.80}: {error}") from None
+        if len(data) > VALUE_BYTES_MAX:
+            raise BadName(f"{self._table}/{self.key}/{column}: {len(data)} bytes; {VALUE_BYTES_MAX} are the most")
+        self._transaction.write(self._table, self.key, column if column in _good_names else name_of(column), data)
+
+    def delete(self, column: str) -> None:
+        self._transaction.write(self._table, self.key, name_of(column), None)
+
+
+class Table:
+    """A table in a transaction or snapshot. It is there once something is written to it."""
+
+    __slots__ = ("_transaction", "name")
+
+    def __init__(self, transaction: Transaction, name: str) -> None:
+        self._transaction = transaction
+        self.name = name
+
+    def row(self, key: str) -> Row:
+        """Raises BadName: keys are texts of 1 to 1,000 bytes in UTF-8, without NUL."""
+        if not key or len(key) > KEY_BYTES_MAX // 4 or "\0" in key or not key.isascii():
+            key = _checked_key(key)
+        return Row(self._transaction, self.name, key)
+
+    def scan(self, begin: str = "", end: str | None = None, *, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """Rows that have a value in ``columns`` (None: any), from ``begin`` on, before ``end`` (None: the last)."""
+        for key, _ in self._transaction.scan(self.name, begin, end, columns):
+            yield Row(self._transaction, self.name, key)
+
+    def prefetch(self, keys: Iterable[str], *columns: str) -> None:
+        """Reads cells in one round trip, for ``get``."""
+        self._transaction.prefetch([(self.name, self.row(key).key, columns) for key in keys])
+
+
+class TransactionFace:
+    """An open transaction or snapshot."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Transaction) -> None:
+        self.raw = raw
+
+    @property
+    def start(self) -> int:
+        """Its start timestamp."""
+        return self.raw.start
+
+    def table(self, name: str) -> Table:
+        return Table(self.raw, name if name in _good_names else name_of(name))
+
+
+class _Writing:
+    """``with tables.transaction() as t``."""
+
+    __slots__ = ("_face",)
+
+    def __init__(self, face: TransactionFace) -> None:
+        self._face = face
+
+    def __enter__(self) -> TransactionFace:
+        return self._face
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._face.raw.commit()
+
+
+class Snapshot(TransactionFace):
+    """All tables at one moment. What is set in it is seen in it, and goes nowhere."""
+
+    __slots__ = ()
+
+
+class Tables:
+    """Tables in one store, with timestamps from one oracle. Safe for many threads; a transaction is one thread's."""
+
+    def __init__(self, store: RowStore, oracle: Oracle, around: Surroundings | None = None) -> None:
+        """``around``: clocks, limits and so on, for the same store and oracle."""
+        from photon.tables.observing import Observer
+
+        self.around = around or Surroundings(store, oracle)
+        self.observers: list[Observer] = []
+        """Those that ``observer`` has registered in this program."""
+        self._own: set[tuple[str, str]] = set()
+        self.system = SystemView(self.around, lambda: self._own)
+        self.resolver = Resolver(self.around)
+
+    @classmethod
+    def open(cls, place: str | Path) -> Tables:
+        """A path: a SQLite file, made where it is not there. ``*.toml``: as the deployment file says. ``:memory:``:
+        gone with the process. Raises UsageError, ConfigError, StoreFailed."""
+        if str(place) == ":memory:":
+            return cls(MemoryStore(), MemoryOracle())
+        if str(place).endswith(".toml"):
+            made: Tables = import_module("photon.tables.configured").open_configured(Path(place))
+            return made
+        store = SqliteStore(place)
+        return cls(store, store.oracle)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Since the program began: commits, conflicts, rolled_back, rolled_forward, reads, mutates, scans, locks_met,
+        observed, collected."""
+        return self.around.counts
+
+    def transaction(self) -> _Writing:
+        """For ``with``: commits at the end of the block unless that raises. Raises Conflict, OutcomeUnknown, TooOld,
+        StoreFailed."""
+        return _Writing(self.begin())
+
+    def begin(self) -> TransactionFace:
+        """A transaction without a block; its ``raw.commit()`` commits."""
+        return TransactionFace(Transaction(self.around, self.resolver, self.system))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """All tables at this moment, read only."""
+        yield Snapshot(Transaction(self.around, self.resolver, self.system))
+
+    def run(self, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """``work(transaction, *arguments)``, committed; again in a new transaction after a Conflict or TooOld, with
+        back-off. Raises Conflict after a minute of these, OutcomeUnknown, StoreFailed, what ``work`` raises."""
+        back_off = BackOff(self.around, TRIES_S)
+        while True:
+            try:
+                with self.transaction() as transaction:
+                    return work(transaction, *arguments, **named)
+            except (Conflict, TooOld):
+                if not back_off.wait():
+                    raise
+
+    def load(self, source: Source, work: Callable[..., object], *, name: str = "load", follow: bool = False) -> int:
+        """``work(transaction, record)`` for each record of an output (``photon.library.Output``) exactly once: the
+        cursor ``name`` is a cell of the same transaction. Returns how many. ``loading.load`` has more."""
+        return load(self, source, work, name=name, follow=follow)
+
+    def collect(self, keep_s: float = 3600.0) -> int:
+        """Removes versions that no transaction reads that begins now, or began in the last ``keep_s`` seconds; takes
+        that long. Returns how many. Older transactions and snapshots fail with TooOld."""
+        return collect(self.around, self.resolver, self.system, keep_s)
+
+    def observe(self, table: str, column: str) -> None:
+        """Writes of this program notify observers of a column, also before a worker has published it."""
+        self._own.add((table, column))
+
+    def close(self) -> None:
+        self.around.oracle.close()
+        self.around.store.close()
+
+    def __enter__(self) -> Tables:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def retrying(
+    tables: Tables,
+) -> Callable[[Callable[Concatenate[Any, Arguments], Result]], Callable[Arguments, Result]]:
+    """``@retrying(tables)``: a function of a transaction becomes one that runs it, again after a Conflict
+    (``Tables.run``). What it does beside the tables may happen several times. The function itself is its
+    ``work``, for ``Tables.load``."""
+
+    def decorated(work: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Arguments, Result]:
+        @functools.wraps(work)
+        def run(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+            return tables.run(work, *arguments, **named)
+
+        run.work = work  # type: ignore[attr-defined]
+        return run
+
+    return decorated
+
+
+def name_of(name: str) -> str:
+    """A table's or column's. Raises BadName."""
+    if name not in _good_names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == SYSTEM:
+            raise BadName(
+                f"{name!r:.80} is no name of a table or column: letters, digits, '_', '.', '-', 64 at most, "
+                f"and not {SYSTEM}"
+            )
+        if len(_good_names) < 10_000:
+            _good_names.add(name)
+    return name
+
+
+def _checked_key(key: str) -> str:
+    try:
+        size = len(key.encode())
+    except (UnicodeEncodeError, AttributeError):
+        raise BadName(f"{key!r:.80} is no key of a row: it is no text that UTF-8 can say") from None
+    if not 0 < size <= KEY_BYTES_MAX or "\0" in key:
+        raise BadName(f"{key!r:.80} is no key of a row: 1 to {KEY_BYTES_MAX} bytes, without NUL")
+    return key
+
+
+def _shown(values: dict[str, bytes]) -> dict[str, Any]:
+    """Without the columns of observers (``COLUMN@OBSERVER``)."""
+    return {column: orjson.loads(value) for column, value in values.items() if "@" not in column}

@@ -1,0 +1,389 @@
+"""One transaction: reads at its start, writes at its end (rules 1 to 4). ``DESIGN.md`` has the rules.
+
+Everything that may be interrupted is a call of the store or the oracle; between two of them nothing is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from photon.tables.api import (
+    NOTHING,
+    Cell,
+    Conflict,
+    Held,
+    Mutation,
+    OutcomeUnknown,
+    Read,
+    RowRead,
+    StoreFailed,
+    TablesError,
+)
+from photon.tables.cell import (
+    Commit,
+    Lock,
+    commit_meta,
+    is_lock,
+    lock_meta,
+    primary_line,
+    read_meta,
+    rolled_back,
+    value_of,
+    version_of,
+)
+from photon.tables.resolving import Resolver
+from photon.tables.surroundings import BackOff, Surroundings
+from photon.tables.system import SystemView
+
+CELLS_MAX = 10_000
+"""Cells that a transaction writes."""
+AT_ONCE = 64
+"""Cells that are locked or committed in one call."""
+SCAN_ROWS = 200
+"""Rows of a page of a scan."""
+
+
+class Transaction:
+    """Raw cells: values are bytes. One thread's. ``cells.py`` is what programs use."""
+
+    def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView, *, start: int = 0) -> None:
+        """``start``: 0, or a timestamp that this client has been given."""
+        self._around = around
+        self._resolver = resolver
+        self._system = system
+        self.start = start or around.timestamp()
+        self.commit_timestamp = 0
+        """Of a transaction that has committed; 0 also where it had nothing to write."""
+        self._read: dict[tuple[str, str], dict[str, Held]] = {}
+        self._first: dict[tuple[str, str], str] = {}  # which column was read first of a row
+        self.writes: dict[Cell, bytes | None] = {}
+        self._locked: dict[Cell, tuple[bytes, Commit]] = {}
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+    def get(self, table: str, row: str, column: str) -> bytes | None:
+        """Raises TooOld, StoreFailed."""
+        if self.writes:
+            cell = Cell(table, row, column)
+            if cell in self.writes:
+                return self.writes[cell]
+        return value_of(self.held(table, row, column).version)
+
+    def held(self, table: str, row: str, column: str) -> Held:
+        """What the column held at the start."""
+        key = table, row
+        known = self._read.get(key)
+        if known is None:
+            columns: tuple[str, ...] = (column, *self._around.habits.get((table, column), ()))
+            self._first[key] = column
+        elif column in known:
+            return known[column]
+        else:
+            columns = (column,)
+            if key in self._first:
+                self._around.learn(table, self._first[key], column)
+        self._fetch([Read(table, row, columns, self.start)], {(table, row, column)})
+        return self._read[key][column]
+
+    def prefetch(self, wanted: Iterable[tuple[str, str, Sequence[str]]]) -> None:
+        """Reads (table, row, columns) in one round trip, for ``get``."""
+        reads, cells = [], set()
+        for table, row, columns in wanted:
+            known = self._read.get((table, row), {})
+            missing = [column for column in columns if column not in known]
+            if missing:
+                reads.append(Read(table, row, missing, self.start))
+                cells |= {(table, row, column) for column in missing}
+        if reads:
+            self._fetch(reads, cells)
+
+    def _fetch(self, reads: list[Read], wanted: set[tuple[str, str, str]]) -> None:
+        """Reads until no lock is in the way of ``wanted``; other columns are taken if none is."""
+        back_off = None
+        while True:
+            blocked = []
+            in_the_way = []
+            for read, found in zip(reads, self._around.read(reads), strict=True):
+                locks = self._take(read, found)
+                locks = [each for each in locks if each[0] in wanted]
+                if locks:
+                    blocked.append(read)
+                    in_the_way += locks
+            if not blocked:
+                return self._system.check(self.start)
+            reads = blocked
+            if not self._settled(in_the_way):
+                back_off = back_off or BackOff(self._around, self._around.limits.lock_age_s * 3)
+                if not back_off.wait():
+                    raise StoreFailed(f"{in_the_way[0][0]}: is locked, and does not become free")
+
+    def _take(self, read: Read, found: RowRead) -> list[tuple[Cell, bytes]]:
+        """Remembers what is committed. Returns the locks of transactions that may commit before this one's start."""
+        known = self._read.setdefault((read.table, read.row), {})
+        locks = []
+        for column in read.columns if read.columns is not None else found:
+            held = found.get(column, NOTHING)
+            if (
+                is_lock(held.meta)
+                and held.meta is not None
+                and int(held.meta[3 : held.meta.index(b" ", 3)]) < self.start
+            ):
+                locks.append((Cell(read.table, read.row, column), held.meta))
+            else:
+                known.setdefault(column, held)
+        return locks
+
+    def _settled(self, locks: Iterable[tuple[Cell, bytes]]) -> bool:
+        """All are gone or have changed. False: some have to be waited for."""
+        self._around.counts["locks_met"] += 1
+        try:
+            gone = [self._resolver.settle(cell, meta) for cell, meta in locks]
+        except StoreFailed:
+            return False
+        return all(gone)
+
+    def scan(
+        self, table: str, begin: str = "", end: str | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, dict[str, bytes]]]:
+        """Rows from ``begin`` on, before ``end``, with what they had at the start and what this transaction has
+        written before the scan began; those without a value are left out. Raises TooOld, StoreFailed."""
+        own: dict[str, dict[str, bytes | None]] = {}
+        for cell, value in self.writes.items():
+            inside = cell.table == table and cell.row >= begin and (end is None or cell.row < end)
+            if inside and (columns is None or cell.column in columns):
+                own.setdefault(cell.row, {})[cell.column] = value
+        for row, found in self._committed(table, begin, end, columns):
+            for written in sorted(each for each in own if each < row):
+                if values := _present(own.pop(written)):
+                    yield written, values
+            if values := _present(found | own.pop(row, {})):
+                yield row, values
+        for written in sorted(own):
+            if values := _present(own[written]):
+                yield written, values
+
+    def _committed(
+        self, table: str, begin: str, end: str | None, columns: Sequence[str] | None
+    ) -> Iterator[tuple[str, dict[str, bytes | None]]]:
+        while True:
+            page = self._page(table, begin, end, columns)
+            self._system.check(self.start)
+            for row, found in page:
+                read = Read(table, row, columns if columns is not None else list(found), self.start)
+                wanted = {(table, row, column) for column in found}
+                if any(each[0] in wanted for each in self._take(read, found)):
+                    again = [Read(table, row, columns, self.start)]
+                    names = columns if columns is not None else list(found)
+                    self._fetch(again, {(table, row, column) for column in names})
+                known = self._read[table, row]
+                names = list(known) if columns is None else columns
+                yield row, {name: value_of(known.get(name, NOTHING).version) for name in names if name in known}
+            if len(page) < SCAN_ROWS:
+                return
+            begin = page[-1][0] + "\0"
+
+    def _page(
+        self, table: str, begin: str, end: str | None, columns: Sequence[str] | None
+    ) -> list[tuple[str, RowRead]]:
+        back_off = None
+        while True:
+            self._around.counts["scans"] += 1
+            try:
+                return self._around.store.scan(table, begin, end, columns, self.start, SCAN_ROWS)
+            except StoreFailed:
+                back_off = back_off or BackOff(self._around)
+                if not back_off.wait():
+                    raise
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+    def write(self, table: str, row: str, column: str, value: bytes | None) -> None:
+        """None: deletes. Raises TablesError where these are too many cells."""
+        self.writes[Cell(table, row, column)] = value
+        if len(self.writes) > CELLS_MAX:
+            raise TablesError(f"a transaction writes more than {CELLS_MAX} cells; make it several")
+
+    def commit(self) -> int:
+        """Returns the commit timestamp, 0 if there was nothing to write. Raises Conflict, OutcomeUnknown, TooOld,
+        StoreFailed; after all but OutcomeUnknown nothing of it was done, nor will be."""
+        if not self.writes:
+            return 0
+        cells = sorted(self.writes)  # of transactions that want the same cells, the first comes through
+        try:
+            observed = self._system.observed()
+            self._prewrite(cells, observed)
+            self._system.check(self.start)
+            now = self._system.observed()
+            if now is not observed and any((cell[0], cell[2]) in now - observed for cell in cells):
+                raise Conflict("a column that is written is observed from now on")
+            timestamp = self._around.timestamp()
+        except Exception as error:
+            if isinstance(error, Conflict):
+                self._around.counts["conflicts"] += 1
+            self._give_up(cells[0])
+            raise
+        self._commit(cells, timestamp)
+        self.commit_timestamp = timestamp
+        self._around.counts["commits"] += 1
+        return timestamp
+
+    def _prewrite(self, cells: list[Cell], observed: set[tuple[str, str]]) -> None:
+        """Locks all cells, the primary first."""
+        metas: dict[Cell, bytes | None] = {}
+        blind = []
+        for cell in cells:
+            held = self._read.get((cell[0], cell[1]), {}).get(cell[2])
+            if held is None or is_lock(held.meta):
+                blind.append(cell)
+            else:
+                metas[cell] = held.meta
+        self._look(blind, metas)
+        self._primary_line = primary_line(cells[0])
+        uncertain: set[Cell] = set()
+        for at in range(0, len(cells), AT_ONCE):
+            if at:
+                self._prolong(cells[0])
+            self._lock_all(cells[at : at + AT_ONCE], metas, uncertain, observed, primary=cells[0])
+
+    def _look(self, cells: Sequence[Cell], metas: dict[Cell, bytes | None]) -> None:
+        if cells:
+            metas.update(zip(cells, (held.meta for held in self._around.read_cells(cells)), strict=True))
+
+    def _lock_all(
+        self,
+        cells: Sequence[Cell],
+        metas: dict[Cell, bytes | None],
+        uncertain: set[Cell],
+        observed: set[tuple[str, str]],
+        *,
+        primary: Cell,
+    ) -> None:
+        """``uncertain``: cells whose prewrite was sent, and it is not known whether it was done."""
+        back_off = BackOff(self._around)
+        token = self._around.liveness.token.encode()
+        while cells:
+            wall_ms = self._around.wall_ms()
+            mutations, laid = [], []
+            for cell in cells:
+                before = self._free(cell, metas, uncertain)
+                value = self.writes[cell]
+                meta = lock_meta(self.start, wall_ms, token, before, self._primary_line, value)
+                notify = self.start if (cell[0], cell[2]) in observed else 0
+                mutations.append(Mutation(cell, metas[cell], meta, notify=notify))
+                laid.append((meta, before))
+            answers = self._mutate(mutations, first_decides=cells[0] is primary)
+            left = []
+            for cell, answer, lock in zip(cells, answers, laid, strict=True):
+                if answer:
+                    self._locked[cell] = lock
+                else:
+                    left.append(cell)
+                    if answer is None:
+                        uncertain.add(cell)
+            if left:
+                left = self._looked_again(left, metas, uncertain)
+                if uncertain and left and not back_off.wait():
+                    raise Conflict("the store does not answer")
+            cells = left
+
+    def _looked_again(self, cells: list[Cell], metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> list[Cell]:
+        """Which of them are not locked by this transaction. Of uncertain ones the expected meta stays what it was: it
+        is the fence (rule 4)."""
+        left = []
+        for cell, held in zip(cells, self._around.read_cells(cells), strict=True):
+            now = read_meta(held.meta)
+            if isinstance(now, Lock) and now.start == self.start:
+                assert held.meta is not None
+                self._locked[cell] = held.meta, now.before
+                continue
+            if cell in uncertain and held.meta != metas[cell]:
+                raise Conflict(f"{cell}: is somebody else's, or this transaction was rolled back")
+            metas[cell] = held.meta
+            left.append(cell)
+        return left
+
+    def _free(self, cell: Cell, metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> Commit:
+        """What is committed in a cell that nobody has locked, nor written since the start. Raises Conflict."""
+        for _ in range(4):
+            before = read_meta(metas[cell])
+            if isinstance(before, Commit):
+                if before.commit > self.start:
+                    break
+                return before
+            meta = metas[cell]
+            assert meta is not None
+            if cell in uncertain or not self._settled([(cell, meta)]):
+                break
+            self._look([cell], metas)
+        raise Conflict(f"{'/'.join(cell)}: somebody else writes it")
+
+    def _prolong(self, primary: Cell) -> None:
+        """A commit that takes long shows that it goes on."""
+        meta, before = self._locked[primary]
+        lock = read_meta(meta)
+        wall_ms = self._around.wall_ms()
+        if isinstance(lock, Lock) and abs(wall_ms - lock.wall_ms) < self._around.limits.lock_age_s * 1000 / 3:
+            return
+        token = self._around.liveness.token.encode()
+        longer = lock_meta(self.start, wall_ms, token, before, self._primary_line, self.writes[primary])
+        done = self._mutate([Mutation(primary, meta, longer)])[0]
+        if done is None:
+            (held,) = self._around.read_cells([primary])
+            done = held.meta == longer
+            if held.meta == meta:
+                return  # if it is done later, the commit reads again
+        if not done:
+            raise Conflict("this transaction took long, and was rolled back by somebody who waited")
+        self._locked[primary] = longer, before
+
+    def _commit(self, cells: list[Cell], timestamp: int) -> None:
+        primary = cells[0]
+        done = commit_meta(Commit(timestamp, self.start, 0))
+        back_off = None
+        left = cells[:AT_ONCE]
+        while True:
+            answers = self._mutate([self._final(cell, done, timestamp) for cell in left], first_decides=True)
+            if answers[0]:
+                break
+            # Refused: rolled back, or done by a call whose answer was lost. Not known: read and see.
+            back_off = back_off or BackOff(self._around)
+            try:
+                if self._is_committed(primary):
+                    answers = [True, *(None for _ in left[1:])]
+                    break
+            except StoreFailed:
+                pass
+            if not back_off.wait():
+                raise OutcomeUnknown("the store does not answer: whether the transaction is committed is not known")
+        rest = [cell for cell, answer in zip(left, answers, strict=True) if answer is None] + cells[AT_ONCE:]
+        for at in range(0, len(rest), AT_ONCE):  # what is not done here, those who meet it do
+            self._mutate([self._final(cell, done, timestamp) for cell in rest[at : at + AT_ONCE]])
+
+    def _final(self, cell: Cell, done: bytes, timestamp: int) -> Mutation:
+        return Mutation(cell, self._locked[cell][0], done, version_of(self.start, self.writes[cell]), timestamp)
+
+    def _is_committed(self, primary: Cell) -> bool:
+        """False: the lock is there still. Raises Conflict if it was rolled back, StoreFailed."""
+        (held,) = self._around.read_cells([primary])
+        state = read_meta(held.meta)
+        if isinstance(state, Lock) and state.start == self.start:
+            assert held.meta is not None
+            self._locked[primary] = held.meta, state.before  # it may have been prolonged
+            return False
+        if self._resolver.commit_of(primary, self.start):
+            return True
+        self._around.counts["conflicts"] += 1
+        raise Conflict("this transaction was taken for dead, and rolled back by somebody who waited")
+
+    def _give_up(self, primary: Cell) -> None:
+        """Frees what is locked, as far as the store answers; the rest is left to those who meet it."""
+        if primary in self._locked:
+            cells = [primary, *(cell for cell in self._locked if cell != primary)]
+            back = [Mutation(cell, self._locked[cell][0], rolled_back(self._locked[cell][1])) for cell in cells]
+            self._mutate(back, first_decides=True)
+
+    def _mutate(self, mutations: Sequence[Mutation], *, first_decides: bool = False) -> list[bool | None]:
+        self._around.counts["mutates"] += 1
+        return self._around.store.mutate(mutations, first_decides=first_decides)
+
+
+def _present(values: dict[str, bytes | None]) -> dict[str, bytes]:
+    return {column: value for column, value in values.items() if value is not None}

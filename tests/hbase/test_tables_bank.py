@@ -1,0 +1,78 @@
+"""The bank's sum on a real HBase: money moves by transactions while clients and a Thrift server are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+from deploy.hbase.standalone import Standalone
+from photon.tables.store.hbase import HBaseRows
+from photon.tables.verifying import verify
+from tests.hbase import bank
+from tests.hbase.thrift_servers import Thrift2
+from tests.integration.registry_processes import Processes
+
+ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 2
+ACCOUNTS = 12
+CLIENTS = 2
+THREADS = 3
+
+
+def test_the_sum_stays_whoever_is_killed(hbase: Standalone, tmp_path: Path) -> None:
+    registry = Processes(tmp_path, dict([next(iter(Processes(tmp_path).peers.items()))]))
+    registry.start("r1", oracle=True)
+    chance = random.Random(28)
+    with Thrift2(hbase) as second:
+        thrift = [f"127.0.0.1:{hbase.ports.admin}", second.address]
+        rows = HBaseRows(thrift, "bank")
+        rows.create()
+        rows.close()
+        tables = bank.opened(thrift, registry.peers)
+
+        def start(name: str) -> None:
+            given = {
+                "thrift": thrift, "replicas": registry.peers, "accounts": ACCOUNTS, "threads": THREADS,
+                "seed": chance.randrange(2**30),
+            }  # fmt: skip
+            command = ["-m", "tests.hbase.bank", json.dumps(given)]
+            registry.running[name] = registry.python(command, tmp_path / f"{name}.out")
+
+        def transfers(name: str) -> int:
+            return registry.output(name).count("transfer")
+
+        try:
+            bank.fill(tables, ACCOUNTS)
+            names = [f"client-{number}" for number in range(CLIENTS)]
+            for name in names:
+                start(name)
+            for number in range(ROUNDS):
+                before = {name: transfers(name) for name in names}
+                deadline = time.monotonic() + 120
+                while any(transfers(name) < before[name] + 10 for name in names):
+                    registry.check()
+                    assert time.monotonic() < deadline, registry.output(names[0])[-2000:]
+                    time.sleep(0.05)
+                if number % 2:
+                    second.kill()
+                    time.sleep(chance.random())
+                    second.start()
+                killed = chance.choice(names)
+                registry.kill(killed)
+                assert sum(bank.balances(tables).values()) == ACCOUNTS * bank.EACH
+                start(killed)
+            for name in names:
+                registry.kill(name)
+            found = bank.balances(tables)  # resolves what the killed ones have left
+            assert len(found) == ACCOUNTS
+            assert sum(found.values()) == ACCOUNTS * bank.EACH
+            assert any(balance != bank.EACH for balance in found.values())
+            said = verify(tables.around, [bank.TABLE])
+            assert said.problems == []
+            assert said.locks == 0
+        finally:
+            for name in list(registry.running):
+                registry.kill(name)
+            tables.close()

@@ -1,0 +1,471 @@
+"""Clients, a store and an oracle in one simulated time: what any call of the store may run into happens.
+
+Clients are threads of which one runs at a time: a call of the store, a wait, or a question to the oracle gives the turn
+to whoever is next in simulated time, so a seed is a schedule. The code that runs is the product's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from photon.tables.api import Cell, Mutation, Notification, Read, RowRead, StoreFailed
+from photon.tables.cell import start_of
+from photon.tables.oracle import Allocate, Answer, Confirm, OracleLeader, OracleMachine, Refuse, allocate
+from photon.tables.store.memory import MemoryStore
+from photon.tables.surroundings import Limits, Surroundings
+from photon.tables.tables import Tables
+from tests.simulation.tables.history import Violation
+
+LIMITS = Limits(lock_age_s=2.0, grace_s=4.0, patience_s=8.0)
+
+
+class Killed(BaseException):
+    """The client's process is dead."""
+
+
+class Task:
+    """A client's thread."""
+
+    def __init__(self, world: World, name: str, work: Callable[[], None]) -> None:
+        self.world = world
+        self.name = name
+        self.dead = self.done = False
+        self.go = threading.Semaphore(0)
+        self.error: BaseException | None = None
+        self._work = work
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.go.acquire()
+        try:
+            if not self.dead:
+                self._work()
+        except Killed:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.done = True
+        self.world.baton.release()
+
+
+@dataclass
+class Faults:
+    """Chances at a call of the store, drawn by seed."""
+
+    kill: float = 0.0
+    fail: float = 0.0
+    lost: float = 0.0
+    """The answer to a mutation is lost; it is done."""
+    late: float = 0.0
+    """Likewise, and it is done some time later."""
+    never: float = 0.0
+    slow: float = 0.0
+    """A call takes seconds."""
+    oracle: float = 0.0
+    """Leaders that change, a second."""
+    step: float = 0.0
+    """Wall clocks that step, a second."""
+
+
+@dataclass
+class Variant:
+    """What is taken out, for ablations."""
+
+    leader: type[OracleLeader] = OracleLeader
+    ordered: bool = True
+    """The store keeps ``first_decides``."""
+    notify_late: bool = False
+    """Notifications come with the commit."""
+    grace: bool = True
+    patched: list[tuple[Any, str, Any]] = field(default_factory=list)
+    """Object, attribute, value in place of it."""
+
+
+class World:
+    def __init__(self, seed: int, variant: Variant | None = None) -> None:
+        self.random = Random(seed)
+        self.variant = variant or Variant()
+        self.now = 0.0
+        self.baton = threading.Semaphore(0)
+        self.events: list[tuple[float, int, Task | Callable[[], None]]] = []
+        self.count = 0
+        self.tasks: list[Task] = []
+        self.current: Task | None = None
+        self.truth = MemoryStore()
+        self.installed: dict[int, dict[Cell, int]] = {}
+        """Start timestamp -> cells and commit timestamps, as they were done."""
+        self.story: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.stormy = True
+        draw = self.random.random
+        some = lambda most: draw() * most if draw() < 0.6 else 0.0  # noqa: E731
+        self.faults = Faults(
+            kill=some(0.01), fail=some(0.03), lost=some(0.06), late=some(0.06), never=some(0.04), slow=some(0.04),
+            oracle=some(1.0), step=some(0.5),
+        )  # fmt: skip
+        self.oracle = OracleGroup(self)
+
+    def say(self, what: str) -> None:
+        who = self.current.name if self.current else "world"
+        self.story.append(f"{self.now:9.4f} {who}: {what}")
+
+    # -- time --------------------------------------------------------------------------------------------------------
+    def later(self, delay: float, what: Task | Callable[[], None]) -> None:
+        self.count += 1
+        heapq.heappush(self.events, (self.now + delay, self.count, what))
+
+    def spawn(self, name: str, work: Callable[[], None], delay: float = 0.0) -> Task:
+        task = Task(self, name, work)
+        self.tasks.append(task)
+        self.later(delay, task)
+        return task
+
+    def wait(self, seconds: float) -> None:
+        """Of the running client."""
+        task = self.current
+        assert task is not None
+        if task.dead:
+            raise Killed
+        self.later(seconds, task)
+        self.park()
+
+    def park(self) -> None:
+        """Until somebody puts this client on the list again."""
+        task = self.current
+        assert task is not None
+        self.baton.release()
+        task.go.acquire()
+        if task.dead:
+            raise Killed
+
+    def run(self, until: Callable[[], bool], seconds: float) -> None:
+        """Until it is so; raises what a client raised, and Violation if it takes longer."""
+        end = self.now + seconds
+        while not until():
+            if not self.events:
+                raise Violation("nothing happens any more")
+            self.now, _, what = heapq.heappop(self.events)
+            if self.now > end:
+                raise Violation(f"does not come to rest: {[task.name for task in self.tasks if not task.done]}")
+            if not isinstance(what, Task):
+                what()
+                continue
+            if not what.done:
+                self.current = what
+                what.go.release()
+                self.baton.acquire()
+                self.current = None
+                if what.error is not None:
+                    raise what.error
+
+    def close(self) -> None:
+        """No thread is left behind."""
+        for task in self.tasks:
+            while not task.done:
+                task.dead = True
+                self.current = task
+                task.go.release()
+                self.baton.acquire()
+
+    def kill(self, task: Task) -> None:
+        task.dead = True
+        self.say(f"kill {task.name}")
+        self.counts["killed"] += 1
+
+    # -- a client's process ------------------------------------------------------------------------------------------
+    def tables(self, name: str) -> Tables:
+        clock = ClientClock(self)
+        around = Surroundings(
+            SimulatedStore(self, name), ClientOracle(self), clock, self.wait, self.random.random,
+            Tokens(self, name), LIMITS,
+        )  # fmt: skip
+        return Tables(around.store, around.oracle, around)
+
+
+class ClientClock:
+    """Wall clocks are apart, and step; monotonic ones do not."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.off_s = world.random.uniform(-1, 1) if world.random.random() < 0.5 else 0.0
+
+    def now_ns(self) -> int:
+        world = self.world
+        if world.stormy and world.random.random() < world.faults.step * 0.02:
+            self.off_s = world.random.choice((-100.0, -3.0, 3.0, 100.0, 0.0))
+            world.say(f"clock steps to {self.off_s:+}")
+        return int((1_000_000 + world.now + self.off_s) * 1e9)
+
+    def monotonic(self) -> float:
+        return self.world.now
+
+
+class Tokens:
+    """Deaths of some processes are noticed at once, those of others never."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.token = name
+
+    def dead(self, token: str) -> bool:
+        return hash_of(token) % 2 == 0 and any(task.name == token and task.dead for task in self.world.tasks)
+
+
+def hash_of(text: str) -> int:
+    return sum(text.encode())
+
+
+class SimulatedStore:
+    """What a client's calls of the store run into."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self._notify: dict[tuple[Cell, int], int] = {}
+
+    def _travel(self) -> None:
+        world = self.world
+        random, faults = world.random, world.faults
+        task = world.current
+        assert task is not None
+        if world.stormy and random.random() < faults.kill and task.name.startswith("client"):
+            world.kill(task)
+        if world.stormy and random.random() < faults.slow:
+            world.wait(random.uniform(0.5, 6.0))
+        else:
+            world.wait(random.uniform(0.0005, 0.01))
+
+    def _asked(self, what: str) -> None:
+        self._travel()
+        if self.world.stormy and self.world.random.random() < self.world.faults.fail:
+            self.world.say(f"{what} fails")
+            raise StoreFailed("simulated")
+
+    def read(self, reads: Sequence[Read]) -> list[RowRead]:
+        self._asked("read")
+        found = []
+        for at, read in enumerate(reads):
+            if at and self.world.random.random() < 0.3:
+                self._travel()
+            found += self.world.truth.read([read])
+        if self.world.random.random() < 0.3:
+            self._travel()
+        return found
+
+    def mutate(self, mutations: Sequence[Mutation], *, first_decides: bool = False) -> list[bool | None]:
+        world = self.world
+        answers: dict[int, bool | None] = {}
+        order = list(range(len(mutations)))
+        if not (first_decides and world.variant.ordered):
+            world.random.shuffle(order)
+            first_decides = False
+        for at in order:
+            self._travel()
+            answers[at] = self._one(mutations[at])
+            if first_decides and at == 0 and not answers[0]:
+                answers |= dict.fromkeys(order[1:], False)
+                break
+        if world.random.random() < 0.3:
+            self._travel()
+        return [answers[at] for at in range(len(mutations))]
+
+    def _one(self, mutation: Mutation) -> bool | None:
+        world = self.world
+        if world.variant.notify_late:
+            mutation = self._notified_late(mutation)
+        drawn = world.random.random() if world.stormy else 1.0
+        faults = world.faults
+        if drawn < faults.never:
+            world.say(f"{_shown(mutation)} never comes")
+            return None
+        drawn -= faults.never
+        if drawn < faults.late:
+            delay = world.random.choice((0.005, 0.05, 3.0))
+            world.say(f"{_shown(mutation)} comes {delay} s later")
+            world.later(delay, lambda: self.apply(mutation) and None)
+            world.counts["late"] += 1
+            return None
+        done = self.apply(mutation)
+        if drawn - faults.late < faults.lost:
+            world.say(f"{_shown(mutation)} answer lost ({done})")
+            return None
+        return done
+
+    def _notified_late(self, mutation: Mutation) -> Mutation:
+        """As Fluo did: with the commit, by the one who commits."""
+        if mutation.notify:
+            self._notify[mutation.cell, mutation.notify] = mutation.notify
+            return mutation._replace(notify=0)
+        if mutation.version is not None:
+            start = start_of(mutation.version)
+            return mutation._replace(notify=self._notify.pop((mutation.cell, start), 0))
+        return mutation
+
+    def apply(self, mutation: Mutation) -> bool:
+        world = self.world
+        (done,) = world.truth.mutate([mutation])
+        world.say(f"{_shown(mutation)}: {done}")
+        if done and mutation.version is not None:
+            start = start_of(mutation.version)
+            world.installed.setdefault(start, {})[mutation.cell] = mutation.commit
+        return bool(done)
+
+    def scan(
+        self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
+    ) -> list[tuple[str, RowRead]]:
+        self._asked("scan")
+        found = []
+        for row, _ in self.world.truth.scan(table, begin, end, columns, upto, limit):
+            found += self.world.truth.scan(table, row, row + "\0", columns, upto, 1)
+            if self.world.random.random() < 0.2:
+                self._travel()
+        return found
+
+    def versions(self, cell: Cell, after: int) -> list[tuple[int, bytes]]:
+        self._asked("versions")
+        return self.world.truth.versions(cell, after)
+
+    def dirty(self, table: str, begin: str, limit: int) -> list[Notification]:
+        self._asked("dirty")
+        return self.world.truth.dirty(table, begin, limit)
+
+    def notify(self, notifications: Sequence[Notification]) -> None:
+        self._asked("notify")
+        self.world.truth.notify(notifications)
+
+    def forget(self, notifications: Sequence[Notification]) -> None:
+        self._asked("forget")
+        self.world.truth.forget(notifications)
+
+    def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
+        self._asked("collect")
+        return self.world.truth.collect(table, safe_point, begin, limit)
+
+    def tables(self) -> list[str]:
+        self._asked("tables")
+        return self.world.truth.tables()
+
+    def close(self) -> None: ...
+
+
+def _shown(mutation: Mutation) -> str:
+    before, after = ((meta or b"absent").split(b"\n")[0].decode() for meta in (mutation.expected, mutation.meta))
+    return f"{'/'.join(mutation.cell)}: {before} -> {after}"
+
+
+# -- the oracle ------------------------------------------------------------------------------------------------------
+class OracleGroup:
+    """A log that one replica at a time may write; those that led before do not know at once."""
+
+    REPLICAS = 3
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.log: list[bytes] = []
+        self.leads = 0
+        self.leaders = [world.variant.leader(range_size=20) for _ in range(self.REPLICAS)]
+        self.believes = [True, False, False]
+        self.waiting: dict[int, Callable[[int | None], None]] = {}
+        self.tickets = 0
+        world.later(0.5, self._change)
+
+    def _change(self) -> None:
+        """Somebody else leads from now on."""
+        world = self.world
+        if world.stormy and world.random.random() < world.faults.oracle * 0.5:
+            old, self.leads = self.leads, world.random.randrange(self.REPLICAS)
+            if old != self.leads:
+                world.say(f"oracle {old} is deposed by {self.leads}")
+                world.counts["deposed"] += 1
+            self._act(self.leads, self.leaders[self.leads].failed())  # what it had it does not know to be its own
+            self.believes[self.leads] = True
+            world.later(world.random.choice((0.01, 0.3, 2.0)), lambda: self._learns(old))
+        world.later(0.5, self._change)
+
+    def _learns(self, replica: int) -> None:
+        if replica != self.leads:
+            self.believes[replica] = False
+            self._act(replica, self.leaders[replica].failed())
+
+    def ask(self, replica: int, done: Callable[[int | None], None]) -> None:
+        if not self.believes[replica]:
+            return done(None)
+        self.tickets += 1
+        self.waiting[self.tickets] = done
+        self._act(replica, self.leaders[replica].requested(self.tickets, 1))
+        return None
+
+    def _act(self, replica: int, actions: Sequence[Any]) -> None:
+        for action in actions:
+            if isinstance(action, Answer):
+                self.waiting.pop(action.ticket)(action.first)
+            elif isinstance(action, Refuse):
+                self.waiting.pop(action.ticket)(None)
+            else:
+                delay = self.world.random.uniform(0.0005, 0.01)
+                self.world.later(delay, lambda action=action: self._round(replica, action))  # type: ignore[misc]
+
+    def _round(self, replica: int, action: Allocate | Confirm) -> None:
+        leader = self.leaders[replica]
+        if replica != self.leads:
+            self._act(replica, leader.failed())
+        elif isinstance(action, Allocate):
+            self.log.append(allocate(action.timestamps))
+            *_, got = self._applied()
+            self._act(replica, leader.allocated(got))
+        else:
+            self._act(replica, leader.confirmed(self.machine().end))
+
+    def machine(self) -> OracleMachine:
+        machine = OracleMachine()
+        for index, command in enumerate(self.log):
+            machine.apply(index, command)
+        return machine
+
+    def _applied(self) -> list[Any]:
+        machine = OracleMachine()
+        return [machine.apply(index, command) for index, command in enumerate(self.log)]
+
+
+class ClientOracle:
+    """Asks one after the other who says that it leads."""
+
+    received = 0
+    """The highest that anybody has received: of all clients of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.replica = 0
+
+    def timestamp(self) -> int:
+        world, group = self.world, self.world.oracle
+        world.wait(world.random.uniform(0.0005, 0.005))
+        seen = world.counts["received"]
+        for _ in range(6):
+            answer: list[int | None] = []
+            task = world.current
+            assert task is not None
+
+            def done(got: int | None, answer: list[int | None] = answer, task: Task = task) -> None:
+                answer.append(got)
+                world.later(world.random.uniform(0.0005, 0.005), task)
+
+            group.ask(self.replica, done)
+            world.park()
+            if answer and answer[0] is not None:
+                if answer[0] <= seen:
+                    raise Violation(f"oracle: {answer[0]} after {seen}")
+                world.counts["received"] = max(world.counts["received"], answer[0])
+                return answer[0]
+            self.replica = world.random.randrange(OracleGroup.REPLICAS)
+            world.wait(0.02)
+        raise StoreFailed("simulated: nobody leads")
+
+    def close(self) -> None: ...
