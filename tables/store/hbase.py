@@ -268,9 +268,7 @@ class HBaseRows:
         column = name.encode()
         values = [value(family=META, qualifier=column, value=mutation.meta, timestamp=META_AT)]
         if mutation.version is not None:
-            values.append(
-                value(family=VERSIONS, qualifier=column, value=mutation.version, timestamp=mutation.commit)
-            )
+            values.append(value(family=VERSIONS, qualifier=column, value=mutation.version, timestamp=mutation.commit))
         if mutation.notify:
             values.append(self._notification(Notification(table, row, name, mutation.notify)))
         key = _key(table, row)
@@ -286,9 +284,7 @@ class HBaseRows:
             except Exception:  # a time-out, a broken connection, a region that moves: it may be done
                 return None
 
-    def _scan(
-        self, begin: bytes, end: bytes, columns: Any, times: Any, limit: int, versions: int = 1
-    ) -> list[Any]:
+    def _scan(self, begin: bytes, end: bytes, columns: Any, times: Any, limit: int, versions: int = 1) -> list[Any]:
         found: list[Any] = []
         while len(found) < limit:
             rows = min(limit - len(found), SCAN_ROWS)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from photon.tables.api import Cell, Conflict, OutcomeUnknown, StoreFailed, TooOld
+from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.cell import is_lock, value_of
 from photon.tables.observing import ThreadLocks, Worker, observer
 from photon.tables.tables import Tables, TransactionFace
