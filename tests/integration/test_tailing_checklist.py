@@ -233,7 +233,7 @@ def test_corrupt_checkpoint_falls_back_to_the_previous_one(site: Site) -> None:
     state.with_name("dispatcher.db-wal").write_bytes(b"\xff" * 8000)  # else it may heal what was spoilt
     site.append("a.log", site.clicks(50))
     site.finish()
-    assert len(site.dead_letters(1)) == 1
+    assert len({*site.dead_letters(1)}) == 1  # the copy may be older than the line: then it is exported again
     assert "previous copy" in site.said("dispatcher")
 
 
