@@ -242,9 +242,9 @@ def test_read_from(site: Site, read_from: str) -> None:
     """Counts for logs that are there when no state is, and for no others."""
     old = site.clicks(30, expected=read_from == "beginning")
     middle = site.clicks(20, expected=read_from != "end")
-    site.append("a.log", old + middle)
-    if "dispatcher" in site.processes:
+    if "dispatcher" in site.processes:  # before there is anything to read
         site.kill("dispatcher")
+    site.append("a.log", old + middle)
     site.move_state_away()
     at = middle.split(b",")[2].decode()
     place = f"{int(at) // 1_000_000}.{int(at) % 1_000_000:06}" if read_from == "time" else read_from
