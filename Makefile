@@ -85,7 +85,8 @@ test-full: N = 300
 test-full: LAYERS = unit docs simulation hbase docker pages integration spark
 test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
 	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
-	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; *) workers=;; esac; \
+	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; \
+	  spark) workers="-n $(WORKERS) --dist loadfile";; *) workers=;; esac; \
 	  PHOTON_SIM_BASE=$$(date +%s) PHOTON_SIM_SEEDS=$(N) PHOTON_EXAMPLES=10 PHOTON_FULL=1 \
 	  $(BIN)/pytest tests/$$layer $$workers --timeout 86400 || failed="$$failed $$layer"; \
 	done; test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }

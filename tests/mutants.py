@@ -11,16 +11,17 @@ import argparse
 import ast
 import copy
 import difflib
+import importlib
+import multiprocessing
 import os
 import random
 import re
+import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,9 +52,12 @@ SIMULATIONS = {
     "src/photon/batch": ("joiner", "registry"),
 }
 SEEDS = 5
-PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--timeout=120")
-STAGE_S = 600.0
+FIRST = 3
+"""Test files that are tried before the others that import a mutant's module."""
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--timeout=120", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+STAGE_CPU_S = 300
 """A mutant that takes longer goes round in circles, which is noticed."""
+IMPORTED = ("grpc.aio", "hypothesis", "msgspec", "numpy", "orjson", "structlog", "xxhash", "zstandard")
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "build", "dist", "site", "__pycache__")
 TOLD = {"log", "logger", "metrics"}
 """What is only told to people: a dropped line of these is no mutant."""
@@ -205,8 +209,9 @@ def stages(mutant: Mutant) -> Iterator[list[str]]:
     unit = ROOT / "tests/unit"
     near = [path for path in sorted(unit.rglob("test_*.py")) if mutant.module in reached(path)]
     near.sort(key=lambda path: (mutant.path.stem not in path.stem, len(reached(path))))  # the most likely first
-    if near:
-        yield [str(path.relative_to(ROOT)) for path in near]
+    for some in (near[:FIRST], near[FIRST:]):
+        if some:
+            yield [str(path.relative_to(ROOT)) for path in some]
     room = unit / Path(mutant.room).name
     rest = [str(path.relative_to(ROOT)) for path in sorted(room.rglob("test_*.py")) if path not in near]
     if rest:
@@ -219,26 +224,41 @@ def noticed_by(mutant: Mutant, place: Path) -> str:
     """Which tests fail; empty: none does."""
     file = place / mutant.path
     file.write_text(mutant.after)
-    environment = {
-        **os.environ, "PYTHONPATH": f"{place / 'src'}:{place}", "PYTHONDONTWRITEBYTECODE": "",
-        "PHOTON_SIM_SEEDS": str(SEEDS),
-    }  # fmt: skip
-    environment.pop("PHOTON_SIM_BASE", None)
     try:
         for arguments in stages(mutant):
-            command = [sys.executable, "-m", "pytest", *PYTEST, *arguments]
-            try:
-                done = subprocess.run(
-                    command, cwd=place, env=environment, capture_output=True, text=True, timeout=STAGE_S
-                )
-            except subprocess.TimeoutExpired:
-                return "time"
-            if done.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
-                failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
-                return failed[0] if failed else f"exit code {done.returncode}"
+            code, said = tested(place, arguments)
+            if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+                failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.M)
+                return failed[0] if failed else f"exit code {code}"
         return ""
     finally:
         file.write_text(mutant.before)
+
+
+def tested(place: Path, arguments: Sequence[str]) -> tuple[int, str]:
+    """Exit code and output of pytest there, in a copy of this process, which has imported what others have made."""
+    output = place / "output.txt"
+    pid = os.fork()
+    if pid == 0:
+        with output.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        sys.dont_write_bytecode = False
+        os.chdir(place)
+        os.environ |= {"PYTHONPATH": f"{place / 'src'}:{place}", "PHOTON_SIM_SEEDS": str(SEEDS)}
+        os.environ.pop("PHOTON_SIM_BASE", None)
+        sys.path[:] = [str(place / "src"), str(place), *(each for each in sys.path if each not in ("", str(ROOT)))]
+        for name in [each for each in sys.modules if each.split(".")[0] == "tests"]:
+            del sys.modules[name]
+        resource.setrlimit(resource.RLIMIT_CPU, (STAGE_CPU_S, STAGE_CPU_S))
+        code = 1
+        try:
+            code = int(pytest.main([*PYTEST, *arguments]))
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), output.read_text()
 
 
 def main() -> None:
@@ -259,19 +279,24 @@ def main() -> None:
 
 
 def survivors_of(mutants: Sequence[Mutant], workers: int) -> Iterator[Mutant]:
-    own = threading.local()
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(workers) as pool:
+    for name in IMPORTED:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as directory:
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(workers, context, _begin, [Path(directory)]) as pool:
+            for mutant, by in zip(mutants, pool.map(_tried, mutants), strict=True):
+                print(f"mutant {mutant.number}: {mutant.path}: {by or 'SURVIVES'}", flush=True)
+                if not by:
+                    yield mutant
 
-        def tried(mutant: Mutant) -> str:
-            if not hasattr(own, "place"):
-                own.place = Path(directory, str(threading.get_ident()))
-                shutil.copytree(ROOT, own.place, symlinks=True, ignore=LEFT_OUT)
-            return noticed_by(mutant, own.place)
 
-        for mutant, by in zip(mutants, pool.map(tried, mutants), strict=True):
-            print(f"mutant {mutant.number}: {mutant.path}: {by or 'SURVIVES'}", flush=True)
-            if not by:
-                yield mutant
+def _begin(directory: Path) -> None:
+    """Of a process that tries mutants: a copy of the project, where it stays."""
+    os.chdir(shutil.copytree(ROOT, directory / str(os.getpid()), symlinks=True, ignore=LEFT_OUT))
+
+
+def _tried(mutant: Mutant) -> str:
+    return noticed_by(mutant, Path.cwd())
 
 
 if __name__ == "__main__":
