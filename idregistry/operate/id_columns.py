@@ -65,8 +65,10 @@ class IdColumns:
         return len(self.times)
 
     def take(self, rows: RowIndexes) -> IdColumns:
-        columns = (self.times, self.tokens, self.tags, self.generations, self.kinds, self.states)
-        return IdColumns(take_digests(self.digests, rows), *(column[rows] for column in columns))
+        return IdColumns(
+            take_digests(self.digests, rows), self.times[rows], self.tokens[rows], self.tags[rows],
+            self.generations[rows], self.kinds[rows], self.states[rows],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
