@@ -6,7 +6,7 @@ The shape of the columns is in ``ENVELOPE``; ``photon.spark.register`` makes the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from photon.spark.data_source_options import (
     understood,
 )
 from photon.spark.exports import export_rows, plan_export
-from photon.spark.output_lines import OutputColumns
+from photon.spark.output_lines import OutputColumns, OutputLine
 from photon.spark.outputs import RangeWork, read_work, source_ranges
 from photon.spark.sources import OutputSource, RegistrySource, output_source
 from photon.spark.tasks import fair_bytes, packed
@@ -314,7 +314,7 @@ class TornLine(PhotonError):
 
 
 class RowMaker:
-    """Makes rows of a schema from output lines."""
+    """Makes rows of a schema from output lines: no more columns than it has."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._binary = options.binary
@@ -345,36 +345,40 @@ class RowMaker:
         times = [line.event_time_ns for line in lines]
         hours = [None if time is None else time // HOUR_NS for time in times]
         kept = kept_rows(filters, {"hour": hours, "event_time_ns": times}, len(lines))
-        said = {name: [getattr(lines[row], name) for row in kept] for name in _FROM_LINE}
-        values: dict[str, Sequence[Any]] = {
-            **said,
-            "datacentre": [work.datacentre] * len(kept),
-            "slot": [work.slot] * len(kept),
-            "kind": [work.name.partition("/")[0]] * len(kept),
-            "file": [work.name] * len(kept),
-            "offset": [columns.offsets[row] for row in kept],
-            "hour": [hours[row] for row in kept],
-            "event_time": [None if time is None else time // 1000 for time in said["event_time_ns"]],
-            "source_file": [place and place[0] for place in said["source"]],
-            "source_offset": [place and place[1] for place in said["source"]],
-            "primary_file": [place and place[0] for place in said["primary_source"]],
-            "primary_offset": [place and place[1] for place in said["primary_source"]],
+        chosen = [lines[row] for row in kept]
+        made: dict[str, Callable[[], Sequence[Any]]] = {
+            "datacentre": lambda: [work.datacentre] * len(kept),
+            "slot": lambda: [work.slot] * len(kept),
+            "kind": lambda: [work.name.partition("/")[0]] * len(kept),
+            "file": lambda: [work.name] * len(kept),
+            "offset": lambda: [columns.offsets[row] for row in kept],
+            "hour": lambda: [hours[row] for row in kept],
+            "event_time": lambda: [line.event_time_ns and line.event_time_ns // 1000 for line in chosen],
+            "source_file": lambda: [line.source and line.source[0] for line in chosen],
+            "source_offset": lambda: [line.source and line.source[1] for line in chosen],
+            "primary_file": lambda: [line.primary_source and line.primary_source[0] for line in chosen],
+            "primary_offset": lambda: [line.primary_source and line.primary_source[1] for line in chosen],
         }
-        values |= self._fields(said)
+        values: dict[str, Sequence[Any]] = {
+            name: made[name]() if name in made else [getattr(line, name) for line in chosen]
+            for name in self._schema.names
+            if name not in self._pulled
+        }
+        values |= self._fields(chosen)
         if not self._binary:
-            values |= {name: [_text(value) for value in values[name]] for name in _BYTES}
+            values |= {name: [_text(value) for value in values[name]] for name in _BYTES if name in values}
         return pa.RecordBatch.from_arrays([pa.array(values[each.name], each.type) for each in schema], schema=schema)
 
-    def _fields(self, said: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def _fields(self, lines: Sequence[OutputLine]) -> dict[str, list[Any]]:
         wanted: Collection[PayloadColumn] = [
             self._pulled[each] for each in self._schema.names if each in self._pulled
         ]
-        payloads = {side: [parsed(text) for text in said[side]] for side in {each.side for each in wanted}}
+        sides = {each.side for each in wanted}
+        payloads = {side: [parsed(getattr(line, side)) for line in lines] for side in sides}
         return {each.name: [each.value(payload) for payload in payloads[each.side]] for each in wanted}
 
 
 _BYTES = ("event_id", "key", "foreign", "primary", "record")
-_FROM_LINE = (*_BYTES, "event_time_ns", "reason", "written_at", "token", "source", "primary_source", "pair", "pairs")
 
 
 def _text(value: bytes | None) -> str | None:

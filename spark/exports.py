@@ -17,7 +17,7 @@ from photon.idregistry.operate.backup import config_of, read_manifest
 from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
 from photon.idregistry.operate.id_columns import IdColumns
 from photon.spark import schemas
-from photon.spark.sources import RegistrySource
+from photon.spark.sources import RegistrySource, TimeRange
 from photon.spark.tasks import fair_bytes, frame
 
 if TYPE_CHECKING:
@@ -43,11 +43,19 @@ class ExportShared(msgspec.Struct, frozen=True):
 
     directory: str
     owners: Owners
+    window: TimeRange | None = None
 
 
-def registry(spark: SparkSession, source: RegistrySource, *, partition_size: int | None = None) -> DataFrame:
-    """REGISTRY: each id of all shards. Raises BackupDamaged, OSError."""
+def registry(
+    spark: SparkSession, source: RegistrySource, *, window: TimeRange | None = None, partition_size: int | None = None
+) -> DataFrame:
+    """REGISTRY: each id of all shards. Raises BackupDamaged, OSError.
+
+    ``window``: ids of other event times are left out; but for those that were given back, for a line that takes such
+    an id up may have another time.
+    """
     shared, parts = plan_export(source, spark.sparkContext.defaultParallelism, partition_size)
+    shared = msgspec.structs.replace(shared, window=window)
     groups = [msgspec.json.encode(part) for part in parts]
     return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.REGISTRY)
 
@@ -80,7 +88,14 @@ def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
 def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]:
     """Rows of REGISTRY from one part."""
     for columns in read_part(RealDisk(), Path(shared.directory), part):
-        yield _rows(shared.owners, part.shard, columns)
+        yield _rows(shared.owners, part.shard, _within(columns, shared.window))
+
+
+def _within(ids: IdColumns, window: TimeRange | None) -> IdColumns:
+    if window is None:
+        return ids
+    kept = window.holds(ids.times) | (ids.generations > 0)
+    return ids if kept.all() else ids.take(np.flatnonzero(kept))
 
 
 def _rows(owners: Owners, shard: int, ids: IdColumns) -> pa.RecordBatch:

@@ -211,10 +211,7 @@ def _header_column(header: bytes, count: int) -> pa.Array:
 def _in_window(events: Events, window: TimeRange) -> Events:
     if not len(events) or (window.begin_ns is None and window.end_ns is None):
         return events
-    times = events.times
-    low = -(2**63) if window.begin_ns is None else window.begin_ns
-    high = 2**63 - 1 if window.end_ns is None else window.end_ns
-    inside = (times >= low) & ((times < high) if window.end_ns is not None else True)
+    inside = window.holds(events.times)
     return events if inside.all() else events.take(np.flatnonzero(inside))
 
 

@@ -14,6 +14,7 @@ import msgspec
 from photon.adapters.contract import Adapter
 from photon.adapters.join_adapters import adapter_of
 from photon.adapters.logs.slices import Reading
+from photon.batch.columns import I64, Mask
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
 from photon.idregistry.client.deployment_key import deployment_key
@@ -38,6 +39,10 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int | None = None
     slack_s: float = 3600.0
     """A log whose last write is older than ``begin_ns`` by more than this is not opened."""
+
+    def holds(self, times: I64) -> Mask:
+        low = -(2**63) if self.begin_ns is None else self.begin_ns
+        return (times >= low) & ((times < self.end_ns) if self.end_ns is not None else True)
 
 
 class LogSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from photon.batch.columns import RowIndexes, take_digests
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64
@@ -62,6 +63,12 @@ class IdColumns:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def take(self, rows: RowIndexes) -> IdColumns:
+        return IdColumns(
+            take_digests(self.digests, rows), self.times[rows], self.tokens[rows], self.tags[rows],
+            self.generations[rows], self.kinds[rows], self.states[rows],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

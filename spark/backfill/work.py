@@ -209,7 +209,7 @@ def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list
 def columns_of(rows: list[Row], matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:
     """As a joiner's batch and its event store's answers. All that there is has been read: a set is final, and so is a
     miss, where the operator said that it may be."""
-    events, answers, records, counts = [], bytearray(), list[PrimaryRecord](), list[int]()
+    events, answers, records, counts = list[ForeignEvent](), bytearray(), list[PrimaryRecord](), list[int]()
     for row in rows:
         primaries = row[9] or ()
         final = unmatched or (matching.whole_sets and primaries)

@@ -340,8 +340,8 @@ def _differing_set(line: Line, record: Record) -> list[str]:
 def _about_set(line: Line, record: Record) -> dict[str, object]:
     """Which pairs are missing and which should not be there, as places of primary events; ``half``: the set is not
     whole by its own account."""
-    wanted = [(each.primary_log, each.primary_offset) for each in line.pairs or ()]
-    there = [_primary(each) for each in record.members]
+    wanted = dict.fromkeys((each.primary_log, each.primary_offset) for each in line.pairs or ())
+    there = dict.fromkeys(map(_primary, record.members))
     pairs = {each.pairs or 0 for each in record.members}
     numbers = sorted({each.pair or 0 for each in record.members})
     return {

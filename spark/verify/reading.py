@@ -66,13 +66,13 @@ class VerifyTask:
 def inputs(spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], hours: tuple[int, int]) -> VerifyInputs:
     """Reads some hours, and a day before and after them, so that a record with a wrong time meets its event."""
     sources = task.sources
-    window = TimeRange(begin_ns=(hours[0] - HOURS_A_DAY) * HOUR_NS, end_ns=(hours[1] + HOURS_A_DAY) * HOUR_NS)
+    window = _window(hours[0] - HOURS_A_DAY, hours[1] + HOURS_A_DAY)
     foreign = [msgspec.structs.replace(source, window=window) for source in sources.foreign]
     return VerifyInputs(
         foreign=logs.foreign(spark, sources.join, foreign),
         primary=logs.primary(spark, sources.join, sources.primary),
         output=_output(spark, task),
-        registry=registry_of_join(spark, task),
+        registry=registry_of_join(spark, task, window),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
         noted=_places(spark, task.noted),
@@ -92,11 +92,15 @@ def _output(spark: SparkSession, task: VerifyTask) -> DataFrame:
     return written.union(outputs.lines_of(spark, work, sources.join, size))
 
 
-def registry_of_join(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
-    """The ids of this join, and those of which nobody knows whose they are."""
+def _window(from_hour: int, to_hour: int) -> TimeRange:
+    return TimeRange(begin_ns=from_hour * HOUR_NS, end_ns=to_hour * HOUR_NS)
+
+
+def registry_of_join(spark: SparkSession, task: VerifyTask, window: TimeRange) -> DataFrame | None:
+    """The ids of this join, and those of which nobody knows whose they are, of these times."""
     if task.registry is None:
         return None
-    entries = exports.registry(spark, task.registry)
+    entries = exports.registry(spark, task.registry, window=window)
     if not task.others:
         return entries
     others = ", ".join(f"'{name}'" for name in task.others)  # names as the settings allow them
@@ -206,7 +210,7 @@ def registry_prints(
     spark: SparkSession, task: VerifyTask, pieces: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Number and hash of the ids of each piece, in an export."""
-    entries = registry_of_join(spark, task)
+    entries = registry_of_join(spark, task, _window(min(pieces)[0], max(pieces)[1]))
     return dict.fromkeys(pieces, (0, 0)) if entries is None else _prints(entries, pieces)
 
 

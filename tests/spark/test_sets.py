@@ -425,9 +425,9 @@ join = "{join}"
 {logs}
 output = "{join}.out"
 state = "{join}.out/.photon"
-eventstore = "127.0.0.1:1"
+eventstore = "127.0.0.1:{port}1"
 [datacentre.{join}.joiners.{join}-1]
-address = "127.0.0.1:2"
+address = "127.0.0.1:{port}2"
 """
 
 
@@ -455,7 +455,7 @@ def test_a_chain_of_joins_is_verified_stage_by_stage(spark: SparkSession, tmp_pa
         done = photon("join", "--config", file, "--join", join, *sides, "--once", "--quiet")
         assert done.code == 0, done.err
     places = {"pay": 'primary = "payments"\nforeign = "orders"', "named": 'primary = "customers"'}
-    text = "".join(PIPELINE.format(join=join, logs=logs) for join, logs in places.items())
+    text = "".join(PIPELINE.format(join=join, logs=logs, port=len(join)) for join, logs in places.items())
     for join, right in (("pay", 50), ("named", 100)):
         file.write_text(f'key_file = "{join}.out/.photon/key"\n' + CHAIN + text)
         sources = pipeline_sources(load(file, environment={}), tmp_path, join, final=True)

@@ -87,10 +87,10 @@ def test_ids_of_other_joins_stand_in_the_same_registry(
     entries = [Entry(b"d" * 16, 1, "01", "joined", site).row() for site in ("east", "views-east")]
     unknown = [*entries[0][:10], None, None, None]
     frame = spark.createDataFrame([*entries, tuple(unknown)], REGISTRY)
-    monkeypatch.setattr(exports, "registry", lambda *_: frame)
+    monkeypatch.setattr(exports, "registry", lambda *_, **__: frame)
     task = task_of(make(tmp_path, 1, clicks=5))
     task.registry, task.others = RegistrySource(directory="-"), ("views-east",)
-    found = registry_of_join(spark, task)
+    found = registry_of_join(spark, task, TimeRange())
     assert found is not None
     assert [row["datacentre"] for row in found.collect()] == ["east", None]
 

@@ -155,6 +155,11 @@ def _check_range(wish: Wish, decided_s: float) -> None:
     if wish.from_ns >= wish.to_ns:
         raise UsageError(f"--from {_text(wish.from_ns)} is not before --to {_text(wish.to_ns)}")
     newest = SystemClock().now_ns() - int(max(wish.slack_s, decided_s) * NS_PER_S)
+    if wish.to_ns > newest and decided_s > wish.slack_s:
+        raise UsageError(
+            f"--to {_text(wish.to_ns)}: which primary events an event is joined with is final after unmatched_after "
+            f"and primary_max_delay; take {_text(newest)} or earlier"
+        )
     if wish.to_ns > newest:
         raise UsageError(
             f"--to {_text(wish.to_ns)}: the live pipeline is still at it; take {_text(newest)} or earlier, or say "
