@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,10 @@ class WatermarkKeeper:
                 await self.pass_()
                 await until(stop, PERIOD_S)
         finally:
-            self._journal.close()
+            self.close()
+
+    def close(self) -> None:
+        self._journal.close()
 
     async def pass_(self) -> None:
         """One sample, and what follows from it. What fails is told once, and holds the watermarks back."""
@@ -171,6 +175,22 @@ class WatermarkKeeper:
                 records=late.records,
                 oldest_ns=late.oldest_ns,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyTimes:
+    """Of what a verifier finds, only the event times. Implements ``verifier.Findings``."""
+
+    cleared: Callable[[str, Sequence[int], Sequence[int]], None]
+
+    def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
+        return None
+
+    def unreadable(self, file: str, offset: int, line: bytes) -> None:
+        return None
+
+    def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
+        return None
 
 
 def _differs(pair: Pair, last: Pair | None) -> bool:
