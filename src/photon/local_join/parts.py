@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from photon.adapters.contract import Adapter
 from photon.assembly.engines import DispatcherPlan, joiner_engine, open_dispatcher
-from photon.assembly.verifier import within_ns
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.settings import Settings
@@ -38,7 +37,7 @@ from photon.outputs.relay import Relay
 from photon.supervision.supervisor import Supervisor
 from photon.verifier.verifier import Verifier
 from photon.verifier.watermark import SlotShown
-from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper
+from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
 
 SHOW_S = 0.2
 SETTLE_S = 60.0
