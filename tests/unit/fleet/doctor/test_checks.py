@@ -230,7 +230,7 @@ def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> Non
     east = Watermark("east", 2.0, 14.0, 10.0)
     assert "2 s behind" in only("watermarks", Level.OK, watermarks=(east,)).what
     held = replace(east, percentile_s=90.0, held_by=("slot east-1: its joiner does not answer",))
-    finding, _ = found("watermarks", watermarks=(held, east))
+    (finding,) = found("watermarks", watermarks=(held, east))
     assert (finding.level, finding.where) == (Level.WARNING, "east")
     assert "its joiner does not answer" in finding.what
     waits = replace(east, exact_s=100.0, held_by=("events that have no verdict",))
