@@ -554,7 +554,7 @@ class DispatcherEngine:
         now_ns = self._clock.now_ns()
         changes = self._core.changes(now_ns, now, spill_all=spill_all)
         # At once: between two blocks, of which one may be in nobody's hands.
-        if not at_once and (spill_all or self._claims.due(now)):
+        if not at_once and (changes or spill_all or self._claims.due(now)):
             changes.also += self._claims.change(self._core, now_ns, now)
         elif not changes:
             return

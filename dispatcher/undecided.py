@@ -26,38 +26,39 @@ import numpy as np
 
 from photon.adapters.logs.lag import Unread
 from photon.batch.columns import I64
-from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.clock import NEVER_NS
 from photon.dispatcher.database import MINUTE_NS, opened, reading
+from photon.outputs.watermarks import STEP_NS
 
 if TYPE_CHECKING:
     from photon.dispatcher.core import Core
 
 PERIOD_S = 0.5
-"""A claim is written so often."""
-SECONDS_MAX = 512
+"""A claim is written so often where nothing else is committed."""
+STEPS_MAX = 512
 """Of a claim; of more the later ones are counted in the earlier ones."""
 
 Statement = tuple[str, Sequence[object]]
 """SQL and its arguments."""
 Counts = list[tuple[int, int]]
-"""(second since 1970, events in it), in order."""
+"""(tenth of a second since 1970, events in it), in order."""
 
 
 def counts_of(times: I64) -> Counts:
-    """By second. Of too many seconds neighbours are put together, in the earliest of them: what is said to lie before
-    a moment is never too little."""
-    seconds, events = np.unique(times // NS_PER_S, return_counts=True)
-    if len(seconds) > SECONDS_MAX:
-        begins = np.arange(0, len(seconds), -(-len(seconds) // SECONDS_MAX))
-        seconds, events = seconds[begins], np.add.reduceat(events, begins)
-    return list(zip(seconds.tolist(), events.tolist(), strict=True))
+    """By ``STEP_NS``. Of too many steps neighbours are put together, in the earliest of them: what is said to lie
+    before a moment is never too little."""
+    steps, events = np.unique(times // STEP_NS, return_counts=True)
+    if len(steps) > STEPS_MAX:
+        begins = np.arange(0, len(steps), -(-len(steps) // STEPS_MAX))
+        steps, events = steps[begins], np.add.reduceat(events, begins)
+    return list(zip(steps.tolist(), events.tolist(), strict=True))
 
 
 def summed(one: Counts, other: Counts) -> Counts:
     """Of both. What is in both counts twice: rather that than too little."""
     found = dict(one)
-    for second, events in other:
-        found[second] = found.get(second, 0) + events
+    for step, events in other:
+        found[step] = found.get(step, 0) + events
     return sorted(found.items())
 
 
@@ -200,7 +201,7 @@ class Undecided:
     _memory: Counts
 
     def before(self, time_ns: int) -> int:
-        """How many events before this time have no verdict. Of what is in memory whole seconds are counted."""
+        """How many events before this time have no verdict. Of what is in memory whole steps are counted."""
         minute = time_ns // MINUTE_NS
         (rows,) = self._db.execute(
             "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "
@@ -208,7 +209,7 @@ class Undecided:
             "(SELECT count(*) FROM reopened WHERE event_time_ns < ?3 AND NOT missing)",
             (minute, minute * MINUTE_NS, time_ns),
         ).fetchone()
-        return int(rows) + sum(events for second, events in self._memory if second * NS_PER_S < time_ns)
+        return int(rows) + sum(events for step, events in self._memory if step * STEP_NS < time_ns)
 
 
 def undecided(db: sqlite3.Connection) -> Undecided | None:
@@ -223,13 +224,13 @@ def undecided(db: sqlite3.Connection) -> Undecided | None:
     speakers = {owner: f"dispatcher {name}" for owner, name in workers} or {0: "its dispatcher"}
     said_ns, who = min((rows[owner][0] if owner in rows else 0, who) for owner, who in speakers.items())
     why = next(filter(None, (_held_by(who, rows.get(owner)) for owner, who in speakers.items())), "")
-    moving = sorted((second, events) for row in rows.values() for second, events in _decoded(row[3]))
-    waiting = sorted((second, events) for row in rows.values() for second, events in _decoded(row[4]))
+    moving = sorted(each for row in rows.values() for each in _decoded(row[3]))
+    waiting = sorted(each for row in rows.values() for each in _decoded(row[4]))
     (stored,) = db.execute("SELECT min(event_time_ns) FROM retries").fetchone()
     (given_up,) = db.execute("SELECT min(event_time_ns) FROM reopened WHERE NOT missing").fetchone()
-    moving_ns = moving[0][0] * NS_PER_S if moving else NEVER_NS
+    moving_ns = moving[0][0] * STEP_NS if moving else NEVER_NS
     oldest = [each for each in (stored, given_up) if each is not None]
-    oldest += [waiting[0][0] * NS_PER_S] if waiting else []
+    oldest += [waiting[0][0] * STEP_NS] if waiting else []
     read_ns = rows[0][1] if 0 in rows else None
     return Undecided(said_ns, who, read_ns, why, moving_ns, min([moving_ns, *oldest]), db, [*moving, *waiting])
 

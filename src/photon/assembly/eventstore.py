@@ -17,6 +17,7 @@ from photon.config.settings import Settings
 from photon.config.settings_reload import SettingsReload
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, towards
+from photon.outputs.relay import WHOLE_NAME
 
 if TYPE_CHECKING:
     from photon.eventstore.api import OperatedStore
@@ -80,7 +81,9 @@ async def serve_store(
             may_be_empty=may_be_empty,
             watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
             hbase=table_of(settings, place.datacentre),
-            relayed=place.datacentre is not None and "primary" in settings.relayed(place.datacentre),
+            relayed=room.disk.exists(place.primary / WHOLE_NAME)
+            if place.datacentre is None
+            else "primary" in settings.relayed(place.datacentre),
         ),
         adapter_of(settings, name, room.base),
         None if place.datacentre is None else cache_nodes(settings, place.datacentre, room.reload),

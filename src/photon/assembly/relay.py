@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from photon.assembly.copies import keeper
 from photon.assembly.room import Room
-from photon.config.clock import Clock
+from photon.config.clock import NS_PER_S, Clock
 from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
@@ -46,17 +46,41 @@ class Upstream:
     copy: Path | None = None
     """Where it is read from a copy that another datacentre's output is shipped to: that may lag behind what readers
     there are shown, and says nothing of it. So nothing is claimed beyond its newest change."""
+    slots: frozenset[str] = frozenset()
+    """That write it, as the deployment file says."""
     whole_ns: int = 0
     """All that was published by then was copied: by the wall clock, and"""
     whole_s: float = 0.0
     """by the monotonic one."""
+    looked_ns: int = 0
+    shown_ns: int = 0
+    said: str = ""
 
     def shown_by(self, now_ns: int) -> int:
-        """Up to when all that its readers have been shown can be read here. Raises OSError."""
-        if self.copy is None:
-            return now_ns
-        changed = (path.stat().st_mtime_ns for path in self.copy.glob(f"*/{DURABLE_NAME}"))
-        return min(now_ns, max(changed, default=0))
+        """Up to when all that its readers have been shown can be read here, as of a second ago at most. Raises
+        OSError."""
+        if abs(now_ns - self.looked_ns) >= NS_PER_S:
+            self.looked_ns = now_ns
+            absent = self.slots - self.relay.slots()
+            self._tell(absent)
+            if absent:
+                return self.shown_ns
+            self.shown_ns = now_ns
+            if self.copy is not None:
+                changed = (path.stat().st_mtime_ns for path in self.copy.glob(f"*/{DURABLE_NAME}"))
+                self.shown_ns = min(now_ns, max(changed, default=0))
+        return self.shown_ns
+
+    def _tell(self, absent: Collection[str]) -> None:
+        names = ", ".join(sorted(absent))
+        if names and names != self.said:
+            log.warning(
+                "slots of the output that is read write on another machine, or have not begun: what they publish is "
+                "not copied, and nothing is called unmatched until they are here or out of the deployment file",
+                upstream=self.datacentre,
+                slots=names,
+            )
+        self.said = names
 
     @property
     def labels(self) -> dict[str, str]:
@@ -91,7 +115,8 @@ async def serve_relay(room: Room) -> None:
             relay = Relay(room.disk, place, room.logs(side), each)
             closing.callback(relay.close)
             copy = place.copies[0] if place.live else None
-            upstreams.append(Upstream(side, each, relay, copy, whole_s=room.clock.monotonic()))
+            slots = frozenset(settings.datacentre[each].joiners)
+            upstreams.append(Upstream(side, each, relay, copy, slots, whole_s=room.clock.monotonic()))
         await _listen(room, upstreams, closing)
         log.info("relay serves", datacentre=name, upstream=", ".join(each for _, each, _ in places))
         room.up()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from photon.adapters.contract import Adapter, Framing
+from photon.adapters.logs.watching import Watch, open_watcher
 from photon.assembly.registry import admitted
 from photon.assembly.room import Room
-from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
@@ -30,7 +31,7 @@ from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierSer
 from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
-from photon.verifier.watermark_keeper import WatermarkKeeper
+from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
 
 SERVICE_NAME = KINDS["verifier"].health
 """What its health is reported under; beside it there are only its metrics."""
@@ -57,10 +58,26 @@ def limits_of(settings: Settings) -> ServiceLimits:
     )
 
 
-def within_ns(settings: Settings, join: str) -> int | None:
-    """How long after its event time, by any clock, a line is in its log; None: nothing is promised."""
-    within = settings.join[join].written_within
-    return None if within is None else int((within + settings.clock.uncertainty) * NS_PER_S)
+def _wakes(own: VerifiedPipeline, watch: Watch, woken: asyncio.Event) -> Callable[[], None]:
+    """Sets it whenever something is committed in the dispatcher's state; what is returned ends that."""
+    own.own.mkdir(parents=True, exist_ok=True)
+    watcher, loop = open_watcher(own.state, watch, log.warning), asyncio.get_running_loop()
+    if watcher is None:
+        return lambda: None
+    watcher.enter("")
+
+    def end() -> None:
+        loop.remove_reader(watcher.fileno())
+        watcher.close()
+
+    def noted() -> None:
+        watcher.changed()
+        if watcher.failed:
+            end()
+        woken.set()
+
+    loop.add_reader(watcher.fileno(), noted)
+    return lambda: None if watcher.failed else end()
 
 
 async def serve_verifier(room: Room) -> None:
@@ -98,6 +115,7 @@ async def serve_verifier(room: Room) -> None:
             slots=slots.ask,
             cursor=PublishedEnd(disk, own.slots).look,
         )
+        closing.callback(_wakes(own, Watch(pipeline.watch), watermarks.woken))
         service = VerifierService(
             own,
             world,

@@ -31,7 +31,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
     \b
     Checks configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
-    directories, open files, ports, certificates and key files, the registry.
+    directories, open files, ports, certificates and key files, the registry, watermarks that stand still.
     Parts:
       config    only whether the deployment file and each adapter that it names are good, and what it survives
       registry  only the registry: silent replicas, groups without a leader, replicas far behind, memberships that
@@ -111,6 +111,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
         gathering.ports(listening(settings), ours), processes,
         settings.tls is not None, gathering.pairs(settings, base, now), gathering.secret(settings, base),
         gathering.states(settings, base, here), registry,
+        [] if unasked else gathering.watermarks(settings, base, tls, time.time_ns()),
     )  # fmt: skip
 
 

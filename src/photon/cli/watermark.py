@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import Deployed, deployed
+from photon.cli.heads import PATH, Deployed, deployed
 from photon.cli.looking import again
 from photon.cli.tables import print_table
 
@@ -16,44 +18,56 @@ if TYPE_CHECKING:
     from photon.fleet.watermarks import DatacentreWatermark, JoinWatermark
 
 LOOK_S = 0.5
+_OUTPUT = click.option("--output", type=PATH, metavar="OUTPUT", help="Instead of --config: an output of photon join.")
 
 
 @click.group(invoke_without_command=True)
-@deployed(required=False, sets=False, datacentre="Only this datacentre; default: each, and over all.")
+@deployed(
+    required=False, unless=["output"], sets=False, datacentre="Only this datacentre; default: each, and over all."
+)
+@_OUTPUT
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS",
               help="With --watch: the interval.")  # fmt: skip
 @click.pass_context
-def watermark(context: click.Context, at: Deployed, watch: bool, every: float) -> int:
+def watermark(context: click.Context, at: Deployed, output: Path | None, watch: bool, every: float) -> int:
     """Show up to which event time the output is complete, and what holds that back.
 
     \b
     exact: every record older than it that will ever be published is published. percentile: 99 % of them, as things
-    go; waiting: so many events before the percentile have no verdict. Read where the states of the datacentres are.
+    go; waiting: so many events before the percentile have no verdict. Read in the states of the datacentres; of those
+    on other machines their verifiers are asked.
     Examples:
       photon watermark --config photon.toml
       photon watermark --config photon.toml --datacentre east --watch
+      photon watermark --output out/
       photon watermark wait 2026-11-24T10:00 --final --config photon.toml
     Exit codes: 0 shown, 3 a datacentre is silent.
     """
     if context.invoked_subcommand is not None:
         return DONE
     if watch:
-        return again(lambda: _show(at), every) or DONE
-    return _show(at)
+        return again(lambda: _show(at, output), every) or DONE
+    return _show(at, output)
 
 
-def _look(at: Deployed) -> tuple[list[DatacentreWatermark], list[JoinWatermark]]:
+def _look(at: Deployed, output: Path | None) -> tuple[list[DatacentreWatermark], list[JoinWatermark]]:
     """Raises UsageError."""
     from photon.fleet.access import pipelines_named
-    from photon.fleet.watermarks import over_all, watermarks
+    from photon.fleet.watermarks import of_state, over_all, watermarks
 
-    found = watermarks(at.settings, at.base, pipelines_named(at.settings, at.datacentre))
+    if output is not None:
+        from photon.outputs import OutputPlace
+
+        found = [of_state("-", str(output), OutputPlace.of_join(output).state)]
+    else:
+        named = pipelines_named(at.settings, at.datacentre)
+        found = asyncio.run(watermarks(at.settings, at.base, named, lambda: at.tls))
     return found, over_all(found)
 
 
-def _show(at: Deployed) -> int:
-    found, joins = _look(at)
+def _show(at: Deployed, output: Path | None) -> int:
+    found, joins = _look(at, output)
     at.show(_document(found, joins), lambda: _print(found, joins))
     return ATTENTION if any(each.pair is None for each in found) else DONE
 
@@ -121,13 +135,14 @@ def _with_lag(time_ns: int | None, now_ns: int) -> str:
 
 @watermark.command()
 @click.argument("moment", metavar="TIME")
-@deployed(sets=False, datacentre="Only this datacentre; default: all.")
+@deployed(required=False, unless=["output"], sets=False, datacentre="Only this datacentre; default: all.")
 @click.option("--final", "kind", flag_value="exact", help="Until nothing before TIME is out (default).")
 @click.option(
     "--percentile", "kind", flag_value="percentile", help="Until 99 % of the records before TIME are there."
 )
 @click.option("--timeout", type=click.FloatRange(0.0), metavar="SECONDS", help="Longest wait.")
-def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None) -> int:
+@_OUTPUT
+def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, output: Path | None) -> int:
     """Wait until all, or almost all, records before TIME (event time) are published.
 
     \b
@@ -142,15 +157,17 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None) -> 
     time_ns = _moment_ns(moment)
     percentile = kind == "percentile"
     if not percentile:
-        unset = sorted({join.join for join in _look(at)[1] if at.settings.join[join.join].written_within is None})
-        if unset:
+        found, joins = _look(at, output)
+        unset = next((each.join for each in joins if not _promised(at, output, each)), None)
+        if unset is not None:
+            which = f"join.{unset}.written_within" if output is None else f"{unset}: written_within of its join"
             raise UsageError(
-                f"join.{unset[0]}.written_within is not set: nothing is promised of lines that are not written yet; "
+                f"{which} is not set: nothing is promised of lines that are not written yet; "
                 "set it, or wait with --percentile"
             )
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        found, joins = _look(at)
+        found, joins = _look(at, output)
         reached = [each.percentile_ns if percentile else each.exact_ns for each in joins]
         done = all(each is not None and each >= time_ns for each in reached)
         if done or (deadline is not None and time.monotonic() >= deadline):
@@ -164,6 +181,12 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None) -> 
     out = "nothing is out" if final else f"{'?' if waiting is None else f'{waiting:,}'} events have no verdict"
     at.show(document, f"{_time(time_ns)}: {'reached' if done else 'not reached'}, {out}{'' if done else f'; {held}'}")
     return DONE if done else ATTENTION
+
+
+def _promised(at: Deployed, output: Path | None, join: JoinWatermark) -> bool:
+    if output is None:
+        return at.settings.join[join.join].written_within is not None
+    return not any("written_within is not set" in why for why in join.held_by)
 
 
 def _moment_ns(text: str) -> int:

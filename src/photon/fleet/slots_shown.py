@@ -57,8 +57,9 @@ class SlotsShown:
         return [self._of(each, said) for each in own if self._counts(each)]
 
     def _counts(self, slot: KnownSlot) -> bool:
-        """A backfill's slot is none of a joiner's: what it publishes stands elsewhere."""
-        return slot.name in self.named or bool(reached_at(slot.address)) or self._is_here(slot.name)
+        """A backfill's slot, which notes no process, is none of a joiner's: what it publishes stands elsewhere. One
+        that is only redone by now notes a process that is reached nowhere."""
+        return slot.name in self.named or bool(slot.address) or self._is_here(slot.name)
 
     def _is_here(self, slot: str) -> bool:
         return self.disk.exists(self.slots / slot / STATE_NAME)

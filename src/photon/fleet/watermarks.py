@@ -1,17 +1,23 @@
-"""The watermarks of a deployment: of each datacentre as it journals them, and over all that are expected."""
+"""The watermarks of a deployment: of each datacentre as it journals them, and over all that are expected.
+
+They are read from the states on this machine; of others their verifiers are asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.config.settings import Settings
+from photon.config.tls import Tls
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.undecided import read_undecided
-from photon.outputs.watermarks import JOURNAL, Pair, late_in, pairs_of, read_journal
+from photon.fleet.polling import Gatherer, Heard
+from photon.fleet.processes import of_datacentre
+from photon.outputs.watermarks import JOURNAL, Pair, decode, late_in, pairs_of, read_journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +51,56 @@ class JoinWatermark:
     held_by: tuple[str, ...]
 
 
-def watermarks(settings: Settings, base: Path, datacentres: Sequence[str]) -> list[DatacentreWatermark]:
-    """As journaled in the states on this machine."""
-    return [_of(settings, base, each) for each in datacentres]
+async def watermarks(
+    settings: Settings, base: Path, datacentres: Sequence[str], tls: Callable[[], Tls | None]
+) -> list[DatacentreWatermark]:
+    """As journaled in the states on this machine, and of others as their verifiers say."""
+    places = {each: (base / settings.datacentre[each].state, settings.datacentre[each].join) for each in datacentres}
+    asked = [
+        of_datacentre("verifier", each, each, settings.datacentre[each].verifier)
+        for each, (state, _) in places.items()
+        if not state.is_dir() and settings.datacentre[each].verifier
+    ]
+    heard: dict[str, Heard] = {}
+    if asked:
+        gatherer = Gatherer(tls())
+        try:
+            heard = {each.process.datacentre: each for each in await gatherer.gather(asked)}
+        finally:
+            await gatherer.close()
+    return [
+        of_state(name, join, state) if state.is_dir() else _said(name, join, state, heard.get(name))
+        for name, (state, join) in places.items()
+    ]
 
 
-def _of(settings: Settings, base: Path, datacentre: str) -> DatacentreWatermark:
-    pipeline = settings.datacentre[datacentre]
-    state = base / pipeline.state
+def _said(datacentre: str, join: str, state: Path, heard: Heard | None) -> DatacentreWatermark:
+    where = f"{state} is not on this machine"
+    if heard is None:
+        return DatacentreWatermark(
+            datacentre, join, state, None, problem=f"{where}, and datacentre.{datacentre}.verifier has no address"
+        )
+    if not heard.up:
+        return DatacentreWatermark(
+            datacentre, join, state, None, problem=f"{where}, and its verifier does not answer ({heard.problem})"
+        )
+    said = heard.details.get("watermark", {})
+    pairs = pairs_of(decode(str(said.get("line", "")).encode()))
+    problem = "" if pairs else "its verifier has no watermark yet"
+    return DatacentreWatermark(
+        datacentre, join, state, pairs[-1] if pairs else None, int(said.get("late_records", 0)), problem
+    )
+
+
+def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
+    """As journaled in a pipeline's state directory."""
     try:
         entries = read_journal(RealDisk(), state)
     except OSError as error:
-        return DatacentreWatermark(
-            datacentre, pipeline.join, state, None, problem=f"{error.filename}: {error.strerror}"
-        )
+        return DatacentreWatermark(datacentre, join, state, None, problem=f"{error.filename}: {error.strerror}")
     pairs = pairs_of(entries)
     problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, where the state is"
-    return DatacentreWatermark(
-        datacentre, pipeline.join, state, pairs[-1] if pairs else None, late_in(entries), problem
-    )
+    return DatacentreWatermark(datacentre, join, state, pairs[-1] if pairs else None, late_in(entries), problem)
 
 
 def over_all(found: Sequence[DatacentreWatermark]) -> list[JoinWatermark]:

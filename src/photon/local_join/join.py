@@ -35,7 +35,7 @@ from photon.local_join.inferred import inferred_toml
 from photon.local_join.site import Site
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EMBEDDED_STATE
-from photon.outputs.relay import Relay
+from photon.outputs.relay import WHOLE_NAME, Relay
 from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
@@ -144,7 +144,12 @@ def _relayed(
         relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
         brought = site.upstream(side)
         options = replace(options, primary=brought) if side == "primary" else replace(options, foreign=brought)
-        relays[-1].pass_on()
+        if options.once:  # what is there now is all there will ever be
+            relays[-1].pass_on()
+            if disk.exists(brought / WHOLE_NAME):
+                disk.remove(brought / WHOLE_NAME)
+        else:
+            relays[-1].pass_on_whole(SystemClock().now_ns())
     return options
 
 

@@ -21,6 +21,7 @@ from photon.dispatcher.database import read_reached
 from photon.dispatcher.engine import DispatcherEngine
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.undecided import read_undecided
 from photon.eventstore.client import EventStoreClient
 from photon.fleet.ledger import VERDICTS, ledger_file
 from photon.idregistry.api import Registry, Slot
@@ -31,9 +32,12 @@ from photon.joiner.slot.slot import Ages
 from photon.local_join.children import Children, JoinFailed, open_registry, refused
 from photon.local_join.site import DATACENTRE, SLOT, Site
 from photon.local_join.status import Status
+from photon.outputs.output_places import PublishedEnd
 from photon.outputs.relay import Relay
 from photon.supervision.supervisor import Supervisor
 from photon.verifier.verifier import Verifier
+from photon.verifier.watermark import SlotShown
+from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
 
 SHOW_S = 0.2
 SETTLE_S = 60.0
@@ -47,6 +51,7 @@ class Parts:
     store: EventStoreClient
     joiner: JoinerEngine
     verifier: Verifier
+    watermarks: WatermarkKeeper
     dispatcher: DispatcherEngine
 
 
@@ -76,7 +81,11 @@ async def open_parts(
             await unless_stopped(stop, joiner.start())  # which waits for the registry as long as it takes
         except OutOfStep as other:
             raise refused(site, other) from None
-        verifier = Verifier(disk, site.slot.state, site.output, children.digester, registry)
+        watermarks = _watermarks(children, settings, joiner, site, disk, clock)
+        stack.callback(watermarks.close)
+        verifier = Verifier(
+            disk, site.slot.state, site.output, children.digester, registry, findings=OnlyTimes(watermarks.published)
+        )
         plan = DispatcherPlan(
             join=children.join,
             datacentre=DATACENTRE,
@@ -94,7 +103,23 @@ async def open_parts(
                 reached=lambda: joiner.shell.store.redo_end,
             )
         )  # fmt: skip
-        yield Parts(supervisor, registry, store, joiner, verifier, dispatcher)
+        yield Parts(supervisor, registry, store, joiner, verifier, watermarks, dispatcher)
+
+
+def _watermarks(
+    children: Children, settings: Settings, joiner: JoinerEngine, site: Site, disk: Disk, clock: Clock
+) -> WatermarkKeeper:
+    async def slots() -> list[SlotShown]:
+        return [SlotShown(SLOT, joiner.shell.oldest_unshown_ns)]
+
+    keeper = WatermarkKeeper(
+        disk, clock, site.state, within_ns(settings, children.join),
+        undecided=lambda: read_undecided(ledger_file(site.state)),
+        slots=slots,
+        cursor=PublishedEnd(disk, site.slot.state.parent).look,
+    )  # fmt: skip
+    keeper.open()
+    return keeper
 
 
 def _reached(site: Site) -> tuple[int, int] | None:
@@ -115,6 +140,7 @@ async def work(
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
     dispatching = asyncio.create_task(parts.dispatcher.run(), name="dispatcher")
     relaying = asyncio.create_task(_relay(relays, done), name="relay")
+    sampling = asyncio.create_task(_sample(parts.watermarks, done), name="watermarks")
     try:
         while not dispatching.done():
             show(await _status(parts, time.monotonic() - began))
@@ -122,7 +148,7 @@ async def work(
             local = registry.failure if isinstance(registry, EmbeddedRegistry) else None
             if (failure := parts.supervisor.failure() or local) is not None:
                 raise JoinFailed(failure)
-            for each in (verifying, relaying):
+            for each in (verifying, relaying, sampling):
                 if each.done():
                     each.result()
             await first(stop, [dispatching], timeout=SHOW_S)
@@ -138,17 +164,23 @@ async def work(
     finally:
         done.set()
         dispatching.cancel()
-        await asyncio.gather(dispatching, verifying, relaying, return_exceptions=True)
+        await asyncio.gather(dispatching, verifying, relaying, sampling, return_exceptions=True)
     await parts.verifier.run_once()
+    await parts.watermarks.pass_()  # of all that this run has decided
     show(await _status(parts, time.monotonic() - began))
     return stopped
+
+
+async def _sample(watermarks: WatermarkKeeper, done: asyncio.Event) -> None:
+    while not await until(done, PERIOD_S):
+        await watermarks.pass_()
 
 
 async def _relay(relays: Sequence[Relay], done: asyncio.Event) -> None:
     """Brings what comes, until ``done``."""
     while not await until(done, SHOW_S):
         for each in relays:
-            await asyncio.to_thread(each.pass_on)
+            await asyncio.to_thread(each.pass_on_whole, time.time_ns())
 
 
 def _ledger(parts: Parts) -> dict[str, int]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor, CursorFile
@@ -23,6 +24,10 @@ from photon.outputs.reader import OutputBlock, Reader
 KIND = "joined"
 WHOLE_NAME = ".whole"
 """In the directory: up to when all that was published stands there, Unix time in nanoseconds."""
+
+
+SAID_NS = NS_PER_S
+"""Said so often at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +80,7 @@ class Relay:
         self._cursor = self._saved = self._kept.load() or Cursor()
         self._reader = Reader(disk, place, (KIND,), cursor=self._cursor)
         self._logs: dict[str, _Log] = {}
+        self._said_ns = 0
         self.bytes = self.events = 0
         """Copied since the start."""
 
@@ -96,6 +102,18 @@ class Relay:
         for _ in self.step():
             pass
         self.save()
+
+    def pass_on_whole(self, now_ns: int) -> None:
+        """The same, and says in the directory up to when all stands there: nothing else is copied into it. Raises
+        as ``step``."""
+        self.pass_on()
+        if now_ns >= self._said_ns + SAID_NS:
+            say_whole(self._disk, self._directory, now_ns)
+            self._said_ns = now_ns
+
+    def slots(self) -> set[str]:
+        """That publish where this is read. Raises OSError."""
+        return {state.name for state in self._place.states(self._disk)}
 
     def behind(self) -> int:
         """Bytes that are published and not copied. Raises PublishedDamaged, OSError."""

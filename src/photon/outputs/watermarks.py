@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from photon.config.clock import NS_PER_S
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.outputs.cursor import Cursor
@@ -31,6 +32,8 @@ from photon.outputs.cursor import Cursor
 JOURNAL = Path("verifier") / "watermarks.jsonl"
 """In a pipeline's state directory."""
 VERSION = 1
+STEP_NS = NS_PER_S // 10
+"""Times of pairs are multiples of it, so that events before them can be counted."""
 LINES_MAX = 8192
 """Of the journal: then it is written again with fewer. Also of the pairs that a reader holds."""
 BYTES_MAX = 16 << 20

@@ -23,7 +23,7 @@ import numpy as np
 from photon.batch.columns import I64
 from photon.config.clock import NEVER_NS, NS_PER_S, utc
 from photon.outputs.cursor import Cursor, OutputLog, Position
-from photon.outputs.watermarks import Late, Pair
+from photon.outputs.watermarks import STEP_NS, Late, Pair
 
 PERCENTILE = 0.99
 HALF_LIFE_S = 60.0
@@ -103,8 +103,8 @@ class Lateness:
 
 
 def floored(time_ns: int) -> int:
-    """To whole seconds: counts of events before it are exact."""
-    return time_ns // NS_PER_S * NS_PER_S
+    """Counts of events before it are exact."""
+    return time_ns // STEP_NS * STEP_NS
 
 
 class Watermarks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.config.metrics.readings import Readings
-from photon.config.stopping import until
+from photon.config.settings import Settings
+from photon.config.stopping import end, first, until
 from photon.config.structured import get_logger
 from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import (
@@ -33,8 +35,17 @@ from photon.outputs.watermarks import (
 from photon.verifier.watermark import Asked, Sample, SlotShown, Watermarks
 
 PERIOD_S = 1.0
+"""It is sampled so often where nothing is heard of changes,"""
+GAP_S = 0.25
+"""and not more often than this."""
 
 log = get_logger(__name__)
+
+
+def within_ns(settings: Settings, join: str) -> int | None:
+    """How long after its event time, by any clock, a line is in its log; None: nothing is promised."""
+    within = settings.join[join].written_within
+    return None if within is None else int((within + settings.clock.uncertainty) * NS_PER_S)
 
 
 class Journal:
@@ -42,26 +53,32 @@ class Journal:
 
     def __init__(self, disk: Disk, state: Path) -> None:
         self._disk = disk
-        self._path = state / JOURNAL
-        disk.make_dir(self._path.parent)
-        self.entries: list[Entry] = read_journal(disk, state)
-        self._file = self._written_again()
+        self._state = state
+        disk.make_dir((state / JOURNAL).parent)
+        self._file: AppendFile | None = None
+        self._lines = 0
 
-    def _written_again(self) -> AppendFile:
-        self.entries, data = _fewer(self.entries)
-        self._disk.replace(self._path, data)
-        return self._disk.append(self._path)
+    def begin(self) -> list[Entry]:
+        """What is kept of it. It is read and written again, here and whenever it has become long."""
+        kept, data = _fewer(read_journal(self._disk, self._state))
+        self.close()
+        self._disk.replace(self._state / JOURNAL, data)
+        self._file, self._lines = self._disk.append(self._state / JOURNAL), len(kept)
+        return kept
 
     def add(self, entry: Entry) -> None:
-        self._file.write(entry.encode() + b"\n")
-        self._file.sync()
-        self.entries.append(entry)
-        if len(self.entries) >= LINES_MAX or self._file.size > BYTES_MAX:
-            self._file.close()
-            self._file = self._written_again()
+        file = self._file
+        assert file is not None
+        file.write(entry.encode() + b"\n")
+        file.sync()
+        self._lines += 1
+        if self._lines >= LINES_MAX or file.size > BYTES_MAX:
+            self.begin()
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def _fewer(entries: Sequence[Entry]) -> tuple[list[Entry], bytes]:
@@ -94,22 +111,31 @@ class WatermarkKeeper:
         self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
         self.watermarks = Watermarks(within_ns)
+        self.woken = asyncio.Event()
+        """To be set when the dispatcher has said something new."""
         self._said = ""
 
     def open(self) -> None:
         """Once nobody else keeps these. Raises OSError."""
         self._journal = Journal(self._disk, self._state)
-        entries = self._journal.entries
+        entries = self._journal.begin()
         late = [each for each in entries if isinstance(each, Late)]
         self.watermarks = Watermarks(self._within_ns, pairs_of(entries), late)
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
             while not stop.is_set():
+                self.woken.clear()
                 await self.pass_()
-                await until(stop, PERIOD_S)
+                if not await until(stop, GAP_S):
+                    waking = asyncio.create_task(self.woken.wait())
+                    await first(stop, [waking], timeout=PERIOD_S - GAP_S)
+                    await end([waking])
         finally:
-            self._journal.close()
+            self.close()
+
+    def close(self) -> None:
+        self._journal.close()
 
     async def pass_(self) -> None:
         """One sample, and what follows from it. What fails is told once, and holds the watermarks back."""
@@ -171,6 +197,22 @@ class WatermarkKeeper:
                 records=late.records,
                 oldest_ns=late.oldest_ns,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyTimes:
+    """Of what a verifier finds, only the event times. Implements ``verifier.Findings``."""
+
+    cleared: Callable[[str, Sequence[int], Sequence[int]], None]
+
+    def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None:
+        return None
+
+    def unreadable(self, file: str, offset: int, line: bytes) -> None:
+        return None
+
+    def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
+        return None
 
 
 def _differs(pair: Pair, last: Pair | None) -> bool:

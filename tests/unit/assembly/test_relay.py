@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from photon.assembly.copies import keeper
-from photon.assembly.relay import place_of, serve_relay
+from photon.assembly.relay import Upstream, place_of, serve_relay
 from photon.assembly.room import Room
+from photon.config.clock import NS_PER_S as S
 from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Settings
-from photon.outputs.relay import whole_ns
+from photon.outputs.relay import Relay, whole_ns
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "chain.toml"
@@ -96,3 +98,19 @@ async def test_what_cannot_be_relayed_is_said_in_one_line(tmp_path: Path) -> Non
         UsageError, match=r"clicks/state: no such directory.*name its directory as datacentre\.east-pu"
     ):
         await serve_relay(Room(chain, tmp_path, asyncio.Event(), "east-purchases", clock=Hurried()))
+
+
+async def test_slots_of_the_output_that_are_elsewhere_are_named_and_nothing_is_claimed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slot = WrittenSlot(tmp_path / "written", "east-1")
+    slot.append(1, lines(0, 9))
+    upstream = Upstream("primary", "east", Relay(RealDisk(), slot.place, tmp_path / "logs", "east"), None)
+    assert upstream.shown_by(5 * S) == upstream.shown_by(5 * S + 1) == 5 * S
+    upstream.slots = frozenset({"east-1", "east-2"})
+    assert upstream.shown_by(9 * S) == upstream.shown_by(11 * S) == 5 * S
+    assert capsys.readouterr().out.count("east-2") <= 1
+    assert upstream.said == "east-2"
+    upstream.slots = frozenset({"east-1"})
+    assert upstream.shown_by(13 * S) == 13 * S
+    upstream.relay.close()

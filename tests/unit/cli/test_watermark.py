@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -10,8 +11,12 @@ from click.testing import CliRunner, Result
 
 from photon.cli.main import main
 from photon.config.clock import NS_PER_S
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.serving import listen
+from photon.fleet.processes import KINDS
 from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Late, Pair
+from photon.supervision.ports import free_ports
 
 S = NS_PER_S
 NOON = 1_764_072_000
@@ -86,8 +91,34 @@ def test_one_that_is_expected_and_says_nothing_holds_all_back(tmp_path: Path) ->
     assert result.exit_code == 3
     (join,) = json.loads(result.output)["joins"]
     assert (join["exact"], join["percentile"]) == (None, None)
+    assert join["held_by"][0].endswith(
+        "state/west is not on this machine, and datacentre.west.verifier has no address"
+    )
+    (tmp_path / "state" / "west").mkdir()
+    (join,) = json.loads(_run(file, "-o", "json").output)["joins"]
     assert join["held_by"][0].startswith("west: no ")
     assert "west" in _run(file).output
+
+
+async def test_the_verifier_of_another_machine_is_asked(tmp_path: Path) -> None:
+    file = _deployment(tmp_path)
+    (port,) = free_ports(1)
+    text = file.read_text().replace('state = "state/west"', f'state = "state/west"\nverifier = "127.0.0.1:{port}"')
+    file.write_text(text)
+    _journal(tmp_path, "east", NOON, NOON)
+    silent = await asyncio.to_thread(_run, file, "-o", "json")
+    assert "its verifier does not answer" in silent.output
+    pair = Pair(NOON * S, (NOON - 60) * S, NOON * S, 3, Cursor(), ("far away",))
+    said = {"watermark": {"line": pair.encode().decode(), "late_records": 5}}
+    server = await listen(f"127.0.0.1:{port}", KINDS["verifier"].health, metrics=ProcessMetrics([], lambda: said))
+    await server.serving()
+    try:
+        result = await asyncio.to_thread(_run, file, "-o", "json")
+    finally:
+        await server.stop()
+    found = json.loads(result.output)
+    assert (result.exit_code, found["joins"][0]["held_by"]) == (0, ["west: far away"])
+    assert (found["datacentres"][1]["late_records"], found["datacentres"][1]["waiting"]) == (5, 3)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from photon.adapters.contract import LogFile
 from photon.adapters.logs.lag import Unread
-from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.clock import NEVER_NS
 from photon.dispatcher import database
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.leases import Decision
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.undecided import (
-    SECONDS_MAX,
+    STEPS_MAX,
     Claims,
     WorkerClaims,
     counts_of,
@@ -28,6 +28,7 @@ from photon.dispatcher.undecided import (
     undecided,
 )
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
+from photon.outputs.watermarks import STEP_NS
 from tests.unit.dispatcher.world import HOUR, StoredRow, block, core, stored
 
 MINUTE = database.MINUTE_NS
@@ -50,18 +51,18 @@ class _Logs:
 
 
 @given(st.lists(st.integers(-(10**12), 10**12), max_size=50), st.integers(-(10**12), 10**12))
-def test_counts_by_second_are_those_before_any_whole_second(times: list[int], second: int) -> None:
+def test_counts_by_step_are_those_before_any_whole_step(times: list[int], time_ns: int) -> None:
     counts = counts_of(np.array(times, np.int64))
-    at = second // NS_PER_S
-    assert sum(n for each, n in counts if each < at) == sum(time < at * NS_PER_S for time in times)
+    at = time_ns // STEP_NS
+    assert sum(n for each, n in counts if each < at) == sum(time < at * STEP_NS for time in times)
 
 
-def test_too_many_seconds_are_counted_in_earlier_ones() -> None:
-    times = np.arange(5000, dtype=np.int64) * NS_PER_S
+def test_too_many_steps_are_counted_in_earlier_ones() -> None:
+    times = np.arange(5000, dtype=np.int64) * STEP_NS
     counts = counts_of(times)
-    assert len(counts) <= SECONDS_MAX
+    assert len(counts) <= STEPS_MAX
     assert sum(n for _, n in counts) == 5000
-    assert all(sum(n for second, n in counts if second < at) >= at for at in range(0, 5000, 7))
+    assert all(sum(n for step, n in counts if step < at) >= at for at in range(0, 5000, 7))
     assert summed([(1, 2)], [(0, 1), (1, 1)]) == [(0, 1), (1, 3)]
 
 

@@ -61,11 +61,13 @@ async def test_each_slot_of_the_datacentre_is_asked_where_it_is_reached(tmp_path
         replace(KNOWN, name="auto", address="b:2 host:1:1"),
         replace(KNOWN, name="other", datacentre="west"),
         replace(KNOWN, name="gone", retired=True),
-        replace(KNOWN, name="backfill"),
+        replace(KNOWN, name="backfill", address=""),
     ]
     its.said = {"a:1": {"s0": 70}, "b:2": {"auto": NEVER_NS}}
     assert await its.ask() == [("s0", 70, ""), ("auto", NEVER_NS, "")]
     assert its.asked == ["a:1", "b:2"]
+    its.known = [replace(KNOWN, name="redone")]
+    assert await its.ask() == [("redone", None, "its directory is not on this machine")]
 
 
 async def test_a_silent_slot_says_nothing_unless_it_was_left_empty(tmp_path: Path) -> None:

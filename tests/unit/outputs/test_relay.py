@@ -11,7 +11,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.outputs import OutputPlace
 from photon.outputs.published import retired_bytes
-from photon.outputs.relay import Relay, RelayedLogLost
+from photon.outputs.relay import Relay, RelayedLogLost, whole_ns
 from tests.unit.outputs.helpers import WrittenSlot, lines
 
 
@@ -194,4 +194,13 @@ def test_one_process_at_a_time_copies_an_output(tmp_path: Path, logs: Path) -> N
     relay = relay_of(slot, logs)
     with pytest.raises(UsageError, match="another process"):
         relay_of(slot, logs)
+    relay.close()
+
+
+def test_up_to_when_all_is_copied_is_said_once_a_second(tmp_path: Path, logs: Path) -> None:
+    slot = WrittenSlot(tmp_path)
+    relay = relay_of(slot, logs)
+    for now_s, said_s in ((100, 100), (100.5, 100), (101, 101)):
+        relay.pass_on_whole(int(now_s * 1e9))
+        assert whole_ns(logs) == said_s * 10**9
     relay.close()

@@ -56,10 +56,10 @@ def _taken(watermarks: Watermarks, sample: Sample) -> Pair:
     return pair
 
 
-def test_the_exact_one_is_the_least_of_all_and_whole_seconds() -> None:
+def test_the_exact_one_is_the_least_of_all_and_a_whole_step() -> None:
     marks = Watermarks(WITHIN)
-    assert _taken(marks, _sample(100.7)).exact_ns == 90 * S
-    assert _taken(marks, _sample(200, oldest_s=120.5)).exact_ns == 120 * S
+    assert _taken(marks, _sample(100.77)).exact_ns == 90.7 * S
+    assert _taken(marks, _sample(200, oldest_s=120.55)).exact_ns == 120.5 * S
     assert _taken(marks, _sample(200, moving_s=130)).exact_ns == 130 * S
     shown = (SlotShown("s0", NEVER_NS), SlotShown("s1", 140 * S))
     assert _taken(marks, _sample(200, slots=shown)).exact_ns == 140 * S

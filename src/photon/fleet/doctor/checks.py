@@ -27,6 +27,8 @@ BOUNDARY_SLACK_S = 3600.0
 """The boundary may lie so much further back than the retention says."""
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
 NAMED_MAX = 5
+STILL_S = 60.0
+"""A watermark that is further behind stands still, or nearly."""
 
 
 class Level(enum.StrEnum):
@@ -36,7 +38,8 @@ class Level(enum.StrEnum):
     PROBLEM = "problem"
 
 
-AREAS = ("configuration", "versions", "clocks", "disks", "logs", "descriptors", "ports", "certificates", "registry")
+AREAS = ("configuration", "versions", "clocks", "disks", "logs", "descriptors", "ports", "certificates", "registry",
+         "watermarks")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def findings(facts: Facts, now: datetime) -> list[Finding]:
         checks.append(_descriptors(facts))
     else:
         checks += [_clocks(facts), _disks(facts), _logs(facts), _descriptors(facts), _ports(facts)]
-        checks += [_certificates(facts, now), _registry(facts)]
+        checks += [_certificates(facts, now), _registry(facts), _watermarks(facts)]
     said: list[Finding] = []
     for found in checks:
         here = list(found)
@@ -333,6 +336,25 @@ def _registry(facts: Facts) -> Iterator[Finding]:
                 yield _warning("registry", f"shard {each.shard}", what, do)
     kept = "for ever" if registry.retention_s is None else f"for {registry.retention_s / 3600:,.1f} h"
     yield _ok("registry", f"{registry.up} of {registry.replicas} replicas answer; ids are kept {kept}")
+
+
+def _watermarks(facts: Facts) -> Iterator[Finding]:
+    if not facts.running:
+        yield _ok("watermarks", "not looked at: nothing runs, or nobody was asked")
+        return
+    for each in facts.watermarks:
+        lags = {"the percentile": each.percentile_s}
+        if each.exact_s is not None:
+            lags["the exact one"] = each.exact_s - each.within_s
+        for which, behind_s in lags.items():
+            if behind_s is not None and behind_s > STILL_S:
+                held = f", held back by: {_some(each.held_by)}" if each.held_by else ""
+                what = f"{which} is {behind_s:,.0f} s further behind than it should be{held}"
+                do = "see to what holds it back; events that wait for a primary event: photon explain oldest"
+                yield _warning("watermarks", each.datacentre, what, do)
+                break
+    known = [each.percentile_s for each in facts.watermarks if each.percentile_s is not None]
+    yield _ok("watermarks", f"{max(known):,.0f} s behind at most" if known else "none is kept yet")
 
 
 def worst(said: Iterable[Finding]) -> Level:

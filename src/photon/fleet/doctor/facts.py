@@ -136,6 +136,18 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far behind a datacentre's are. None: nothing is known, or promised."""
+
+    datacentre: str
+    percentile_s: float | None
+    exact_s: float | None
+    within_s: float
+    """So far behind the exact one is at least."""
+    held_by: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Registry:
     """``findings``: (level, where, what, do) of ``photon doctor registry``."""
 
@@ -173,6 +185,7 @@ class Facts:
     secret: Secret | None = None
     states: Sequence[State] = ()
     registry: Registry = field(default_factory=Registry)
+    watermarks: Sequence[Watermark] = ()
 
     @property
     def running(self) -> bool:

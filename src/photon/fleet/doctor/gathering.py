@@ -47,10 +47,12 @@ from photon.fleet.doctor.facts import (
     Registry,
     Secret,
     State,
+    Watermark,
 )
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import identities, listening
+from photon.fleet.watermarks import watermarks as kept
 from photon.idregistry.client.deployment_key import key_path, read_key
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.operate.findings import Expected, findings
@@ -195,6 +197,16 @@ def _sync(directory: Path) -> float:
     finally:
         path.unlink(missing_ok=True)
     return slowest
+
+
+def watermarks(settings: Settings, base: Path, tls: Tls | None, now_ns: int) -> list[Watermark]:
+    found = []
+    for each in asyncio.run(kept(settings, base, list(settings.datacentre), lambda: tls)):
+        if (pair := each.pair) is not None:
+            behind = [None if ns is None else (now_ns - ns) / NS_PER_S for ns in (pair.percentile_ns, pair.exact_ns)]
+            within_s = (settings.join[each.join].written_within or 0.0) + settings.clock.uncertainty
+            found.append(Watermark(each.datacentre, *behind, within_s, pair.held_by))
+    return found
 
 
 def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:

@@ -22,6 +22,7 @@ from photon.fleet.doctor.facts import (
     Registry,
     Secret,
     State,
+    Watermark,
 )
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -222,3 +223,15 @@ def test_registry() -> None:
     only("registry", Level.OK, registry=kept)
     old = replace(kept, boundaries=(Boundary(1, 86_400.0 + 3 * 3600),))
     assert only("registry", Level.WARNING, registry=old).where == "shard 1"
+
+
+def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> None:
+    assert "none is kept" in only("watermarks", Level.OK).what
+    east = Watermark("east", 2.0, 14.0, 10.0)
+    assert "2 s behind" in only("watermarks", Level.OK, watermarks=(east,)).what
+    held = replace(east, percentile_s=90.0, held_by=("slot east-1: its joiner does not answer",))
+    (finding,) = found("watermarks", watermarks=(held, east))
+    assert (finding.level, finding.where) == (Level.WARNING, "east")
+    assert "its joiner does not answer" in finding.what
+    waits = replace(east, exact_s=100.0, held_by=("events that have no verdict",))
+    assert "the exact one is 90 s" in found("watermarks", watermarks=(waits,))[0].what

@@ -1,0 +1,158 @@
+"""How far watermarks are behind: ``python -m bench.components.watermarks [--seconds S]``.
+
+Deployments of one datacentre and of two under ``photon up``, with one registry replica; clicks with their queries at
+100 and at 2,000 a second in each copy of the logs. Ten times a second the journals are read as ``photon watermark``
+does: lag is the time since the least percentile of all datacentres, and since the exact one, less what was promised
+(``written_within`` and ``clock.uncertainty``). The first seconds are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from bench.measure import kill_tree
+from bench.results import BenchmarkFailed
+from photon.config.loader import load
+from photon.config.settings import Settings
+from photon.fleet.watermarks import JoinWatermark, over_all, watermarks
+from photon.supervision.ports import free_ports
+
+RATES = (100, 2_000)
+DATACENTRES = (("east",), ("east", "west"))
+PROMISE_S, UNCERTAINTY_S = 1.0, 0.5
+WARM_S, EVERY_S, WRITE_S = 8.0, 0.1, 0.01
+READY_S, STOP_S = 120.0, 60.0
+HEAD = """
+key_file = "key"
+clock = {{ uncertainty = "{uncertainty}s" }}
+[join.clicks]
+unmatched_after = "1s"
+written_within = "{promise}s"
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = {{ field = "t", unit = "s" }}
+[registry.replicas.r1]
+address = "127.0.0.1:{port}"
+directory = "r1"
+"""
+DATACENTRE = """
+[datacentre.{name}]
+join = "clicks"
+primary = "{name}/queries"
+foreign = "{name}/clicks"
+output = "{name}/output"
+state = "{name}/state"
+eventstore = "127.0.0.1:{ports[0]}"
+dispatcher = "127.0.0.1:{ports[1]}"
+verifier = "127.0.0.1:{ports[2]}"
+joiners.{name}-1.address = "127.0.0.1:{ports[3]}"
+"""
+
+
+class Feed(threading.Thread):
+    """Writes pairs into all copies of the logs, at a rate."""
+
+    def __init__(self, base: Path, names: Sequence[str], rate: int) -> None:
+        super().__init__(daemon=True)
+        self._base, self._names, self._rate, self.ended = base, names, rate, threading.Event()
+
+    def run(self) -> None:
+        """Until ``ended``."""
+        begun, written = time.monotonic(), 0
+        while not self.ended.wait(WRITE_S):
+            due, now = int((time.monotonic() - begun) * self._rate), time.time()
+            numbers = range(written, due)
+            queries = b"".join(b'{"q":"q%d","words":"some words"}\n' % n for n in numbers)
+            clicks = b"".join(b'{"id":"c%d","q":"q%d","t":%.6f}\n' % (n, n, now) for n in numbers)
+            for name, (kind, data) in itertools.product(self._names, (("queries", queries), ("clicks", clicks))):
+                with open(self._base / name / kind / "a.log", "ab") as log:
+                    log.write(data)
+            written = due
+
+
+@contextmanager
+def running(base: Path, names: Sequence[str]) -> Iterator[Settings]:
+    """A deployment that is up. Raises BenchmarkFailed."""
+    ports = [iter(free_ports(1 + 4 * len(names)))] * 4
+    text = HEAD.format(uncertainty=UNCERTAINTY_S, promise=PROMISE_S, port=next(ports[0]))
+    text += "".join(DATACENTRE.format(name=name, ports=[next(port) for port in ports]) for name in names)
+    file = base / "photon.toml"
+    file.write_text(text)
+    (base / "key").write_bytes(b"k" * 32)
+    for name, kind in itertools.product(names, ("queries", "clicks")):
+        (base / name / kind).mkdir(parents=True)
+    with open(base / "up.log", "wb") as said:
+        command = [sys.executable, "-m", "photon", "up", str(file), "--no-logs"]
+        up = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    try:
+        yield load(file, environment={})
+    finally:
+        up.terminate()
+        try:
+            up.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            kill_tree(up.pid)
+
+
+def measure(names: Sequence[str], rate: int, seconds: float) -> dict[str, list[float]]:
+    """Lags in seconds. Raises BenchmarkFailed."""
+    with tempfile.TemporaryDirectory() as directory:
+        base = Path(directory)
+        with running(base, names) as settings:
+            feed = Feed(base, names, rate)
+            feed.start()
+            deadline = time.monotonic() + READY_S
+            while _look(settings, base).exact_ns is None:
+                if time.monotonic() > deadline:
+                    raise BenchmarkFailed(f"no watermark after {READY_S:g} s: {(base / 'up.log').read_text()}")
+                time.sleep(EVERY_S)
+            time.sleep(WARM_S)
+            lags: dict[str, list[float]] = {"percentile": [], "exact": []}
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                found, now_ns = _look(settings, base), time.time_ns()
+                lags["percentile"].append((now_ns - (found.percentile_ns or 0)) / 1e9)
+                lags["exact"].append((now_ns - (found.exact_ns or 0)) / 1e9 - PROMISE_S - UNCERTAINTY_S)
+                time.sleep(EVERY_S)
+            feed.ended.set()
+            feed.join()
+        return lags
+
+
+def _look(settings: Settings, base: Path) -> JoinWatermark:
+    found = asyncio.run(watermarks(settings, base, list(settings.datacentre), lambda: None))
+    return over_all(found)[0]
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description="How far watermarks are behind.")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each run")
+    options = parser.parse_args()
+    print("| datacentres | clicks/s | percentile p50 / p95, s | exact p50 / p95, s, beyond the promise |")
+    print("| --- | --- | --- | --- |")
+    for names, rate in itertools.product(DATACENTRES, RATES):
+        lags = measure(names, rate, options.seconds)
+        said = (" / ".join(f"{np.quantile(lags[which], share):.2f}" for share in (0.5, 0.95)) for which in lags)
+        print(f"| {len(names)} | {rate:,} | {' | '.join(said)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
