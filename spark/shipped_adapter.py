@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -36,6 +36,7 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     foreign: dict[str, Any] | None = None
     shape: dict[str, Any] | None = None
     within: dict[str, float] | None = None
+    unmatched: Literal["apart", "inline"] = "apart"
     files: dict[str, bytes] = {}
     """Relative path -> content."""
 
@@ -59,6 +60,7 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
         foreign=_with_files(join.foreign, base, files),
         shape=_with_files(join.shape, base, files, "hash_key_file"),
         within=_seconds(join.within),
+        unmatched=join.unmatched,
         files=files,
     )
     if decoded(encoded(spec)) != spec:
@@ -121,6 +123,7 @@ def _made(data: bytes, directory: Path) -> Adapter:
         primary=spec.primary,
         foreign=spec.foreign,
         shape=spec.shape,
+        unmatched=spec.unmatched,
         within=None if spec.within is None else Within(**{name: Duration(s) for name, s in spec.within.items()}),
     )
     return adapter_of_join(join, spec.join, base)
