@@ -32,11 +32,11 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     join: str
     adapter: str | None = None
     options: dict[str, Any] = {}
+    unmatched: Literal["apart", "inline"] = "apart"
     primary: dict[str, Any] | None = None
     foreign: dict[str, Any] | None = None
     shape: dict[str, Any] | None = None
     within: dict[str, float] | None = None
-    unmatched: Literal["apart", "inline"] = "apart"
     files: dict[str, bytes] = {}
     """Relative path -> content."""
 
@@ -56,11 +56,11 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
         join=name,
         adapter=adapter,
         options=options,
+        unmatched=join.unmatched,
         primary=_with_files(join.primary, base, files),
         foreign=_with_files(join.foreign, base, files),
         shape=_with_files(join.shape, base, files, "hash_key_file"),
         within=_seconds(join.within),
-        unmatched=join.unmatched,
         files=files,
     )
     if decoded(encoded(spec)) != spec:
@@ -120,10 +120,10 @@ def _made(data: bytes, directory: Path) -> Adapter:
     join = Join(
         adapter=spec.adapter,
         options=spec.options,
+        unmatched=spec.unmatched,
         primary=spec.primary,
         foreign=spec.foreign,
         shape=spec.shape,
-        unmatched=spec.unmatched,
         within=None if spec.within is None else Within(**{name: Duration(s) for name, s in spec.within.items()}),
     )
     return adapter_of_join(join, spec.join, base)

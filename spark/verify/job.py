@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.identity import log_name
 from photon.spark.classes import Class
-from photon.spark.verify.classify import JOINED, LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
+from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import JOINABLE, lines_of
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, WAITING, by_distinct
@@ -222,7 +222,7 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
     columns |= {
         "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), col("log"), col("source_offset"))),
         "role": lit(RECORD),
-        "kind": sql.when((col("kind") == JOINED) & col("reason").isNotNull(), UNMATCHED).otherwise(col("kind")),
+        "kind": sql.when((col("kind") == "joined") & col("reason").isNotNull(), UNMATCHED).otherwise(col("kind")),
         "judged": judged,
         "offset": col("source_offset"),
         "file_offset": col("offset"),
