@@ -118,6 +118,13 @@ def lacking_pairs(data: bytes) -> int | None:
     return begin
 
 
+def whole_events(data: bytes) -> int:
+    """Of whole lines that begin with an event's first one: how many of their bytes are events with all their
+    records."""
+    lacking = lacking_pairs(data) if data else None
+    return len(data) if lacking is None else lacking
+
+
 def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:
     """The events of many whole lines. Lines about unreadable records have no row. Raises EnvelopeError.
 

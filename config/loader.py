@@ -252,8 +252,6 @@ def _match_problems(settings: Settings, name: str, join: Join) -> list[str]:
         found.append(f"{said} and within.after: it takes no primary event after the foreign one; leave after out")
     if pipelines and join.unmatched_after is None:
         found.append(f"{said}: without unmatched_after no event's set is ever final; add it")
-    if pipelines and join.match == "all" and settings.output.copies > 1:
-        found.append(f"{said} and output.copies = 2: copies of such output are not supported yet; leave copies out")
     return found
 
 

@@ -26,7 +26,7 @@ from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.core import Reply
-from photon.joiner.matching import TOO_MANY_REASON, choose
+from photon.joiner.matching import PAIRS_BYTES_MAX, TOO_LONG_REASON, TOO_MANY_REASON, choose
 from photon.joiner.rows import Rows
 
 _Batch = TypeVar("_Batch", Events, Records)
@@ -217,6 +217,12 @@ class Judge:
             for at, both in enumerate(zip(made.foreign, made.primary, strict=True)):
                 if at not in others and (fault := joined_fault(Joined(*both))) is not None:
                     others[at] = BadRecord(fault)
+        if self._adapter.matching.match == "all":
+            sizes = Counter[int]()
+            for at, row in enumerate(rows):
+                held = (made.foreign[at] or events.records[at], made.primary[at] or primaries.records[at])
+                sizes[row] += len(events.ids[at]) + len(events.keys[at]) + sum(map(len, held))
+            others |= {at: BadRecord(TOO_LONG_REASON) for at, row in enumerate(rows) if sizes[row] > PAIRS_BYTES_MAX}
         for row in rows:
             decided.kinds[row] = Kind.JOINED
         decided.primaries, decided.foreign, decided.primary = primaries, made.foreign, made.primary

@@ -89,7 +89,11 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
     if said.source is None:
         raise NoRecord("has no source")
     if kind == "joined":
-        if known < 3 or foreign is None or primary is None or said.primary_source is None:
+        if said.reason is not None and bytes(said.primary) == b"null":  # an unmatched event, as a left join has it
+            primary = None
+        elif primary is None or said.primary_source is None:
+            foreign = None
+        if known < 3 or foreign is None:
             raise NoRecord("has not all members of a joined record")
     elif said.reason is None or (record is None and said.record is not None) or known not in (0, 3):
         raise NoRecord(f"has not all members of a record in {kind}")

@@ -32,6 +32,7 @@ class AdapterSpec(msgspec.Struct, frozen=True, kw_only=True):
     join: str
     adapter: str | None = None
     options: dict[str, Any] = {}
+    unmatched: Literal["apart", "inline"] = "apart"
     primary: dict[str, Any] | None = None
     foreign: dict[str, Any] | None = None
     shape: dict[str, Any] | None = None
@@ -56,6 +57,7 @@ def adapter_spec(name: str, join: Join, base: Path) -> AdapterSpec:
         join=name,
         adapter=adapter,
         options=options,
+        unmatched=join.unmatched,
         primary=_with_files(join.primary, base, files),
         foreign=_with_files(join.foreign, base, files),
         shape=_with_files(join.shape, base, files, "hash_key_file"),
@@ -120,6 +122,7 @@ def _made(data: bytes, directory: Path) -> Adapter:
     join = Join(
         adapter=spec.adapter,
         options=spec.options,
+        unmatched=spec.unmatched,
         primary=spec.primary,
         foreign=spec.foreign,
         shape=spec.shape,

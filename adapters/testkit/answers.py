@@ -61,6 +61,8 @@ def answers(adapter: Adapter, samples: Samples, *, backwards: bool = False) -> A
         here = place("foreign", each)
         asks.append((f"{here}: foreign_header", partial(adapter.foreign_header, each.record, each.file)))
         asks.append((f"{here}: foreign_payload", partial(adapter.foreign_payload, each.record, each.file)))
+        if adapter.defines("unmatched_payload"):
+            asks.append((f"{here}: unmatched_payload", partial(adapter.unmatched_payload, each.record, each.file)))
     for foreign, primary in pairs(adapter, samples):
         ask = partial(adapter.join, foreign.record, foreign.file, primary.record, primary.file)
         asks.append((f"{place('foreign', foreign)}: join", ask))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from photon.adapters.envelope_reader import whole_events
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
@@ -23,7 +24,7 @@ from photon.joiner.slot.witness import READ_BYTES, PrefixHash
 from photon.outputs.content import FileContent
 
 LINE_BYTES_MAX = 48 << 20
-"""A longer line does not fit into a message, and is not shipped; records are bounded far below."""
+"""An event with longer lines does not fit into a message, and is not shipped; they are bounded far below."""
 
 
 class CannotShip(PhotonError):
@@ -80,15 +81,16 @@ class LocalOutput:
         return Extension(incarnation, ship.ends, tuple(parts), ship.shown), tuple(ends)
 
     def _lines(self, log: int, number: int, start: int, wanted: int, end: int) -> bytes:
-        """Whole lines; what is durable ends with one."""
+        """The records of whole events; what is durable ends with one. What is shown and sealed is what the copy has,
+        so it must not end between the pairs of an event."""
         while True:
             data = self._read(log, number, start, wanted)
             if len(data) < wanted:
                 raise CannotShip(f"{self._path(log, number)}: ends before byte {start + wanted}, which was durable")
-            if whole := data.rfind(b"\n") + 1:
+            if whole := whole_events(data[: data.rfind(b"\n") + 1]):
                 return data[:whole]
             if start + wanted >= end or wanted >= LINE_BYTES_MAX:
-                raise CannotShip(f"{self._path(log, number)}: no line ends from byte {start} on")
+                raise CannotShip(f"{self._path(log, number)}: no event's records end from byte {start} on")
             wanted = min(2 * wanted, end - start, LINE_BYTES_MAX)
 
     def _hash(self, log: int, end: WitnessLog) -> PrefixHash | None:

@@ -43,9 +43,11 @@ class Line:
     """joined, filtered, rejected, unmatched (no primary log of its datacentre has its key, or the two are no pair) or
     unreadable."""
     foreign: int | None
-    """Hash of the payload, as a joined record has it."""
+    """Hash of the payload, as a joined record has it. Of an unmatched one its text, or its payload, whichever is not
+    written now."""
     record: int | None
-    """Hash of the record's text, as the other logs have it."""
+    """Hash of the record's text, as the other logs have it. Of an unmatched one with ``unmatched = "inline"`` of its
+    payload."""
     primary: int | None
     primary_log: str | None
     primary_offset: int | None
@@ -59,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A line of an output log. ``kind``: its directory; ``token`` None: of a dispatcher."""
+    """A line of an output log. ``kind``: its verdict; ``token`` None: of a dispatcher."""
 
     datacentre: str
     kind: str
@@ -303,7 +305,8 @@ def differing(line: Line, record: Record) -> list[str]:
     if record.time_ns != line.time_ns:
         fields.append("event_time_ns")
     joined = record.kind == JOINED
-    if record.foreign != (line.foreign if joined else line.record):
+    told = (line.foreign,) if joined else (line.record, *((line.foreign,) if record.kind == UNMATCHED else ()))
+    if record.foreign not in told:
         fields.append("foreign" if joined else "record")
     if joined and line.kind == JOINED and record.primary != line.primary:
         fields.append("primary")

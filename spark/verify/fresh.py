@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from photon.adapters.containment import Guard
+from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, Unpaired
-from photon.adapters.faults import joined_fault
+from photon.adapters.faults import joined_fault, payload_fault
 from photon.adapters.logs.identity import log_name
 from photon.adapters.shown_records import shown_record
 from photon.spark.primary_sets import is_too_large
@@ -144,6 +144,25 @@ class FreshJoin:
         payloads = payload_text(result.foreign, record), payload_text(result.primary, other)
         return ExpectedLine(JOINED, hash64(payloads[0]), primary=hash64(payloads[1]), **place)
 
+    def settled(self, row: dict[str, Any], expected: ExpectedLine) -> ExpectedLine:
+        """With what stands of an unmatched event: as the join has it now in ``record``, the other in ``foreign``; its
+        record may be older than the setting."""
+        if expected.kind != UNMATCHED:
+            return expected
+        asked = [(row["record"], self.file(row["log"], row["header"]))]
+        made: list[object] = Guard(self._adapter).each(asked, lambda each: self._adapter.unmatched_payload(*each))
+        (payload,) = made
+        wrong = isinstance(payload, Fault) or payload_fault(payload) is not None
+        if not self._adapter.unmatched_inline:
+            return expected if wrong else expected._replace(foreign=hash64(_text_of(payload, row["record"])))
+        if wrong:
+            return expected._replace(kind=REJECTED)
+        return expected._replace(foreign=expected.record, record=hash64(_text_of(payload, row["record"])))
+
+
+def _text_of(payload: object, record: bytes) -> bytes:
+    return payload_text(payload if isinstance(payload, bytes) else None, record)
+
 
 def payload_text(payload: bytes | None, record: bytes) -> bytes:
     """As it stands in a joined line; base64 of the record where it is no text of its format."""
@@ -164,7 +183,7 @@ def lines_of(make_adapter: Callable[[], Adapter], from_hour: int, to_hour: int) 
 
 def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, names: dict[str, str], begin: int, end: int) -> pa.RecordBatch:
     rows = batch.to_pylist()
-    expected = [fresh.expected(row) for row in rows]
+    expected = [fresh.settled(row, fresh.expected(row)) for row in rows]
     n = len(rows)
     for name in {row["log"] for row in rows} - names.keys():
         names[name] = log_name(name)

@@ -236,6 +236,7 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
     columns |= {
         "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), col("log"), col("source_offset"))),
         "role": lit(RECORD),
+        "kind": sql.when((col("kind") == "joined") & col("reason").isNotNull(), UNMATCHED).otherwise(col("kind")),
         "judged": judged,
         "offset": col("source_offset"),
         "file_offset": col("offset"),

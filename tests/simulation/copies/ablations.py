@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from photon.idregistry.witness import Witness
+from photon.joiner.copies import shipping
 from photon.joiner.copies.api import Extension, Status
 from photon.joiner.copies.kept import KeptCopy
 from photon.joiner.copies.shipper import LocalFiles, Shipper
+from photon.joiner.copies.shipping import LocalOutput
 from photon.joiner.copies.taking import Lacking
 from photon.joiner.slot.slot import SlotStore
 from tests.simulation.copies.process import CopyVariant
@@ -24,6 +26,24 @@ class LocalLengthPublished(Shipper):
     def bound(self, now: float, local: LocalFiles, whole: Witness, end: Witness) -> Witness:
         super().bound(now, local, whole, end)
         return whole
+
+
+class WithinEvents(LocalOutput):
+    """Rule 14: what is shipped ends with a line, of whatever event."""
+
+    def _lines(self, log: int, number: int, start: int, wanted: int, end: int) -> bytes:
+        whole = vars(shipping)["whole_events"]
+        vars(shipping)["whole_events"] = len
+        try:
+            return super()._lines(log, number, start, wanted, end)
+        finally:
+            vars(shipping)["whole_events"] = whole
+
+
+class ShipsWithinEvents(SlotStore):
+    def copied_output(self) -> LocalOutput:
+        whole = super().copied_output()
+        return WithinEvents(whole.disk, whole.root, whole.name)
 
 
 class NotSealed(KeptCopy):
@@ -71,6 +91,9 @@ FOLLOWS = "the copy does not follow its slot"
 ABLATIONS: dict[str, CopyAblation] = {
     "rule 14: local length published": CopyAblation(
         CopyVariant(shipper=LocalLengthPublished, loses=1.0), "ahead of the copy"
+    ),
+    "rule 14: copy ends within an event": CopyAblation(
+        CopyVariant(store=ShipsWithinEvents, sets=True), "shown in part"
     ),
     "rule 14: copy not sealed": CopyAblation(
         CopyVariant(kept=NotSealed, seals=False, loses=1.0, cuts_off=1.0, ships=(0.04,)),

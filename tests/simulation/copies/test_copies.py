@@ -9,7 +9,7 @@ import structlog
 
 from tests.simulation.copies.ablations import ABLATIONS
 from tests.simulation.copies.process import CopyVariant
-from tests.simulation.copies.world import run_seed
+from tests.simulation.copies.world import CopyWorld, run_seed
 from tests.simulation.joiner.world import Violation
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
@@ -28,6 +28,15 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.seeded
 def test_fresh_seeds_keep_the_promises() -> None:
     run_each(run_seed, lambda seed: run_seed(seed, story=True).story or [], 60)
+
+
+@pytest.mark.seeded
+def test_fresh_seeds_show_and_copy_all_pairs_of_an_event_or_none() -> None:
+    run_each(_run_sets, lambda seed: _run_sets(seed, story=True).story or [], 40)
+
+
+def _run_sets(seed: int, *, story: bool = False) -> CopyWorld:
+    return run_seed(seed, CopyVariant(sets=True, loses=0.7), story=story)
 
 
 def test_a_seed_replays_exactly() -> None:

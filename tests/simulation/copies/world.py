@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from photon.adapters.envelope_reader import lacking_pairs, pair_of
 from photon.config.disk import Disk
 from photon.idregistry.api import Answer, Slot
 from photon.joiner.api import Outcome
@@ -275,8 +276,12 @@ class CopyWorld(World):
     # -- readers, and the end ----------------------------------------------------------------------------------
     def _read(self, site: Site) -> None:
         assert isinstance(site, CopySite)
-        if not site.lost:
-            super()._read(site)
+        if site.lost:
+            return
+        super()._read(site)
+        for name, seen in site.durable_seen.items():
+            if lacking_pairs(seen) is not None:
+                raise Violation(f"{site.name}: shown in part: {name} ends between the pairs of an event")
 
     def published(self, site: CopySite) -> None:
         """The operator has published the sealed copy. Who is cut off does not know."""
@@ -309,8 +314,16 @@ class CopyWorld(World):
             sealed = self._sealed(site)
             has = [data for place, data in sorted(tail.has.items(), key=lambda each: each[0].kind)]
             for text in sealed.values() if site.fell_back else has:
+                lacking = 0
                 for line in text.splitlines(keepends=True):
-                    counts[self._id_of(line, site.name)] += 1
+                    event_id, pair = self._id_of(line, site.name), pair_of(line)
+                    number, of = pair or (1, 1)
+                    if number != (1 if not lacking else of - lacking + 1):
+                        raise Violation(f"written in part: {event_id.decode()}, pair {number} of {of} in the copy")
+                    lacking = of - number
+                    counts[event_id] += not lacking
+                if lacking:
+                    raise Violation(f"written in part: lost are {lacking} pairs at the end of the copy")
         return counts
 
     def _sealed(self, site: CopySite) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from photon.batch.records import PrimaryRecord, Records
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, Outcome
-from photon.joiner.matching import NONE_BEFORE_REASON, NONE_WITHIN_REASON, TOO_MANY_REASON
+from photon.joiner.matching import NONE_BEFORE_REASON, NONE_WITHIN_REASON, TOO_LONG_REASON, TOO_MANY_REASON
 from photon.joiner.verdicts import Decided, Judge, envelope_lines
 
 FILE = LogFile("payments.log")
@@ -187,3 +187,12 @@ def test_a_record_whose_key_nobody_can_say_is_not_left_out_of_a_set() -> None:
         _, decided = decide(matching, [b"k 1 a", b"k 2 stuck", b"k 3 c"])
         assert decided.kinds[0] == Kind.REJECTED
         assert "cannot now" in decided.reasons[0]
+
+
+def test_an_event_whose_records_are_too_long_together_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.joiner.verdicts.PAIRS_BYTES_MAX", 60)
+    _, two = decide(ALL, [b"k 1", b"k 2"])
+    _, many = decide(ALL, [b"k %d" % at for at in range(9)], [b"k 1"])
+    assert two.kinds == bytes([Kind.JOINED])
+    assert many.kinds == bytes([Kind.REJECTED, Kind.JOINED])
+    assert many.reasons[0] == TOO_LONG_REASON

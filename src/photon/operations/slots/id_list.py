@@ -33,7 +33,7 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     digest: str
     event_time_ns: int
     kind: str
-    """The directory of its record: joined, filtered, unmatched or rejected."""
+    """Its verdict: joined, filtered, unmatched or rejected."""
     token: str
     event_id: str | None = None
     """Where a foreign log that holds it could be read here."""
