@@ -139,7 +139,7 @@ class Engine:
         if message.target != self.id or message.topology > self._topology.version:
             return False
         standing, sender = self._standing, message.sender
-        if not standing.ended.issuperset(message.parents):
+        if not self._parents_ended(message):
             return False
         taken = standing.taken(sender, self._interval)
         self._to_ack.add(sender)
@@ -322,6 +322,9 @@ class Engine:
             behind = ", ".join(name for name, at in lows.items() if at == low_ns)
             return f"{batch.source} is {(newest_ns - low_ns) / SECOND_NS:.0f} s ahead of {behind}"
         return ""
+
+    def _parents_ended(self, message: Message) -> bool:
+        return self._standing.ended.issuperset(message.parents)
 
     def _hear(self, stream: str, mark: Watermark) -> None:
         if self._standing.hear(self.id, stream, mark):

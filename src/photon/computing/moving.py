@@ -3,8 +3,8 @@
 The old owners are fenced first; their rows and what they know are put into new stores; then the old stores are
 retired, in a transaction that compares the sequencer of the fence. That is the moment of change: before it nothing
 has happened, and an owner that comes back meanwhile makes it fail; after it nobody can own the old interval. A merge
-has two such moments: the new store must not be opened before both. One that was broken off between them is made again,
-or the first owner stays fenced out.
+has two such moments: the new store must not be opened before both. One that was broken off is made again: until then
+one of the old ones may be retired and the other not.
 """
 
 from __future__ import annotations
