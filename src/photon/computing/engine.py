@@ -134,11 +134,13 @@ class Engine:
         self._hear(source, ENDED)
 
     def receive(self, message: Message, now_ns: int) -> bool:
-        """The same for a message of another owner. False: it is not for here, or of a newer topology: the sender will
-        send it again."""
+        """The same for a message of another owner. False: it is not for here, of a newer topology, or what comes
+        first is still missing: the sender will send it again."""
         if message.target != self.id or message.topology > self._topology.version:
             return False
         standing, sender = self._standing, message.sender
+        if not self._parents_ended(message):
+            return False
         taken = standing.taken(sender, self._interval)
         self._to_ack.add(sender)
         self._changed |= message.upto > least(taken)
@@ -205,7 +207,13 @@ class Engine:
         """Committed productions, and watermarks that moved: for each target one message at a time, again after
         ``resend``. Targets: ids of intervals, and PUBLISH + stream."""
         out = self._outbox.messages(
-            self.id, self._targets(), self._number, self._tick, self._marks_for, self._topology.version
+            self.id,
+            self._targets(),
+            self._number,
+            self._tick,
+            self._marks_for,
+            self._topology.version,
+            parents=self._standing.parents,
         )
         for sender, (last, successors) in list(self._standing.inherited.items()):
             out += self._last_of(sender, last, successors)
@@ -315,6 +323,9 @@ class Engine:
             return f"{batch.source} is {(newest_ns - low_ns) / SECOND_NS:.0f} s ahead of {behind}"
         return ""
 
+    def _parents_ended(self, message: Message) -> bool:
+        return self._standing.ended.issuperset(message.parents)
+
     def _hear(self, stream: str, mark: Watermark) -> None:
         if self._standing.hear(self.id, stream, mark):
             self._changed = self._moved = True
@@ -410,7 +421,7 @@ class Engine:
         return others + [PUBLISH + stream for stream in self._topology.published]
 
     def _marks_for(self, target: str) -> dict[str, Watermark]:
-        if any(self._outbox.pending(sender) for sender in self._standing.inherited):
+        if self._outbox.has(target, self._standing.inherited):
             return {}  # productions of before the split or merge are on their way still, under another name
         if target.startswith(PUBLISH):
             stream = target.removeprefix(PUBLISH)
@@ -419,18 +430,16 @@ class Engine:
 
     def _last_of(self, sender: str, last: int, successors: tuple[str, ...]) -> list[Message]:
         """Of an interval that was split or merged: what was not delivered, and then its end."""
-        version = self._topology.version
-        if self._outbox.pending(sender):
-            return self._outbox.messages(sender, (), last, -1, lambda target: {}, version)
-        if sender not in self._standing.ended:
+        if sender not in self._standing.ended and not self._outbox.has(self.id, (sender,)):
             self._standing.end(sender, ())
             self._changed = self._moved = True
-        targets = self._targets()
-        if all(self._outbox.has_acked(sender, target, last + 1) for target in targets):
+        targets, end = self._targets(), last + 1
+        if all(self._outbox.has_acked(sender, target, end) for target in targets):
             del self._standing.inherited[sender]
             self._changed = self._moved = True
             return []
-        return self._outbox.messages(sender, targets, last + 1, last + 1, lambda target: {}, version, successors)
+        version = self._topology.version
+        return self._outbox.messages(sender, targets, end, end, lambda target: {}, version, successors=successors)
 
     def _evict(self) -> None:
         """Rows without timers leave the cache first, then those whose timers are far: what is needed next stays."""

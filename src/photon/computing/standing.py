@@ -33,6 +33,8 @@ class Standing(msgspec.Struct, array_like=True):
     """Computation -> its watermark, and how many records may come before it."""
     inherited: dict[str, tuple[int, tuple[str, ...]]] = {}
     """Sender whose productions are still to be delivered from here -> its last number, who has its keys."""
+    parents: tuple[str, ...] = ()
+    """The intervals that were split or merged into this one."""
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

@@ -72,6 +72,8 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     """Ids of the items, of a message that left before its commit; it is not acknowledged by number."""
     successors: tuple[str, ...] = ()
     """The sender sends no more under this name: these have its keys."""
+    parents: tuple[str, ...] = ()
+    """Nothing of this message is taken before these senders have ended: what they sent comes first."""
     topology: int = 0
     """The version of the sender's."""
     version: int = VERSION
