@@ -17,7 +17,7 @@ from photon.computing import standing as standings
 from photon.computing.errors import ComputingError, Retired
 from photon.computing.intervals import Interval, hash_of
 from photon.computing.stage import NOWHERE
-from photon.computing.standing import Standing
+from photon.computing.standing import Inherited, Standing
 from photon.computing.store import Chunk, Commit, Row, Store
 from photon.computing.topology import Topology
 from photon.computing.wire import Watermark
@@ -86,7 +86,7 @@ def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, .
     known.cursors = {sender: _within(pieces, half) for sender, pieces in known.cursors.items()}
     known.heard[half.id] = known.heard.pop(name, {})
     known.ended.add(name)
-    known.inherited = {**known.inherited, name: (known.number, successors)} if first else {}
+    known.inherited = {**known.inherited, name: Inherited(known.number, successors, known.parents)} if first else {}
     known.number = 0
     known.parents = (name,)
     return known
@@ -128,6 +128,10 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     for sender in one.cursors | other.cursors:
         merged.cursors[sender] = (*one.taken(sender, low.interval), *other.taken(sender, high.interval))
     own = [known.heard.pop(name, {}) for known, name in zip((one, other), names, strict=True)]
+    merged.seen = {
+        sender: {**one.seen.get(sender, {}), **other.seen.get(sender, {})} for sender in one.seen | other.seen
+    }
+    merged.seen_from = one.seen_from | other.seen_from
     merged.heard = {
         sender: _least(one.heard.get(sender, {}), other.heard.get(sender, {})) for sender in one.heard | other.heard
     }
@@ -136,7 +140,7 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     merged.lows = {name: min(one.lows[name], other.lows[name]) for name in one.lows.keys() & other.lows.keys()}
     merged.inherited = {**one.inherited, **other.inherited}
     for known, name in zip((one, other), names, strict=True):
-        merged.inherited[name] = (known.number, (interval.id,))
+        merged.inherited[name] = Inherited(known.number, (interval.id,), known.parents)
     return merged
 
 

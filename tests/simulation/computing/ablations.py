@@ -10,7 +10,7 @@ from photon.computing.model import Computation
 from photon.computing.standing import Standing, least
 from photon.computing.store import MemoryStore
 from photon.computing.wire import ENDED_NS, Ack, Message
-from tests.simulation.computing.world import Variant
+from tests.simulation.computing.world import Echo, Variant
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ ABLATIONS = {
     "no dedup": Ablation(Variant(((Computation, "dedup", False),)), "twice"),
     "sent before the commit": Ablation(Variant(((Engine, "outgoing", sent_before_commit),)), LOST_OR_TWICE),
     "acknowledged before the commit": Ablation(Variant(((Engine, "acks", acknowledged_before_commit),)), "lost"),
+    "weak for a consumer that counts": Ablation(Variant(((Echo, "idempotent", True),)), "twice"),
     "the sequencer is not compared": Ablation(Variant(((MemoryStore, "_check", unfenced),)), LOST_OR_TWICE),
     "the watermark is sampled after the data": Ablation(Variant(sampled_late=True), "late|final|early"),
     "present instead of expected senders": Ablation(Variant(((Standing, "low", present_only),)), "late|final"),

@@ -151,10 +151,19 @@ class Echo(Computation):
         ctx.produce("woken", ctx.key)
 
 
+class WeakEcho(Echo):
+    idempotent = True
+
+
 class Ledger(Computation):
     name = "ledger"
 
+    def __init__(self, world: World) -> None:
+        self._world = world
+
     def process_record(self, ctx: Context, record: Record) -> None:
+        if self._world.weak and ctx.state:
+            return  # it comes from a weak production, and stands it twice
         ctx.state["n"] = ctx.state.get("n", 0) + 1
         ctx.produce("ledger", [record.value["id"], ctx.state["n"]])
 
@@ -197,6 +206,7 @@ class World:
         self.ended: dict[str, set[str]] = defaultdict(set)
         self.merging: tuple[str, str, str] | None = None
         self.loss = draw.choice((0.0, 0.1, 0.3))
+        self.weak = draw.random() < 0.3
         self.chaos = draw.choice((0.0, 0.02, 0.06))
         self.limits = Limits(
             cache_bytes=draw.choice((1_000, 1 << 20)),
@@ -227,8 +237,8 @@ class World:
         topology.add(Windows(), by_user, ["counts"])
         topology.add(Exact(), by_user, ["finals"], watermark="exact")
         topology.add(Totals(), {"finals": lambda record: str(record.value[1])}, ["sums"])
-        topology.add(Echo(self), by_user, ["echoes", "woken"])
-        topology.add(Ledger(), {"echoes": lambda record: str(record.value["id"])}, ["ledger"])
+        topology.add(WeakEcho(self) if self.weak else Echo(self), by_user, ["echoes", "woken"])
+        topology.add(Ledger(self), {"echoes": lambda record: str(record.value["id"])}, ["ledger"])
         for stream in ("counts", "finals", "sums", "ledger", "woken"):
             topology.publish(stream, stream)
         return topology
@@ -291,12 +301,12 @@ class World:
             elif what == "commit" and engine.ready(self.now_ns):
                 engine.commit()
             elif what == "send":
-                self.network += engine.acks()
+                self.network += [*engine.weak(), *engine.acks()]
                 self.network += engine.outgoing()
                 if self.random.random() < 0.3:
                     for target in [*process.table.by_id, *(PUBLISH + each for each in self.topology().published)]:
                         engine.resend(target)
-            elif what == "rewire" and process.table is not self.table and not engine.ready(self.now_ns):
+            elif what == "rewire" and process.table is not self.table:
                 process.table = self.table
                 engine.rewire(self.table)
         except (Fenced, Retired) as gone:
@@ -486,6 +496,7 @@ class World:
                     )
                     busy |= at < end
                 busy |= engine.advance(self.now_ns)
+                self.network += engine.weak() if self.random.random() < 0.5 else []
                 engine.commit()
                 for target in [*self.table.by_id, *(PUBLISH + name for name in self.topology().published)]:
                     engine.resend(target)
