@@ -26,7 +26,7 @@ from bench.peers.environments import BYTEWAX, Unavailable
 from photon.assembly.computing import Running, Site
 from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, seconds
 from photon.computing.engine import Engine, Limits
-from photon.computing.intervals import even
+from photon.computing.intervals import HASHES, even, hash_of
 from photon.computing.publisher import Publisher
 from photon.computing.sqlite_store import SqliteStore
 from photon.computing.wire import Ack, Input, Item, Watermark
@@ -104,6 +104,16 @@ class Pass(Computation):
         ctx.produce("out", record.value)
 
 
+class Nothing(Computation):
+    """The next stage, of another owner."""
+
+    def process_record(self, ctx: Context, record: Record) -> None: ...
+
+
+HERE = [key for key in (f"k{n}" for n in range(4 * KEYS)) if hash_of(key) < HASHES // 2][:KEYS]
+THERE = next(key for key in (f"k{n}" for n in range(KEYS)) if hash_of(key) >= HASHES // 2)
+
+
 class WeakPass(Pass):
     idempotent = True
     dedup = False
@@ -113,9 +123,10 @@ def latency(base: Path, computation: Computation) -> tuple[float, float]:
     """p50 and p95, milliseconds."""
     made = Topology("pass")
     made.add(computation, {made.source("in"): lambda record: record.value["key"]}, ["out"])
-    made.publish("out", "out")
-    store = SqliteStore(base / f"{type(computation).__name__}.db", even(1).all[0])
-    engine = Engine(made, store, even(1))
+    made.add(Nothing(), {"out": lambda record: THERE})
+    intervals = even(2)
+    store = SqliteStore(base / f"{type(computation).__name__}.db", intervals.all[0])
+    engine = Engine(made, store, intervals)
     delays: list[float] = []
     begun, sent, position = time.perf_counter(), 0, 0
     while (now := time.perf_counter() - begun) < LATENCY_S:
@@ -123,20 +134,18 @@ def latency(base: Path, computation: Computation) -> tuple[float, float]:
         if due == sent:
             time.sleep(TICK_S / 4)
             continue
-        records = [Record({"key": f"k{n % KEYS}", "at": n / RATE}, T_NS + n) for n in range(sent, due)]
+        records = [Record({"key": HERE[n % KEYS], "at": n / RATE}, T_NS + n) for n in range(sent, due)]
         sent, position = due, position + 1
         engine.take(Input("in", engine.position("in"), str(position).encode(), records, Watermark()), time.time_ns())
-        messages = engine.weak()
-        weak = bool(messages)
-        if engine.ready(time.time_ns()):
-            engine.commit()
-        messages = [*messages, *engine.outgoing()]
-        for message in messages:
+        for message in engine.weak():
             at = time.perf_counter() - begun
             delays += [at - item.decoded()["at"] for item in message.items]
-            engine.acknowledged(Ack(message.sender, message.target, message.upto, message.weak))
-        if weak and engine.ready(time.time_ns()):
-            engine.commit()
+            engine.acknowledged(Ack(message.sender, message.target, 0, tuple(item.id for item in message.items)))
+        engine.commit()
+        for message in engine.outgoing():
+            at = time.perf_counter() - begun
+            delays += [at - item.decoded()["at"] for item in message.items]
+            engine.acknowledged(Ack(message.sender, message.target, message.upto))
     store.close()
     delays.sort()
     return 1e3 * delays[len(delays) // 2], 1e3 * delays[len(delays) * 95 // 100]
