@@ -55,7 +55,7 @@ def load_topology(file: Path) -> Topology:
     """The one of a Python file, ``topology`` or the only one. Raises UsageError, with the line of the file."""
     if not file.is_file():
         raise UsageError(f"{file}: no such file; it is a Python file with a photon.computing.Topology")
-    name = file.stem if file.stem.isidentifier() else "computations"
+    name = f"computations_{file.stem}"  # it may be called photon.py
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise UsageError(f"{file}: no Python file; its name ends in .py")
