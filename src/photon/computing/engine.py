@@ -151,11 +151,11 @@ class Engine:
         if not self._parents_ended(message):
             return False
         taken = standing.taken(sender, self._interval)
-        if message.weak is not None and message.weak < standing.seen_from.get(sender, 0):
+        if message.weak and message.upto < standing.seen_from.get(sender, 0):
             return True  # late, and doubled: what it tells has come since with a number
         to_ack = self._to_ack.setdefault(sender, [])
         seen = standing.seen.get(sender, {})
-        weak = message.weak is not None
+        weak = message.weak
         self._changed |= bool(message.items) if weak else message.upto > least(taken)
         for item in message.items:
             stage = self._named.get(item.consumer)
@@ -169,9 +169,9 @@ class Engine:
                 record = Record(_decode(item.value), item.time_ns, item.stream)
                 self._groups.setdefault(item.consumer, {}).setdefault(item.key, []).append(record)
                 self._changed = True
-        if message.weak is not None:
-            standing.see(sender, message.weak, (item.id for item in message.items))
-            to_ack += [item.id for item in message.items]
+        if weak:
+            standing.see(sender, message.upto, weak)
+            to_ack += weak
         else:
             standing.take(sender, self._interval, message.upto)
         if sender not in standing.ended:
@@ -249,21 +249,12 @@ class Engine:
         """Weak productions: to be sent before the commit, each once. What is not acknowledged by then is sent again
         after it, like strong ones."""
         most, standing = self._limits.message_items, self._standing
-        out = [
-            Message(
-                self.id,
-                target,
-                0,
-                tuple(items[at : at + most]),
-                {},
-                self._number,
-                (),
-                standing.parents,
-                self._topology.version,
-            )
-            for target, items in self._weak_fresh.items()
-            for at in range(0, len(items), most)
-        ]
+        out = []
+        for target, items in self._weak_fresh.items():
+            for some in (tuple(items[at : at + most]) for at in range(0, len(items), most)):
+                ids = tuple(item.id for item in some)
+                version = self._topology.version
+                out.append(Message(self.id, target, self._number, some, {}, ids, (), standing.parents, version))
         self._weak_fresh.clear()
         return out
 
@@ -494,7 +485,7 @@ class Engine:
             self._standing.end(sender, ())
             self._changed = self._moved = True
         targets, end = self._targets(), left.last + 1
-        if all(box.has_acked(sender, target, end) for target in targets):
+        if sender in ended and all(box.has_acked(sender, target, end) for target in targets):
             del self._standing.inherited[sender]
             self._changed = self._moved = True
             return []

@@ -92,7 +92,7 @@ class Outbox:
             upto = number if whole else some[-1].number
             self._in_flight[way] = upto
             shown, ends = (marks(target), successors) if whole else ({}, ())
-            out.append(Message(sender, target, upto, some, shown, None, ends, parents, topology))
+            out.append(Message(sender, target, upto, some, shown, (), ends, parents, topology))
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:

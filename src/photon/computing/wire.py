@@ -70,8 +70,9 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     items: tuple[Item, ...]
     watermarks: Mapping[str, Watermark] = {}
     """Of the sender's streams; true for who has all items."""
-    weak: int | None = None
-    """It left before the commit of what it tells. The sender's last committed number then; ``upto`` says nothing."""
+    weak: tuple[int, ...] = ()
+    """Ids of the items of a message that left before the commit of what it tells; ``upto`` is the sender's last
+    committed number then, and not acknowledged."""
     successors: tuple[str, ...] = ()
     """The sender sends no more under this name: these have its keys."""
     parents: tuple[str, ...] = ()
