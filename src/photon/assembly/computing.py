@@ -37,7 +37,7 @@ from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.config.file_lock import lock_file
 from photon.config.loader import load
 from photon.fleet.access import output_of
-from photon.outputs.output_places import OutputPlace
+from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S = 0.02
 """So often published lengths are looked at while there is nothing to do."""
@@ -85,6 +85,10 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     if not isinstance(named, str):
         raise UsageError(f"the stream {source.stream} is read nowhere: make it with Topology.joined")
     kinds = tuple(source.options.get("kinds", ("joined",)))
+    if unknown := set(kinds) - set(KINDS):
+        raise UsageError(
+            f"the stream {source.stream}: no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}"
+        )
     path = base / named
     if path.suffix != ".toml":
         return {"output": OutputPlace.of_join(path)}, kinds
