@@ -273,6 +273,30 @@ _RELAY = [
     ),
 ]
 
+_COMPUTE = [
+    *_counters(
+        "photon_computing",
+        ("topology", "interval"),
+        records="Records that computations processed, since the process began; so are the next.",
+        repeated="Dropped: they had been taken before.",
+        late="Records before their computation's watermark.",
+        timers="Timers that were called.",
+        produced="Records that computations produced.",
+        published="Of them, shown to readers.",
+    ),
+    *_gauges(
+        "photon_computing",
+        ("topology", "interval"),
+        aside="Records and timers that are put aside: a computation failed on them.",
+    ),
+    *_gauges(
+        "photon_computing",
+        ("topology", "interval", "computation"),
+        watermark_seconds="Unix time of the watermark up to which it has processed its input.",
+        waiting="Events before the watermark that may still come.",
+    ),
+]
+
 _WAN = [
     *_gauges(
         "photon_wan",
@@ -298,6 +322,7 @@ SERVICES: dict[str, list[Metric]] = {
     "watermark": _WATERMARK,
     "copies": _COPIES,
     "relay": _RELAY,
+    "compute": _COMPUTE,
     "wan": _WAN,
     "status": _STATUS,
 }

@@ -37,7 +37,7 @@ from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.config.file_lock import lock_file
 from photon.config.loader import load
 from photon.fleet.access import output_of
-from photon.outputs.output_places import OutputPlace
+from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S = 0.02
 """So often published lengths are looked at while there is nothing to do."""
@@ -55,7 +55,7 @@ def load_topology(file: Path) -> Topology:
     """The one of a Python file, ``topology`` or the only one. Raises UsageError, with the line of the file."""
     if not file.is_file():
         raise UsageError(f"{file}: no such file; it is a Python file with a photon.computing.Topology")
-    name = file.stem if file.stem.isidentifier() else "computations"
+    name = f"computations_{file.stem}"  # it may be called photon.py
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise UsageError(f"{file}: no Python file; its name ends in .py")
@@ -85,6 +85,10 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     if not isinstance(named, str):
         raise UsageError(f"the stream {source.stream} is read nowhere: make it with Topology.joined")
     kinds = tuple(source.options.get("kinds", ("joined",)))
+    if unknown := set(kinds) - set(KINDS):
+        raise UsageError(
+            f"the stream {source.stream}: no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}"
+        )
     path = base / named
     if path.suffix != ".toml":
         return {"output": OutputPlace.of_join(path)}, kinds

@@ -38,13 +38,14 @@ _state = click.option(
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
               "is there keeps its own.")  # fmt: skip
+@click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
 @click.option("--only", multiple=True, hidden=True, metavar="INTERVAL")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def run(
-    file: Path, state: Path | None, once: bool, processes: int, only: tuple[str, ...], quiet: bool,
-    stop_with_parent: bool, out: Printed,
+    file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, only: tuple[str, ...],
+    quiet: bool, stop_with_parent: bool, out: Printed,
 ) -> int:  # fmt: skip
     """Run the computations of a Python FILE, its `topology`, until SIGTERM.
 
@@ -65,6 +66,8 @@ def run(
     site = Site(topology, file.resolve().parent, state or default_state(file, topology))
     stop = _stopped(with_parent=stop_with_parent)
     progress = _Progress(quiet=quiet or out.json or bool(only))
+    if metrics is not None:
+        _serve_metrics(metrics, progress)
     intervals = site.intervals(processes)
     if only or len(intervals.all) == 1:
         found = _here(site, only, stop, progress, once=once)
@@ -169,9 +172,11 @@ class _Progress:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._shown = 0.0
+        self.found: Sequence[Status] = ()
 
     def show(self, found: Sequence[Status]) -> None:
         """A line now and then, on standard error."""
+        self.found = found
         if self._quiet or not found or time.monotonic() - self._shown < PROGRESS_S:
             return
         self._shown = time.monotonic()
@@ -183,6 +188,28 @@ class _Progress:
         low_ns = min((mark.percentile_ns for each in found for mark in each.watermarks.values()), default=None)
         said = f"{records:,} records, {rate:,.0f}/s, watermark {_time(low_ns)}"
         _say(f"{found[0].topology}: {said}{', held back by ' + held if held else ''}")
+
+
+def _serve_metrics(address: str, progress: _Progress) -> None:
+    """In a thread of its own. Raises CannotListen."""
+    import asyncio
+
+    from photon.computing.journal import put_status
+    from photon.config.metrics.readings import Readings
+    from photon.status.http import Answer, HttpServer, plain
+
+    def answer(path: str) -> Answer | None:
+        if path == "/healthz":
+            return plain("ok")
+        if path != "/metrics":
+            return None
+        readings = Readings()
+        put_status(readings, progress.found)
+        return Answer(readings.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(HttpServer(answer).start(address))
+    threading.Thread(target=loop.run_forever, daemon=True).start()
 
 
 def _held(each: Status) -> str:

@@ -15,11 +15,13 @@ from photon.computing.intervals import Intervals, hash_of
 from photon.computing.model import SECOND_NS, Production, Record
 from photon.computing.outbox import Outbox
 from photon.computing.stage import NOWHERE, Fault, Stage
-from photon.computing.standing import ENDED, least, number_of
+from photon.computing.standing import ENDED, Inherited, least, number_of
 from photon.computing.store import Commit, Store
 from photon.computing.topology import KeyOf, Topology
 from photon.computing.wire import NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
 
+SEQUENCER_BITS = 40
+"""The id of a weak production has the sequencer of its owner above so many bits."""
 _decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -92,7 +94,14 @@ class Engine:
         self._faults: list[Fault] = []
         self._repeated = self._produced = self._dropped = 0
         self._changed = self._moved = self._more = False
-        self._to_ack: set[str] = set()
+        self._to_ack: dict[str, list[int]] = {}
+        """Sender -> ids of weak productions."""
+        self._weak: dict[int, tuple[str, Item]] = {}
+        """Id -> target, item: not acknowledged; they have no numbers yet."""
+        self._weak_fresh: dict[str, list[Item]] = {}
+        self._weak_last = self._sequencer << SEQUENCER_BITS
+        self._weak_since_ns = 0
+        self._weak_sent = False
         self._stages: list[Stage] = []
         self._tick = self._standing.number
         self._set(topology, intervals)
@@ -134,25 +143,37 @@ class Engine:
         self._hear(source, ENDED)
 
     def receive(self, message: Message, now_ns: int) -> bool:
-        """The same for a message of another owner. False: it is not for here, or of a newer topology: the sender will
-        send it again."""
+        """The same for a message of another owner. False: it is not for here, of a newer topology, or what comes
+        first is still missing: the sender will send it again."""
         if message.target != self.id or message.topology > self._topology.version:
             return False
         standing, sender = self._standing, message.sender
+        if not self._parents_ended(message):
+            return False
         taken = standing.taken(sender, self._interval)
-        self._to_ack.add(sender)
-        self._changed |= message.upto > least(taken)
+        if message.weak and message.upto < standing.seen_from.get(sender, 0):
+            return True  # late, and doubled: what it tells has come since with a number
+        to_ack = self._to_ack.setdefault(sender, [])
+        seen = standing.seen.get(sender, {})
+        weak = message.weak
+        self._changed |= bool(message.items) if weak else message.upto > least(taken)
         for item in message.items:
             stage = self._named.get(item.consumer)
             if stage is None:
                 self._dropped += 1
-            elif item.number <= number_of(taken, hash_of(item.key)) and stage.part.computation.dedup:
+            elif stage.part.computation.dedup and (
+                item.id in seen if weak else item.number <= number_of(taken, hash_of(item.key)) or item.id in seen
+            ):
                 self._repeated += 1
             else:
                 record = Record(_decode(item.value), item.time_ns, item.stream)
                 self._groups.setdefault(item.consumer, {}).setdefault(item.key, []).append(record)
                 self._changed = True
-        standing.take(sender, self._interval, message.upto)
+        if weak:
+            standing.see(sender, message.upto, weak)
+            to_ack += weak
+        else:
+            standing.take(sender, self._interval, message.upto)
         if sender not in standing.ended:
             for stream, mark in message.watermarks.items():
                 self._changed |= standing.hear(sender, stream, mark)
@@ -181,12 +202,16 @@ class Engine:
     # -- commit
     def ready(self, now_ns: int) -> bool:
         """Whether to commit now: something changed, and no weak production waits for its acknowledgement."""
-        return self._changed
+        waits = self._weak and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
+        return self._changed and not waits
 
     def commit(self) -> None:
         """All that was taken since the last one becomes durable. Raises Fenced, Retired, OSError."""
         standing = self._standing
-        if self._moved:
+        for target, item in self._weak.values():
+            standing.number += 1
+            self._outbox.add(target, msgspec.structs.replace(item, number=standing.number))
+        if self._moved or self._weak_sent:
             standing.number += 1
             self._tick = standing.number
         standing.lows = {**standing.lows, **{s.name: (s.low_ns, s.waiting) for s in self._stages}}
@@ -197,6 +222,9 @@ class Engine:
             stage.committed()
         self._outbox.committed()
         self._changed = self._moved = False
+        self._weak.clear()
+        self._weak_fresh.clear()
+        self._weak_sent = False
         self._note_committed()
         self._evict()
 
@@ -205,28 +233,45 @@ class Engine:
         """Committed productions, and watermarks that moved: for each target one message at a time, again after
         ``resend``. Targets: ids of intervals, and PUBLISH + stream."""
         out = self._outbox.messages(
-            self.id, self._targets(), self._number, self._tick, self._marks_for, self._topology.version
+            self.id,
+            self._targets(),
+            self._number,
+            self._tick,
+            self._marks_for,
+            self._topology.version,
+            parents=self._standing.parents,
         )
-        for sender, (last, successors) in list(self._standing.inherited.items()):
-            out += self._last_of(sender, last, successors)
+        for sender, left in list(self._standing.inherited.items()):
+            out += self._last_of(sender, left)
         return out
 
     def weak(self) -> list[Message]:
-        """Weak productions: to be sent before the commit, each once."""
-        return []
+        """Weak productions: to be sent before the commit, each once. What is not acknowledged by then is sent again
+        after it, like strong ones."""
+        most, standing = self._limits.message_items, self._standing
+        out = []
+        for target, items in self._weak_fresh.items():
+            for some in (tuple(items[at : at + most]) for at in range(0, len(items), most)):
+                ids = tuple(item.id for item in some)
+                version = self._topology.version
+                out.append(Message(self.id, target, self._number, some, {}, ids, (), standing.parents, version))
+        self._weak_fresh.clear()
+        return out
 
     def acks(self) -> list[Ack]:
         """For messages whose content is committed now."""
         if self._changed:
             return []
         out = [
-            Ack(sender, self.id, least(self._standing.taken(sender, self._interval)))
-            for sender in sorted(self._to_ack)
+            Ack(sender, self.id, least(self._standing.taken(sender, self._interval)), tuple(ids))
+            for sender, ids in sorted(self._to_ack.items())
         ]
         self._to_ack.clear()
         return out
 
     def acknowledged(self, ack: Ack) -> None:
+        for each in ack.weak:
+            self._weak.pop(each, None)
         self._outbox.acknowledged(ack)
 
     def resend(self, target: str) -> None:
@@ -235,20 +280,20 @@ class Engine:
 
     # -- changes while it runs
     def change(self, topology: Topology) -> None:
-        """Parts were added or taken out. Between commits only. Raises TopologyError: then nothing was changed."""
-        if self._changed:
-            raise ComputingError("a topology is changed between commits")
+        """Parts were added or taken out. Commits before. Raises TopologyError: then nothing was changed."""
         topology.checked()
+        if self._changed:
+            self.commit()
         for stream in self._topology.published.keys() - topology.published.keys():
             if self._outbox.has(PUBLISH + stream):
                 raise TopologyError(f"the stream {stream!r} is not published to its end yet: try it again later")
         self._set(topology, self._intervals)
 
     def rewire(self, intervals: Intervals) -> None:
-        """Intervals of other owners were split or merged. Between commits only; commits itself: a message to a new
-        interval must not leave before what was for the old one is addressed to it."""
+        """Intervals of other owners were split or merged. Commits before, and after: a message to a new interval
+        must not leave before what was for the old one is addressed to it."""
         if self._changed:
-            raise ComputingError("intervals are changed between commits")
+            self.commit()
         self._intervals = intervals
         self._whole = len(intervals.all) == 1
         if self._outbox.rewire(intervals):
@@ -315,6 +360,9 @@ class Engine:
             return f"{batch.source} is {(newest_ns - low_ns) / SECOND_NS:.0f} s ahead of {behind}"
         return ""
 
+    def _parents_ended(self, message: Message) -> bool:
+        return self._standing.ended.issuperset(message.parents)
+
     def _hear(self, stream: str, mark: Watermark) -> None:
         if self._standing.hear(self.id, stream, mark):
             self._changed = self._moved = True
@@ -342,7 +390,7 @@ class Engine:
                 self._changed = True
             if stage.made:
                 made, stage.made = stage.made, []
-                self._hand_out(made)
+                self._hand_out(made, weak=stage.part.computation.idempotent, now_ns=now_ns)
             for stream in stage.part.outputs:
                 self._hear(stream, Watermark(stage.low_ns, stage.low_ns, waiting + sum(stage.aside.values())))
 
@@ -360,7 +408,8 @@ class Engine:
             return (self.id,)
         return {*self._intervals.by_id, *self._standing.heard} - self._standing.ended
 
-    def _hand_out(self, made: Sequence[Production]) -> None:
+    def _hand_out(self, made: Sequence[Production], *, weak: bool, now_ns: int) -> None:
+        before = len(self._weak)
         self._produced += len(made)
         streams: dict[str, list[Production]] = {}
         for each in made:
@@ -371,13 +420,17 @@ class Engine:
                     self._send(PUBLISH + stream, "", "", time_ns, value, stream)
             for stage, key_of in self._consumers.get(stream, ()):
                 records = [Record(_decode(value), time_ns, stream) for _, time_ns, value in some]
-                self._route_to(stage, key_of, records, keep_own=False)
+                self._route_to(stage, key_of, records, keep_own=False, weak=weak)
+        if self._weak and not before:
+            self._weak_since_ns = now_ns
 
     def _route(self, stream: str, records: Sequence[Record], *, keep_own: bool) -> None:
         for stage, key_of in self._consumers.get(stream, ()):
             self._route_to(stage, key_of, records, keep_own=keep_own)
 
-    def _route_to(self, stage: Stage, key_of: KeyOf, records: Sequence[Record], *, keep_own: bool) -> None:
+    def _route_to(
+        self, stage: Stage, key_of: KeyOf, records: Sequence[Record], *, keep_own: bool, weak: bool = False
+    ) -> None:
         """``keep_own``: what is another's is dropped, who reads it as well."""
         keys = stage.keys_of(key_of, records)
         groups = self._groups.setdefault(stage.name, {})
@@ -388,7 +441,8 @@ class Engine:
                 if hashed not in interval and (key != NOWHERE or keep_own):
                     if not keep_own:
                         target = self._intervals.of(hashed).id
-                        self._send(target, stage.name, key, record.time_ns, _encode(record.value), record.stream)
+                        send = self._send_weak if weak else self._send
+                        send(target, stage.name, key, record.time_ns, _encode(record.value), record.stream)
                     continue
             group = groups.get(key)
             if group is None:
@@ -400,6 +454,13 @@ class Engine:
         self._standing.number += 1
         self._outbox.add(target, Item(self._standing.number, consumer, key, time_ns, value, stream))
 
+    def _send_weak(self, target: str, consumer: str, key: str, time_ns: int, value: bytes, stream: str) -> None:
+        self._weak_last += 1
+        self._weak_sent = True
+        item = Item(0, consumer, key, time_ns, value, stream, self._weak_last)
+        self._weak[item.id] = (target, item)
+        self._weak_fresh.setdefault(target, []).append(item)
+
     def _note_committed(self) -> None:
         """What messages may say from now on."""
         self._number = self._standing.number
@@ -410,27 +471,35 @@ class Engine:
         return others + [PUBLISH + stream for stream in self._topology.published]
 
     def _marks_for(self, target: str) -> dict[str, Watermark]:
-        if any(self._outbox.pending(sender) for sender in self._standing.inherited):
+        if self._outbox.has(target, self._standing.inherited):
             return {}  # productions of before the split or merge are on their way still, under another name
         if target.startswith(PUBLISH):
             stream = target.removeprefix(PUBLISH)
             return {stream: self._marks[stream]} if stream in self._marks else {}
         return self._marks
 
-    def _last_of(self, sender: str, last: int, successors: tuple[str, ...]) -> list[Message]:
+    def _last_of(self, sender: str, left: Inherited) -> list[Message]:
         """Of an interval that was split or merged: what was not delivered, and then its end."""
-        version = self._topology.version
-        if self._outbox.pending(sender):
-            return self._outbox.messages(sender, (), last, -1, lambda target: {}, version)
-        if sender not in self._standing.ended:
+        ended, box = self._standing.ended, self._outbox
+        if sender not in ended and ended.issuperset(left.parents) and not box.has(self.id, (sender,)):
             self._standing.end(sender, ())
             self._changed = self._moved = True
-        targets = self._targets()
-        if all(self._outbox.has_acked(sender, target, last + 1) for target in targets):
+        targets, end = self._targets(), left.last + 1
+        if sender in ended and all(box.has_acked(sender, target, end) for target in targets):
             del self._standing.inherited[sender]
             self._changed = self._moved = True
             return []
-        return self._outbox.messages(sender, targets, last + 1, last + 1, lambda target: {}, version, successors)
+        version = self._topology.version
+        return box.messages(
+            sender,
+            targets,
+            end,
+            end,
+            lambda target: {},
+            version,
+            successors=left.successors,
+            parents=left.parents,
+        )
 
     def _evict(self) -> None:
         """Rows without timers leave the cache first, then those whose timers are far: what is needed next stays."""

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from photon.computing.wire import NEVER_NS, Watermark
+from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
+from photon.config.clock import NS_PER_S
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS
+from photon.config.metrics.readings import Readings
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.watermarks import (
@@ -29,6 +31,7 @@ from photon.outputs.watermarks import (
 
 STATUS_SUFFIX = ".status.json"
 VERSION = 1
+COUNTED = ("records", "repeated", "late", "timers", "produced", "published")
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -72,6 +75,20 @@ def write_status(disk: Disk, state: Path, status: Status) -> None:
     new = path.with_suffix(".new")
     new.write_bytes(msgspec.json.encode(status) + b"\n")
     disk.rename(new, path)
+
+
+def put_status(into: Readings, found: Iterable[Status]) -> None:
+    """As metrics."""
+    for each in found:
+        labels = {"topology": each.topology, "interval": each.interval}
+        counts = {**each.counts, "published": each.published_records}
+        counted = {f"{name}_total": counts.get(name, 0) for name in COUNTED}
+        into.put_all("photon_computing", {**counted, "aside": counts.get("aside", 0)}, **labels)
+        for computation, mark in each.watermarks.items():
+            if NEVER_NS < mark.percentile_ns < ENDED_NS:
+                into.put("photon_computing_watermark_seconds", mark.percentile_ns / NS_PER_S,
+                         **labels, computation=computation)  # fmt: skip
+            into.put("photon_computing_waiting", mark.waiting, **labels, computation=computation)
 
 
 class PublishedWatermark:

@@ -3,7 +3,8 @@
 The old owners are fenced first; their rows and what they know are put into new stores; then the old stores are
 retired, in a transaction that compares the sequencer of the fence. That is the moment of change: before it nothing
 has happened, and an owner that comes back meanwhile makes it fail; after it nobody can own the old interval. A merge
-has two such moments: the new store must not be opened before both, and one that was broken off is made again.
+has two such moments: the new store must not be opened before both. One that was broken off is made again: until then
+one of the old ones may be retired and the other not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from photon.computing import standing as standings
 from photon.computing.errors import ComputingError, Retired
 from photon.computing.intervals import Interval, hash_of
 from photon.computing.stage import NOWHERE
-from photon.computing.standing import Standing
+from photon.computing.standing import Inherited, Standing
 from photon.computing.store import Chunk, Commit, Row, Store
 from photon.computing.topology import Topology
 from photon.computing.wire import Watermark
@@ -52,25 +53,20 @@ def merge(olds: tuple[Store, Store], new_id: str, new_store: NewStore, topology:
     if low.interval.high != high.interval.low:
         raise ComputingError(f"the intervals {low.interval.id} and {high.interval.id} are no neighbours")
     interval = Interval(low.interval.low, high.interval.high, new_id)
-    fences = [(store, _fence(store, new_id)) for store in (low, high)]
+    retired = [old.successors() for old in (low, high)]
+    if retired == [(new_id,), (new_id,)]:
+        return interval  # it was done before
+    for old, successors in zip((low, high), retired, strict=True):
+        if successors not in ((), (new_id,)):
+            raise Retired(old.interval.id, successors)
+    fences = [old.acquire(OWNER, revive=True) for old in (low, high)]
     standing = _merged(low, high, interval, topology)
     store = new_store(interval)
     _fill(store, _of_both(low, high), standing, [chunk for old in (low, high) for chunk in old.chunks()])
     store.close()
-    for old, sequencer in fences:
-        if sequencer is not None:
-            old.retire(sequencer, (new_id,))
+    for old, sequencer in zip((low, high), fences, strict=True):
+        old.retire(sequencer, (new_id,))
     return interval
-
-
-def _fence(store: Store, successor: str) -> int | None:
-    """None: it was retired for the same successor before."""
-    try:
-        return store.acquire(OWNER)
-    except Retired as retired:
-        if retired.successors != (successor,):
-            raise
-        return None
 
 
 def _fill(store: Store, rows: Iterator[Row], standing: Standing, chunks: Sequence[Chunk]) -> None:
@@ -90,8 +86,9 @@ def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, .
     known.cursors = {sender: _within(pieces, half) for sender, pieces in known.cursors.items()}
     known.heard[half.id] = known.heard.pop(name, {})
     known.ended.add(name)
-    known.inherited = {**known.inherited, name: (known.number, successors)} if first else {}
+    known.inherited = {**known.inherited, name: Inherited(known.number, successors, known.parents)} if first else {}
     known.number = 0
+    known.parents = (name,)
     return known
 
 
@@ -118,7 +115,7 @@ def _of_both(low: Store, high: Store) -> Iterator[Row]:
 def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> Standing:
     one, other = _known(low), _known(high)
     names = (low.interval.id, high.interval.id)
-    merged = Standing()
+    merged = Standing(parents=names)
     for source in one.sources | other.sources:
         shared = source not in topology.sources or topology.sources[source].shared
         at = {known.sources.get(source) for known in (one, other) if shared or source in known.sources}
@@ -131,6 +128,10 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     for sender in one.cursors | other.cursors:
         merged.cursors[sender] = (*one.taken(sender, low.interval), *other.taken(sender, high.interval))
     own = [known.heard.pop(name, {}) for known, name in zip((one, other), names, strict=True)]
+    merged.seen = {
+        sender: {**one.seen.get(sender, {}), **other.seen.get(sender, {})} for sender in one.seen | other.seen
+    }
+    merged.seen_from = one.seen_from | other.seen_from
     merged.heard = {
         sender: _least(one.heard.get(sender, {}), other.heard.get(sender, {})) for sender in one.heard | other.heard
     }
@@ -139,7 +140,7 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     merged.lows = {name: min(one.lows[name], other.lows[name]) for name in one.lows.keys() & other.lows.keys()}
     merged.inherited = {**one.inherited, **other.inherited}
     for known, name in zip((one, other), names, strict=True):
-        merged.inherited[name] = (known.number, (interval.id,))
+        merged.inherited[name] = Inherited(known.number, (interval.id,), known.parents)
     return merged
 
 

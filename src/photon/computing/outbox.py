@@ -9,7 +9,7 @@ successor, until all that it had sent is delivered, and says then that it sends 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -59,13 +59,13 @@ class Outbox:
         self._done.clear()
 
     # -- messages
-    def pending(self, sender: str) -> bool:
-        """Whether something of a sender was not acknowledged."""
-        return any(items for (name, _), items in self._ways.items() if name == sender)
-
-    def has(self, target: str) -> bool:
-        """Whether something for a target was not acknowledged."""
-        return any(items for (_, name), items in self._ways.items() if name == target)
+    def has(self, target: str, senders: Collection[str] | None = None) -> bool:
+        """Whether something for a target was not acknowledged, of these senders."""
+        return any(
+            items and (senders is None or sender in senders)
+            for (sender, name), items in self._ways.items()
+            if name == target
+        )
 
     def messages(
         self,
@@ -75,7 +75,9 @@ class Outbox:
         tick: int,
         marks: Callable[[str], Mapping[str, Watermark]],
         topology: int,
+        *,
         successors: tuple[str, ...] = (),
+        parents: tuple[str, ...] = (),
     ) -> list[Message]:
         """Of one sender. ``number``: its last committed one; ``tick``: that of its last watermarks or of its end, for
         targets that have not acknowledged it."""
@@ -89,18 +91,8 @@ class Outbox:
             some, whole = self._some(items or ())
             upto = number if whole else some[-1].number
             self._in_flight[way] = upto
-            out.append(
-                Message(
-                    sender,
-                    target,
-                    upto,
-                    some,
-                    marks(target) if whole else {},
-                    (),
-                    successors if whole else (),
-                    topology,
-                )
-            )
+            shown, ends = (marks(target), successors) if whole else ({}, ())
+            out.append(Message(sender, target, upto, some, shown, (), ends, parents, topology))
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:

@@ -171,7 +171,7 @@ class Owner:
         self.published_records += self._publishers[place].publish(message.items)
         if stream in message.watermarks:
             self.published[stream] = message.watermarks[stream]
-        self.engine.acknowledged(Ack(message.sender, message.target, message.upto, message.weak))
+        self.engine.acknowledged(Ack(message.sender, message.target, message.upto))
 
     def _repeat(self) -> None:
         now = self._clock.monotonic()

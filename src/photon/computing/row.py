@@ -31,11 +31,9 @@ class Body(msgspec.Struct, array_like=True):
     """Why nothing is done for this key; empty: it is not blocked."""
     kept: list[Kept] = []
     """Meanwhile; in order."""
-    seen: dict[bytes, tuple[str, int]] = {}
-    """Ids of weak productions that may come again -> sender, its number then."""
 
 
-EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], {}])
+EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", []])
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Body).decode
 

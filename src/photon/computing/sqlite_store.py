@@ -54,12 +54,16 @@ class SqliteStore:
         if interval is not None and interval != self.interval:
             raise ComputingError(f"{path} is of the interval {name} ({low:#010x} to {high:#010x}), not {interval.id}")
 
-    def acquire(self, owner: str) -> int:
+    def successors(self) -> tuple[str, ...]:
+        with self._said():
+            return tuple(self._db.execute("SELECT successors FROM interval").fetchone()[0].split())
+
+    def acquire(self, owner: str, *, revive: bool = False) -> int:
         with self._said(), self._transaction():
             sequencer, successors = self._db.execute("SELECT sequencer, successors FROM interval").fetchone()
-            if successors:
+            if successors and not revive:
                 raise Retired(self.interval.id, tuple(successors.split()))
-            self._db.execute("UPDATE interval SET sequencer = ?, owner = ?", (sequencer + 1, owner))
+            self._db.execute("UPDATE interval SET sequencer = ?, owner = ?, successors = ''", (sequencer + 1, owner))
         return int(sequencer) + 1
 
     def standing(self) -> bytes:

@@ -17,6 +17,15 @@ NOTHING = Watermark()
 ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 
 
+class Inherited(msgspec.Struct, array_like=True, frozen=True):
+    """Of an interval that was split or merged."""
+
+    last: int
+    """Its last number."""
+    successors: tuple[str, ...]
+    parents: tuple[str, ...]
+
+
 class Standing(msgspec.Struct, array_like=True):
     version: int = VERSION
     number: int = 0
@@ -31,8 +40,14 @@ class Standing(msgspec.Struct, array_like=True):
     """Senders that send no more."""
     lows: dict[str, tuple[int, int]] = {}
     """Computation -> its watermark, and how many records may come before it."""
-    inherited: dict[str, tuple[int, tuple[str, ...]]] = {}
-    """Sender whose productions are still to be delivered from here -> its last number, who has its keys."""
+    inherited: dict[str, Inherited] = {}
+    """Senders whose productions are still to be delivered from here."""
+    seen: dict[str, dict[int, int]] = {}
+    """Sender -> id of a weak production that was taken and may come again -> the sender's number when it was sent."""
+    seen_from: dict[str, int] = {}
+    """Sender -> weak messages that left at a lower number are not looked at: their ids are forgotten."""
+    parents: tuple[str, ...] = ()
+    """The intervals that were split or merged into this one."""
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -59,9 +74,20 @@ class Standing(msgspec.Struct, array_like=True):
         known[stream] = now
         return now != before
 
+    def see(self, sender: str, number: int, ids: Iterable[int]) -> None:
+        """Weak productions were taken. Those that left before ``number`` was committed do not come again once all
+        up to ``number`` was taken: what was not acknowledged before that commit has a number below it."""
+        seen = self.seen.setdefault(sender, {})
+        if seen and number <= least(self.cursors.get(sender, ((0, 0, 0),))):
+            for each in [each for each, then in seen.items() if then < number]:
+                del seen[each]
+            self.seen_from[sender] = number
+        seen.update((each, number) for each in ids)
+
     def end(self, sender: str, successors: Iterable[str]) -> None:
         """It sends no more; those that have its keys are waited for from now on."""
         self.ended.add(sender)
+        self.seen.pop(sender, None)
         self.heard.pop(sender, None)
         for each in successors:
             if each not in self.ended:

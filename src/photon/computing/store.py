@@ -56,8 +56,13 @@ class Store(Protocol):
 
     interval: Interval
 
-    def acquire(self, owner: str) -> int:
-        """The sequencer of a new owner; those before are fenced. ``owner``: for people. Raises Retired."""
+    def successors(self) -> tuple[str, ...]:
+        """Not empty: it is retired."""
+        ...
+
+    def acquire(self, owner: str, *, revive: bool = False) -> int:
+        """The sequencer of a new owner; those before are fenced. ``owner``: for people. ``revive``: one that is
+        retired is in use again. Raises Retired."""
         ...
 
     def standing(self) -> bytes:
@@ -101,12 +106,16 @@ class MemoryStore:
 
     interval: Interval
     sequencer: int = 0
-    successors: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     kept: bytes = b""
     _chunks: dict[tuple[str, str, int], Chunk] = field(default_factory=dict)
 
-    def acquire(self, owner: str) -> int:
+    def successors(self) -> tuple[str, ...]:
+        return self.retired
+
+    def acquire(self, owner: str, *, revive: bool = False) -> int:
+        self.retired = () if revive else self.retired
         self._check(self.sequencer)
         self.sequencer += 1
         return self.sequencer
@@ -149,14 +158,14 @@ class MemoryStore:
 
     def retire(self, sequencer: int, successors: tuple[str, ...]) -> None:
         self._check(sequencer)
-        self.successors = successors
+        self.retired = successors
 
     def close(self) -> None:
         pass
 
     def _check(self, sequencer: int) -> None:
-        if self.successors:
-            raise Retired(self.interval.id, self.successors)
+        if self.retired:
+            raise Retired(self.interval.id, self.retired)
         if sequencer != self.sequencer:
             raise Fenced(fenced(self.interval.id))
 

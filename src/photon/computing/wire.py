@@ -52,6 +52,8 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     time_ns: int
     value: bytes
     stream: str
+    id: int = 0
+    """Of a weak production, unlike all others of its sender: it may have come before, without a number."""
 
     def decoded(self) -> Any:
         return msgspec.msgpack.decode(self.value)
@@ -68,10 +70,13 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     items: tuple[Item, ...]
     watermarks: Mapping[str, Watermark] = {}
     """Of the sender's streams; true for who has all items."""
-    weak: tuple[bytes, ...] = ()
-    """Ids of the items, of a message that left before its commit; it is not acknowledged by number."""
+    weak: tuple[int, ...] = ()
+    """Ids of the items of a message that left before the commit of what it tells; ``upto`` is the sender's last
+    committed number then, and not acknowledged."""
     successors: tuple[str, ...] = ()
     """The sender sends no more under this name: these have its keys."""
+    parents: tuple[str, ...] = ()
+    """Nothing of this message is taken before these senders have ended: what they sent comes first."""
     topology: int = 0
     """The version of the sender's."""
     version: int = VERSION
@@ -81,12 +86,12 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Ack(msgspec.Struct, array_like=True, frozen=True):
-    """``target`` has committed all that ``sender`` had for it up to ``upto``, and these ids."""
+    """``target`` has committed all that ``sender`` had for it up to ``upto``, and weak productions with these ids."""
 
     sender: str
     target: str
     upto: int
-    weak: tuple[bytes, ...] = ()
+    weak: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "docs/tutorial.md": "tests/integration/test_tutorial.py",
     "docs/chains.md": "tests/integration/test_tutorial.py",
     "docs/tables.md": "tests/integration/test_tutorial.py",
+    "docs/computations.md": "tests/integration/test_tutorial.py",
     "docs/inference.md": "tests/integration/test_join_inputs.py",
     "docs/watermarks.md": "tests/integration/test_watermark.py",
     "docs/spark.md": "tests/spark/test_documents.py",

@@ -23,7 +23,7 @@ DIRECTORY = Path(__file__).parents[3] / "docs" / "operations"
 _DIRECTION = re.compile(r"<!-- test: (.*) -->")
 _EXIT = re.compile(r"exit ([0-9]+)")
 _ONLY = re.compile(r"only (.*)")
-LANGUAGES = ("sh", "sh show", "text", "toml", "yaml")
+LANGUAGES = ("sh", "sh show", "text", "toml", "yaml", "python")
 
 
 class Malformed(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from pathlib import Path
 
 import msgspec
@@ -15,12 +16,15 @@ from photon import compute
 from photon.assembly.computing import Running, Site, load_topology, statuses
 from photon.cli.main import main
 from photon.computing import Computation, Context, Record, Timer, Topology
+from photon.computing.journal import put_status
 from photon.computing.links import Links
 from photon.computing.publisher import Publisher
 from photon.computing.wire import ENDED_NS, Ack, Item, Message, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
-from tests.integration.commands import until
+from photon.config.metrics.readings import Readings
+from photon.supervision.ports import free_ports
+from tests.integration.commands import interrupt, running, until
 
 DISK = RealDisk()
 
@@ -196,3 +200,33 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     other.name = "other"
     with pytest.raises(UsageError, match="is the state of sums"):
         compute.run(other, state=tmp_path / "state", base=tmp_path, once=True)
+
+
+def test_metrics_are_those_of_the_table(tmp_path: Path) -> None:
+    _feed(tmp_path, range(10))
+    compute.run(_topology(), state=tmp_path / "state", base=tmp_path, once=True)
+    readings = Readings()
+    put_status(readings, statuses(tmp_path / "state"))
+    text = readings.text()
+    assert 'photon_computing_records_total{interval="i0",topology="sums"} 17.0' in text
+    assert 'photon_computing_published_total{interval="i0",topology="sums"} 8.0' in text
+    assert 'photon_computing_waiting{computation="sum",interval="i0",topology="sums"} 0.0' in text
+
+
+def test_metrics_are_served(tmp_path: Path) -> None:
+    _feed(tmp_path, range(3))
+    (address,) = (f"127.0.0.1:{port}" for port in free_ports(1))
+    file = tmp_path / "sums.py"
+    file.write_text(FAULTY)
+    with running("compute", "run", file, "--metrics", address, log=tmp_path / "log") as process:
+        until(lambda: "photon_computing_records_total" in _get(f"http://{address}/metrics"), 60, "it answers")
+        assert _get(f"http://{address}/healthz") == "ok\n"
+        assert interrupt(process) == 3  # something is put aside
+
+
+def _get(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""

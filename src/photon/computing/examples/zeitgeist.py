@@ -95,7 +95,12 @@ def made(config: str | None = None, out: str = "out", watermark: str = "exact") 
         outputs=["windows", "corrections"],
         watermark=watermark,
     )
-    found.add(Detector(), inputs={"windows": lambda record: record.value["query"]}, outputs=["anomalies"])
+    found.add(
+        Detector(),
+        inputs={"windows": lambda record: record.value["query"]},
+        outputs=["anomalies"],
+        watermark=watermark,
+    )
     for stream in ("windows", "anomalies", "corrections"):
         found.publish(stream, f"{out}/{stream}")
     return found
@@ -147,7 +152,6 @@ def main(windows: str, anomalies: str, into: str) -> None:
     Path(into).write_text(page(*([each.foreign for each in photon.read(path)] for path in (windows, anomalies))))
 
 
+topology = made()
 if __name__ == "__main__":
     main(*sys.argv[1:])
-else:
-    topology = made()

@@ -1,0 +1,222 @@
+"""Computations over what is published: records a second, latency, and what a small cache costs.
+
+``python -m bench.components.computing [--records N] [--peers]``. Throughput: one process reads published files,
+counts seconds of each of 1,000 keys, sums the counts by second, and publishes the sums, exactly once (SQLite, every
+commit synced). ``--peers``: Bytewax computes the same windows over the same lines, with recovery, in its own
+environment. Latency: one computation that passes records on, at 2,000 a second, from when a record is there until it
+may leave: for strong productions after the commit, for weak ones before it. Cache: CPU seconds where all rows are in
+memory, and where a tenth of them is. Wall clock of a busy machine is a lower bound of its speed; CPU seconds suffer
+less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from bench.peers.environments import BYTEWAX, Unavailable
+from photon.assembly.computing import Running, Site
+from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, seconds
+from photon.computing.engine import Engine, Limits
+from photon.computing.intervals import HASHES, even, hash_of
+from photon.computing.publisher import Publisher
+from photon.computing.sqlite_store import SqliteStore
+from photon.computing.wire import Ack, Input, Item, Watermark
+from photon.config.disk import RealDisk
+
+T_NS = 1_760_000_000 * SECOND_NS
+KEYS = 1_000
+RATE = 2_000
+TICK_S = 0.001
+LATENCY_S = 10.0
+
+
+class Count(Computation):
+    """Keyed by user: records in each second."""
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        end = seconds(record.time_ns) + SECOND_NS
+        ctx.state[end] = ctx.state.get(end, 0) + 1
+        ctx.set_timer("end", end)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        ctx.produce("counts", {"second": timer.time_ns, "count": ctx.state.pop(timer.time_ns)})
+
+
+class Total(Computation):
+    """Keyed by second."""
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.state["sum"] = ctx.state.get("sum", 0) + record.value["count"]
+        ctx.set_timer("end", record.time_ns)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        ctx.produce("totals", {"second": timer.time_ns, "count": ctx.state.pop("sum")})
+
+
+def windows() -> Topology:
+    """Both, over the directory ``in``."""
+    made = Topology("windows")
+    joined = made.joined("in")
+    made.add(Count(), {joined: lambda record: record.value["foreign"]["user"]}, ["counts"])
+    made.add(Total(), {"counts": lambda record: str(record.value["second"])}, ["totals"])
+    made.publish("totals", "totals")
+    return made
+
+
+def throughput(base: Path, records: int) -> tuple[float, float]:
+    """Seconds of wall clock and of CPU; the sums are checked."""
+    publisher = Publisher(RealDisk(), base / "in", "in")
+    for at in range(0, records, 10_000):
+        numbers = range(at, min(at + 10_000, records))
+        publisher.publish(Item(n, "", "", T_NS + n * 100_000, _value(n), "in") for n in numbers)
+    publisher.close()
+    site = Site(windows(), base, base / "state")
+    site.intervals()
+    begun, cpu = time.perf_counter(), time.process_time()
+    running = Running(site, once=True)
+    try:
+        running.run(threading.Event())
+    finally:
+        running.close()
+    took = time.perf_counter() - begun, time.process_time() - cpu
+    lines = (base / "totals" / "joined" / "i0-000001.jsonl").read_bytes().splitlines()
+    assert sum(msgspec.json.decode(line)["foreign"]["count"] for line in lines) == records
+    return took
+
+
+def _value(n: int) -> bytes:
+    return msgspec.msgpack.encode({"user": f"user {n % KEYS}", "cents": n % 100, "terms": "rain coat and boots"})
+
+
+class Pass(Computation):
+    """A stage that does nothing."""
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.produce("out", record.value)
+
+
+class Nothing(Computation):
+    """The next stage, of another owner."""
+
+    def process_record(self, ctx: Context, record: Record) -> None: ...
+
+
+HERE = [key for key in (f"k{n}" for n in range(4 * KEYS)) if hash_of(key) < HASHES // 2][:KEYS]
+THERE = next(key for key in (f"k{n}" for n in range(KEYS)) if hash_of(key) >= HASHES // 2)
+
+
+class WeakPass(Pass):
+    idempotent = True
+    dedup = False
+
+
+def latency(base: Path, computation: Computation) -> tuple[float, float]:
+    """p50 and p95, milliseconds."""
+    made = Topology("pass")
+    made.add(computation, {made.source("in"): lambda record: record.value["key"]}, ["out"])
+    made.add(Nothing(), {"out": lambda record: THERE})
+    intervals = even(2)
+    store = SqliteStore(base / f"{type(computation).__name__}.db", intervals.all[0])
+    engine = Engine(made, store, intervals)
+    delays: list[float] = []
+    begun, sent, position = time.perf_counter(), 0, 0
+    while (now := time.perf_counter() - begun) < LATENCY_S:
+        due = int(now * RATE)
+        if due == sent:
+            time.sleep(TICK_S / 4)
+            continue
+        records = [Record({"key": HERE[n % KEYS], "at": n / RATE}, T_NS + n) for n in range(sent, due)]
+        sent, position = due, position + 1
+        engine.take(Input("in", engine.position("in"), str(position).encode(), records, Watermark()), time.time_ns())
+        for message in engine.weak():
+            at = time.perf_counter() - begun
+            delays += [at - item.decoded()["at"] for item in message.items]
+            engine.acknowledged(Ack(message.sender, message.target, 0, tuple(item.id for item in message.items)))
+        engine.commit()
+        for message in engine.outgoing():
+            at = time.perf_counter() - begun
+            delays += [at - item.decoded()["at"] for item in message.items]
+            engine.acknowledged(Ack(message.sender, message.target, message.upto))
+    store.close()
+    delays.sort()
+    return 1e3 * delays[len(delays) // 2], 1e3 * delays[len(delays) * 95 // 100]
+
+
+class Keep(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        ctx.state.setdefault("kept", "x" * 200)
+
+
+def cache(base: Path, name: str, cache_bytes: int, rounds: int = 6, keys: int = 20_000) -> float:
+    """CPU seconds."""
+    made = Topology("keep")
+    made.add(Keep(), {made.source("in"): lambda record: record.value})
+    store = SqliteStore(base / f"{name}.db", even(1).all[0])
+    engine = Engine(made, store, even(1), limits=Limits(cache_bytes=cache_bytes))
+    cpu = time.process_time()
+    for batch, some in enumerate(_batches(rounds, keys)):
+        engine.take(Input("in", engine.position("in"), str(batch).encode(), some), 0)
+        engine.commit()
+    took = time.process_time() - cpu
+    store.close()
+    return took
+
+
+def _batches(rounds: int, keys: int) -> Iterator[Sequence[Record]]:
+    for at in range(rounds):
+        for begin in range(0, keys, 2_000):
+            yield [Record(f"key {n}", T_NS + at) for n in range(begin, begin + 2_000)]
+
+
+def bytewax(base: Path) -> float:
+    """Seconds of wall clock, with recovery. Raises Unavailable."""
+    script = Path(__file__).parents[1] / "peers" / "bytewax_windows.py"
+    python = BYTEWAX.python()
+    begun = time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": str(script.parent)}
+    command = [str(python), str(script), str(base / "in" / "joined"), str(base / "bytewax")]
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Prints what was measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--peers", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="photon-computing-") as directory:
+        base = Path(directory)
+        wall, cpu = throughput(base, given.records)
+        rate, of_cpu = given.records / wall, given.records / cpu
+        print(f"two stages, exactly once: {rate:,.0f} records/s ({of_cpu:,.0f} a CPU second)")
+        if given.peers:
+            try:
+                took = bytewax(base)
+                print(f"bytewax, recovery on: {given.records / took:,.0f} records/s")
+            except Unavailable as why:
+                print(f"bytewax: {why}")
+        for computation in (Pass(), WeakPass()):
+            name = "weak, no dedup" if computation.idempotent else "strong, exactly once"
+            print(
+                "one stage at {:,}/s, {}: p50 {:.1f} ms, p95 {:.1f} ms".format(
+                    RATE, name, *latency(base, computation)
+                )
+            )
+        memory = cache(base, "memory", 1 << 30)
+        tenth = cache(base, "tenth", 20_000 * 560 // 10)
+        print(f"state = 10 x cache: {tenth / memory:.2f} x the CPU of all in memory")
+
+
+if __name__ == "__main__":
+    main()

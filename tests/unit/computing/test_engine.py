@@ -1,0 +1,299 @@
+"""The engine on real stores: restarts, limits, changes while it runs. Faults in all orders: ``tests/simulation``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.adapters.containment import Guard
+from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology
+from photon.computing.engine import Engine, Limits
+from photon.computing.errors import ComputingError, Fenced, TopologyError
+from photon.computing.intervals import even
+from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import MemoryStore
+from photon.computing.wire import PUBLISH, Ack, Input, Message, Watermark, decode_ack, decode_message
+
+ONE = even(1)
+
+
+class Count(Computation):
+    broken = False
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        if self.broken:
+            raise ValueError("broken")
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        ctx.set_timer("end", record.time_ns + 10)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        ctx.produce("counts", [ctx.key, timer.time_ns, ctx.state["n"]])
+
+
+class Sum(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.state["n"] = ctx.state.get("n", 0) + record.value[2]
+        ctx.produce("sums", ctx.state["n"])
+
+
+def key(record: Record) -> str:
+    return str(record.value)
+
+
+def topology(count: Computation | None = None) -> Topology:
+    made = Topology("t")
+    made.add(count or Count(), {made.source("in"): key}, ["counts"])
+    made.publish("counts", "out")
+    return made
+
+
+def feed(
+    engine: Engine, values: list[Any], watermark: int | None = None, source: str = "in", time_ns: int = 1
+) -> bool:
+    mark = None if watermark is None else Watermark(watermark, watermark)
+    begin = engine.position(source)
+    end = str(int(begin or b"0") + 1).encode()
+    return engine.take(Input(source, begin, end, [Record(value, time_ns, source) for value in values], mark), 0)
+
+
+def values(engine: Engine, *, answered: bool = True) -> list[Any]:
+    """What is published now."""
+    out = []
+    for message in engine.outgoing():
+        assert decode_message(message.encode()) == message
+        out += [item.decoded() for item in message.items]
+        if answered:
+            ack = Ack(message.sender, message.target, message.upto)
+            assert decode_ack(ack.encode()) == ack
+            engine.acknowledged(ack)
+    return out
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def test_what_was_committed_is_there_after_a_kill_and_what_was_not_is_done_again(path: Path) -> None:
+    engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
+    feed(engine, ["a", "b"])
+    engine.commit()
+    feed(engine, ["a"])
+    engine = Engine(topology(), SqliteStore(path), ONE)
+    assert engine.position("in") == b"1"
+    feed(engine, ["a"], 11)
+    engine.commit()
+    assert values(engine, answered=False) == [["a", 11, 2], ["b", 11, 1]]
+    engine = Engine(topology(), SqliteStore(path), ONE)
+    assert values(engine) == [["a", 11, 2], ["b", 11, 1]]
+    assert values(engine) == []
+    assert engine.watermarks()["count"] == Watermark(11, 11, 0)
+
+
+def test_a_repetition_is_dropped() -> None:
+    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE)
+    batch = Input("in", None, b"1", [Record("a", 1, "in")], Watermark(11, 11))
+    assert engine.take(batch, 0)
+    assert engine.take(batch, 0)
+    engine.commit()
+    assert values(engine) == [["a", 11, 1]]
+    assert engine.counts().repeated == 1
+
+
+def test_a_zombie_ends(path: Path) -> None:
+    zombie = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE)
+    feed(zombie, ["a"], 11)
+    Engine(topology(), SqliteStore(path), ONE)
+    with pytest.raises(Fenced):
+        zombie.commit()
+
+
+def test_what_was_put_aside_is_run_when_the_computation_is_mended() -> None:
+    store = MemoryStore(ONE.all[0])
+    broken = Count()
+    broken.broken = True
+    engine = Engine(topology(broken), store, ONE)
+    feed(engine, ["a"])
+    feed(engine, ["a"], 5)
+    engine.commit()
+    assert engine.counts().aside == 3
+    engine = Engine(topology(), store, ONE)
+    feed(engine, ["a"], 8)
+    engine.retry(0)
+    feed(engine, [], 11)
+    engine.commit()
+    assert values(engine) == [["a", 11, 3]]
+    assert engine.counts().aside == 0
+
+
+def test_a_key_that_cannot_be_had_is_tried_again() -> None:
+    made = Topology("t")
+    known: dict[str, str] = {}
+    made.add(Count(), {made.source("in"): lambda record: known[record.value]}, ["counts"])
+    made.publish("counts", "out")
+    engine = Engine(made, MemoryStore(ONE.all[0]), ONE)
+    feed(engine, ["a"])
+    engine.commit()
+    known["a"] = "it"
+    engine.retry(0)
+    feed(engine, [], 11)
+    engine.commit()
+    assert values(engine) == [["it", 11, 1]]
+
+
+def test_a_computation_that_hangs_is_ended() -> None:
+    class Hangs(Count):
+        name = "count"
+        time_limit_s = 0.05
+
+        def process_record(self, ctx: Context, record: Record) -> None:
+            while record.value == "b":
+                pass
+            super().process_record(ctx, record)
+
+    engine = Engine(topology(Hangs()), MemoryStore(ONE.all[0]), ONE, guards=Guard)  # type: ignore[arg-type]
+    feed(engine, ["a", "b", "c"], 11)
+    engine.commit()
+    assert values(engine) == [["a", 11, 1], ["c", 11, 1]]
+    (fault,) = engine.faults()
+    assert "computation count, key 'b': it did not come back within 0.05 s" in fault.line
+    assert "test_engine.py" in fault.line
+
+
+def test_input_is_held_back_while_productions_are_not_acknowledged() -> None:
+    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE, limits=Limits(outbox_bytes=3))
+    assert feed(engine, ["a"], 11)
+    engine.commit()
+    assert not feed(engine, ["a"])
+    assert "were not acknowledged yet" in engine.held
+    values(engine)
+    assert feed(engine, ["a"])
+    assert engine.held == ""
+
+
+def test_input_is_held_back_while_too_much_is_put_aside() -> None:
+    broken = Count()
+    broken.broken = True
+    engine = Engine(topology(broken), MemoryStore(ONE.all[0]), ONE, limits=Limits(aside=2))
+    assert feed(engine, ["a", "b"])
+    assert not feed(engine, ["a"])
+    assert "mend the computations" in engine.held
+
+
+def test_a_source_that_is_far_ahead_is_held_back_but_never_the_last() -> None:
+    made = Topology("t")
+    made.add(Count(), {made.source("in"): key, made.source("slow"): key}, ["counts"])
+    engine = Engine(made, MemoryStore(ONE.all[0]), ONE, limits=Limits(skew_ns=5 * SECOND_NS))
+    assert feed(engine, ["a"], SECOND_NS, "slow")
+    assert feed(engine, ["a"], 2 * SECOND_NS)
+    assert not feed(engine, ["a"], 9 * SECOND_NS, time_ns=8 * SECOND_NS)
+    assert engine.held == "in is 7 s ahead of slow"
+    assert feed(engine, ["a"], 20 * SECOND_NS, "slow", time_ns=19 * SECOND_NS)
+    assert feed(engine, ["a"], 9 * SECOND_NS, time_ns=8 * SECOND_NS)
+
+
+def test_parts_are_added_and_taken_out_while_it_runs() -> None:
+    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE)
+    feed(engine, ["a"], 11)
+    more = topology()
+    more.add(Sum(), {"counts": lambda record: "all"}, ["sums"])
+    more.publish("sums", "sums")
+    engine.change(more)
+    less = topology()
+    less.published.clear()
+    with pytest.raises(TopologyError, match="'counts' is not published to its end"):
+        engine.change(less)
+    values(engine)
+    feed(engine, ["a"], 20, time_ns=12)
+    engine.commit()
+    feed(engine, [], 22)
+    engine.commit()
+    assert values(engine) == [["a", 22, 2], 2]
+    engine.change(topology())
+    feed(engine, ["a"], 50, time_ns=30)
+    engine.commit()
+    assert values(engine) == [["a", 40, 3]]
+    engine.change(more)
+    feed(engine, ["a"], 70, time_ns=51)
+    engine.commit()
+    assert values(engine) == [["a", 61, 4], 6], "its state was kept"
+
+
+def test_rows_that_are_needed_next_stay_in_the_cache(path: Path) -> None:
+    engine = Engine(topology(), SqliteStore(path, ONE.all[0]), ONE, limits=Limits(cache_bytes=4_000))
+    for n in range(100):
+        feed(engine, [f"k{n}"], time_ns=1000 - n)
+        engine.commit()
+    (stage,) = engine._stages
+    assert stage.cached <= 4_000
+    kept = [int(name[1:]) for name in stage.cache]
+    assert 3 < len(kept) < 20
+    assert min(kept) > 80
+    feed(engine, [], 2000)
+    engine.commit()
+    assert len(values(engine)) == 100
+    for row in list(stage.cache):
+        stage.forget(row)
+    assert stage.cached == 0
+
+
+def test_timers_are_called_in_parts_with_commits_between() -> None:
+    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE, limits=Limits(timers_at_once=10))
+    feed(engine, [f"k{n}" for n in range(25)])
+    for n in range(25):
+        feed(engine, [f"late{n}"], time_ns=2 + n)
+    engine.commit()
+    feed(engine, [], 100)
+    rounds = 0
+    while engine.advance(0):
+        engine.commit()
+        rounds += 1
+    engine.commit()
+    assert rounds >= 2
+    found = values(engine)
+    assert len(found) == 50
+    assert [each[1] for each in found] == sorted(each[1] for each in found)
+
+
+def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
+    two = even(2)
+    made = topology()
+    made.add(Sum(), {"counts": lambda record: str(record.value[0])[::-1]}, ["sums"])
+    made.publish("sums", "sums")
+    engines = {each.id: Engine(made, MemoryStore(each), two) for each in two.all}
+    sums: list[Any] = []
+    for engine in engines.values():
+        feed(engine, [f"k{n}" for n in range(20)], 11)
+        engine.commit()
+    assert sum(engine.counts().timers for engine in engines.values()) == 20
+    for _ in range(3):
+        for engine in engines.values():
+            for message in engine.outgoing():
+                if message.target.startswith(PUBLISH):
+                    sums += [item.decoded() for item in message.items if message.target == PUBLISH + "sums"]
+                    engine.acknowledged(Ack(message.sender, message.target, message.upto))
+                    continue
+                receiver = engines[message.target]
+                assert receiver.receive(message, 0)
+                assert receiver.receive(message, 0)
+                assert receiver.acks() == []
+                receiver.commit()
+                for ack in receiver.acks():
+                    engines[ack.sender].acknowledged(ack)
+    assert sums == [1] * 20
+    assert all(engine.watermarks()["sum"].exact_ns == 11 for engine in engines.values())
+
+
+def test_messages_of_others_are_not_taken() -> None:
+    engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE)
+    assert not engine.receive(Message("x", "elsewhere", 1, ()), 0)
+    assert not engine.receive(Message("x", engine.id, 1, (), topology=5), 0)
+    assert not engine.receive(Message("x", engine.id, 1, (), parents=("before",)), 0)
+    with pytest.raises(ComputingError, match="no message of an engine"):
+        decode_message(b"x")
+    with pytest.raises(ComputingError, match="no acknowledgement"):
+        decode_ack(b"x")
+    with pytest.raises(ComputingError, match="no source 'other'"):
+        feed(engine, [], source="other")

@@ -1,0 +1,168 @@
+"""User code, as its own tests would run it: what it may do, and what becomes of it when it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from photon.computing import MINUTE_NS, Computation, Context, Record, Timer, minutes
+from photon.computing.testkit import Ran, run, run_steps
+from photon.computing.wire import Watermark
+
+
+class Spend(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        begin = minutes(record.time_ns)
+        cents = ctx.state.setdefault("cents", {})
+        cents[begin] = cents.get(begin, 0) + record.value["cents"]
+        if ctx.is_late(begin + MINUTE_NS):
+            ctx.produce("corrections", cents.pop(begin))
+        else:
+            ctx.set_timer("end", begin + MINUTE_NS)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        cents = ctx.state["cents"].pop(timer.time_ns - MINUTE_NS)
+        ctx.produce("spend", [ctx.key, timer.time_ns, cents, timer.waiting])
+
+
+def spent(who: str, cents: object, time_ns: int) -> Record:
+    return Record({"who": who, "cents": cents}, time_ns)
+
+
+def test_a_minute_ends_with_the_watermark() -> None:
+    records = [spent("a", 5, 10), spent("a", 6, MINUTE_NS), spent("b", 7, 20), spent("a", 1, 30)]
+    ran = run(Spend(), records, [MINUTE_NS - 1, MINUTE_NS], outputs=["spend", "corrections"], key="who")
+    assert [each.value for each in ran["spend"]] == [["a", MINUTE_NS, 6, 0], ["b", MINUTE_NS, 7, 0]]
+    assert ran.state["a"] == {"cents": {MINUTE_NS: 6}}
+
+
+def test_what_is_late_is_known_to_be_so_and_what_waits_is_counted() -> None:
+    steps = [spent("a", 5, 10), Watermark(0, MINUTE_NS, 2), spent("a", 3, 20)]
+    ran = run_steps(Spend(), steps, outputs=["spend", "corrections"], key="who")
+    assert [each.value for each in ran["spend"]] == [["a", MINUTE_NS, 5, 2]]
+    assert [each.value for each in ran["corrections"]] == [3]
+
+
+class Does(Computation):
+    """Whatever the record says."""
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        action = ACTIONS.get(record.value["do"])
+        if action is not None:
+            action(ctx)
+        ctx.produce("out", [ctx.key, record.value["do"]])
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        if timer.tag == "again":
+            ctx.set_timer("again", timer.time_ns - 1)
+        if timer.tag == "raise":
+            raise ValueError("in a timer")
+        ctx.produce("out", [ctx.key, timer.tag, timer.time_ns])
+
+
+def _raises(ctx: Context) -> None:
+    ctx.state["n"] = 99
+    raise ValueError("two\nlines")
+
+
+def _recursive(ctx: Context) -> None:
+    ctx.state["me"] = ctx.state
+
+
+def _no_dict(ctx: Context) -> None:
+    ctx.state = ["a"]  # type: ignore[assignment]
+
+
+ACTIONS: dict[str, Any] = {
+    "raise": _raises,
+    "object": lambda ctx: ctx.state.update(what=object()),
+    "unsent": lambda ctx: ctx.produce("out", object()),
+    "large": lambda ctx: ctx.state.update(what="x" * (2 << 20)),
+    "recursive": _recursive,
+    "no dict": _no_dict,
+    "unknown": lambda ctx: ctx.produce("nowhere", 1),
+    "no time": lambda ctx: ctx.produce("out", 1, 1.5),
+    "no tag": lambda ctx: ctx.set_timer(1, 1),
+    "no moment": lambda ctx: ctx.set_timer("a", 1 << 70),
+    "surrogate": lambda ctx: ctx.produce("out", "\ud800"),
+    "past": lambda ctx: ctx.set_timer("past", 50),
+    "future": lambda ctx: ctx.set_timer("future", 150),
+    "cancel": lambda ctx: ctx.cancel_timer("future", 150),
+    "again": lambda ctx: ctx.set_timer("again", 50),
+    "timer": lambda ctx: ctx.set_timer("raise", 50),
+}
+
+
+def does(*steps: str | int) -> Ran:
+    """Records for the key k, among them others; numbers are watermarks."""
+    all_steps: list[Record | int] = []
+    for step in steps:
+        if isinstance(step, str):
+            all_steps += [Record({"key": "k", "do": step}, 1), Record({"key": "other", "do": ""}, 1)]
+        else:
+            all_steps.append(step)
+    return run_steps(Does(), all_steps, outputs=["out"])
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("raise", "ValueError: two lines"),
+        ("object", "TypeError: Encoding objects of type object is unsupported"),
+        ("unsent", "TypeError: Encoding objects of type object is unsupported"),
+        ("large", "bytes, more than 1048576"),
+        ("recursive", "RecursionError"),
+        ("no dict", "its state is a list, not a dict"),
+        ("unknown", "it has no output 'nowhere', only out"),
+        ("no time", "the time of a record is a float"),
+        ("no tag", "the tag of a timer is a int, not str"),
+        ("no moment", "the time of the timer 'a' is no int of nanoseconds"),
+        ("surrogate", "UnicodeEncodeError"),
+        ("timer", "ValueError: in a timer"),
+        ("again", "10000 timers came due at once: it sets its own timers in the past"),
+    ],
+)
+def test_wrong_user_code_is_one_line_and_harms_its_key_only(what: str, said: str) -> None:
+    ran = does("first", 100, what, "last", 200)
+    assert len(ran.faults) == 1
+    line = ran.faults[0].line
+    assert line.startswith("computation does, key 'k': ")
+    assert said in line
+    assert "\n" not in line
+    assert [each.value[1] for each in ran["out"] if each.value[0] == "k"] == ["first"]
+    assert [each.value[1] for each in ran["out"] if each.value[0] == "other"] == ["", "", ""]
+    assert ran.state["k"] == {"n": 1}
+
+
+def test_a_record_without_a_key_is_put_aside() -> None:
+    ran = run(Does(), [Record({}, 1), Record({"key": "k", "do": ""}, 1)], outputs=["out"])
+    assert [fault.line for fault in ran.faults] == [
+        "computation does, a record without key: KeyError: 'key'; it is put aside, to be tried again"
+    ]
+    assert len(ran["out"]) == 1
+
+
+def test_a_timer_in_the_past_is_called_at_once() -> None:
+    ran = does(100, "past", "future", 149, 150)
+    mine = [each.value[1:] for each in ran["out"] if each.value[0] == "k"]
+    assert mine == [["past"], ["past", 50], ["future"], ["future", 150]]
+
+
+def test_a_timer_can_be_cancelled() -> None:
+    ran = does("future", "cancel", 200)
+    assert [each.value[1] for each in ran["out"] if each.value[0] == "k"] == ["future", "cancel"]
+
+
+def test_wall_timers() -> None:
+    class Wakes(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            ctx.set_wall_timer("wake", ctx.now_ns)
+            ctx.set_wall_timer("later", ctx.now_ns + 1)
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.produce("out", [timer.tag, timer.wall])
+
+    ran = run(Wakes(), [Record({"key": "k"}, 1)], outputs=["out"], now_ns=77)
+    assert [each.value for each in ran["out"]] == [["wake", True]]

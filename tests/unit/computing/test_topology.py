@@ -1,0 +1,84 @@
+"""What a topology refuses, and its order."""
+
+from __future__ import annotations
+
+import pytest
+
+from photon.computing import Computation, Record, Topology
+from photon.computing.errors import TopologyError
+from photon.computing.model import name_of
+
+
+class One(Computation): ...
+
+
+class Two(Computation): ...
+
+
+def key(record: Record) -> str:
+    return "k"
+
+
+def test_producers_come_before_consumers() -> None:
+    topology = Topology("t")
+    topology.add(Two(), {"middle": key}, ["end"])
+    topology.add(One(), {topology.source("begin"): key}, ["middle"])
+    assert [part.name for part in topology.checked()] == ["one", "two"]
+
+
+def test_a_name_can_be_given() -> None:
+    one = One()
+    one.name = "first"
+    assert name_of(one) == "first"
+
+
+def test_a_circle_is_named() -> None:
+    topology = Topology("t")
+    topology.add(One(), {"b": key}, ["a"])
+    topology.add(Two(), {"a": key}, ["b"])
+    with pytest.raises(TopologyError, match="one, two wait for one another in a circle"):
+        topology.checked()
+
+
+def test_an_unknown_stream_is_named_with_those_that_there_are() -> None:
+    topology = Topology("t")
+    topology.source("begin")
+    topology.add(One(), {"begun": key})
+    with pytest.raises(TopologyError, match=r"computation one reads the stream 'begun', .* are begin"):
+        topology.checked()
+
+
+def test_a_stream_has_one_producer() -> None:
+    topology = Topology("t")
+    topology.add(One(), {"begin": key}, ["a"])
+    with pytest.raises(TopologyError, match="computation two: the stream 'a' has a producer already"):
+        topology.add(Two(), {"begin": key}, ["a"])
+
+
+@pytest.mark.parametrize("stream", ["", "a/b", "a:b"])
+def test_names_of_streams_can_be_names_of_files(stream: str) -> None:
+    with pytest.raises(TopologyError, match="name"):
+        Topology("t").source(stream)
+
+
+def test_what_else_is_refused() -> None:
+    topology = Topology("t")
+    source = topology.source("begin")
+    topology.add(One(), {source: key})
+    with pytest.raises(TopologyError, match="two computations are named 'one'"):
+        topology.add(One(), {source: key})
+    with pytest.raises(TopologyError, match="watermark is 'most'"):
+        topology.add(Two(), {source: key}, watermark="most")
+    with pytest.raises(TopologyError, match="no computation 'three'"):
+        topology.remove("three")
+    topology.publish(source, "out")
+    with pytest.raises(TopologyError, match="published twice"):
+        topology.publish(source, "out")
+    with pytest.raises(TopologyError, match="published is the stream 'begin', which nothing produces"):
+        topology.checked()
+    topology.published.clear()
+    topology.add(Two(), {})
+    with pytest.raises(TopologyError, match="two has no input"):
+        topology.checked()
+    topology.remove("two")
+    assert topology.checked()
