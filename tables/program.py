@@ -26,7 +26,9 @@ def tables_of(file: Path) -> list[Tables]:
     except PhotonError:
         raise
     except (Exception, SystemExit) as error:
-        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file.absolute())]
+        lines = [
+            each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file.absolute())
+        ]
         at = f":{lines[-1]}" if lines else ""
         raise UsageError(f"{file}{at}: {type(error).__name__}: {error}") from error
     found: list[Tables] = []

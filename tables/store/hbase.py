@@ -8,8 +8,8 @@ One HBase table holds all tables. A row's key is the table's name, a zero byte, 
                          reads nothing else
 
 What is not used, and why: ``checkAndMutate`` dies on the server with a NullPointerException where a column has to be
-absent; happybase has no checkAndPut of several columns; HBase's own deletes of metas, as a tombstone would hide a meta
-that is written afterwards at the same timestamp.
+absent; happybase has no checkAndPut of several columns; no meta is ever deleted, as the tombstone would hide one that
+is written afterwards at the same timestamp.
 
 All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is left alone for
 a second. Reads are repeated elsewhere; a mutation whose answer is lost is not, as nobody knows whether it was done.
@@ -57,7 +57,8 @@ struct TColumnValue {
 }
 struct TResult { 1: optional binary row, 2: required list<TColumnValue> columnValues }
 struct TGet {
-  1: required binary row, 2: optional list<TColumn> columns, 4: optional TTimeRange timeRange, 5: optional i32 maxVersions
+  1: required binary row, 2: optional list<TColumn> columns, 4: optional TTimeRange timeRange,
+  5: optional i32 maxVersions
 }
 struct TPut { 1: required binary row, 2: required list<TColumnValue> columnValues }
 struct TDelete { 1: required binary row, 2: optional list<TColumn> columns, 4: optional i32 deleteType }
@@ -268,9 +269,7 @@ class HBaseRows:
         column = name.encode()
         values = [value(family=META, qualifier=column, value=mutation.meta, timestamp=META_AT)]
         if mutation.version is not None:
-            values.append(
-                value(family=VERSIONS, qualifier=column, value=mutation.version, timestamp=mutation.commit)
-            )
+            values.append(value(family=VERSIONS, qualifier=column, value=mutation.version, timestamp=mutation.commit))
         if mutation.notify:
             values.append(self._notification(Notification(table, row, name, mutation.notify)))
         key = _key(table, row)
@@ -286,9 +285,7 @@ class HBaseRows:
             except Exception:  # a time-out, a broken connection, a region that moves: it may be done
                 return None
 
-    def _scan(
-        self, begin: bytes, end: bytes, columns: Any, times: Any, limit: int, versions: int = 1
-    ) -> list[Any]:
+    def _scan(self, begin: bytes, end: bytes, columns: Any, times: Any, limit: int, versions: int = 1) -> list[Any]:
         found: list[Any] = []
         while len(found) < limit:
             rows = min(limit - len(found), SCAN_ROWS)

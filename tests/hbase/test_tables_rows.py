@@ -117,7 +117,9 @@ def test_a_killed_thrift_server_is_gone_round(hbase: Standalone, rows: HBaseRows
                 assert mutate(both, [Mutation(Cell(table, f"r{number}", "c"), None, b"1")]) == [True]
             second.kill()
             # Connections that stood may end in an answer that nobody knows; the next question goes elsewhere.
-            answers = [mutate(both, [Mutation(Cell(table, f"s{number}", "c"), None, b"1")])[0] for number in range(20)]
+            answers = [
+                mutate(both, [Mutation(Cell(table, f"s{number}", "c"), None, b"1")])[0] for number in range(20)
+            ]
             assert answers[-10:] == [True] * 10
             assert len(both.read([Read(table, f"r{number}", None, 5) for number in range(4)])) == 4
         finally:
@@ -132,7 +134,9 @@ def test_no_server_is_one_line_and_a_mutation_never_raises(monkeypatch: pytest.M
         try:
             began = time.monotonic()
             assert rows.mutate([Mutation(Cell("t", "r", "c"), None, b"1")]) == [None]
-            with pytest.raises(StoreFailed, match=r"^HBase at 127.0.0.1:\d+ does not read table rows: no Thrift 2 server"):
+            with pytest.raises(
+                StoreFailed, match=r"^HBase at 127.0.0.1:\d+ does not read table rows: no Thrift 2 server"
+            ):
                 rows.read([Read("t", "r", None, 1)])
             assert time.monotonic() - began < 30
         finally:
