@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from photon.tables.api import Cell, Conflict, OutcomeUnknown, StoreFailed, TooOld
+import orjson
+
+from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.cell import is_lock, value_of
 from photon.tables.observing import ThreadLocks, Worker, observer
 from photon.tables.tables import Tables, TransactionFace
@@ -85,7 +87,9 @@ class Schedule(World):
             tables = self.tables(name)
             self.observed(tables)
             for n in range(ROUNDS):
-                chosen = self.random.choice((self.transfer, self.transfer, self.audit, self.click, self.order))
+                chosen = self.random.choice(
+                    (self.transfer, self.transfer, self.audit, self.click, self.order, self.cold)
+                )
                 self.again(lambda chosen=chosen, n=n: chosen(tables, f"{name}-{n}"))  # type: ignore[misc]
                 self.wait(self.random.uniform(0, 0.05))
 
@@ -119,6 +123,12 @@ class Schedule(World):
             t.face.table("clicks").row(row).set("campaign", f"c{self.random.randrange(CAMPAIGNS)}")
             t.face.table("also").row(row).set("x", 1)
             t.ran.writes |= {("clicks", row, "campaign"), ("also", row, "x")}
+
+    def cold(self, tables: Tables, name: str) -> None:
+        """The primary is written all the time, and the other cell is not read before the end."""
+        with self.recorded(tables) as t:
+            t.set("a-hot", "one", "n", t.get("a-hot", "one", "n") + 1)
+            t.set("cold", f"{name}-{len(self.history)}", "n", 1)
 
     def order(self, tables: Tables, name: str) -> None:
         """A row that is written again and again."""
@@ -263,8 +273,6 @@ class Schedule(World):
                 raise Violation(f"observers: {runs} runs for {state} changes of o{n}")
 
     def _value(self, table: str, row: str, column: str) -> Any:
-        import orjson
-
         found = self.truth.scan(table, row, row + "\0", [column], 2**60, 1)
         value = value_of(found[0][1][column].version) if found else None
         return None if value is None else orjson.loads(value)
