@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import signal
 import sys
@@ -141,7 +142,7 @@ def get(at: Deployed, database: Path | None, table: str, row: str, columns: tupl
 @click.option("--from", "begin", default="", metavar="ROW", help="Begin at this key.")
 @click.option("--to", "end", metavar="ROW", help="End before this key.")
 @click.option("--column", "columns", multiple=True, help="Only rows with this column; may be given several times.")
-@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N")
+@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N", help="End after N rows.")
 @_on_tables()
 def scan(
     at: Deployed,
@@ -388,3 +389,49 @@ def _metrics_at(address: str, found: Sequence[Tables]) -> ThreadingHTTPServer:
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server
+
+
+# -- photon status oracle --------------------------------------------------------------------------------------------
+def oracle(at: Deployed) -> int:
+    """Exit code 3: no replica leads it, or not all answer."""
+    from photon.config.errors import UsageError
+
+    settings = at.with_registry
+    if settings.tables is None or not settings.tables.thrift:
+        raise UsageError("tables.thrift: is not in the configuration: SQLite has its timestamps in its file")
+    rows = asyncio.run(_ask_replicas(at))
+
+    def people() -> None:
+        shown = [
+            [
+                str(row["replica"]), "leads" if row["leads"] else "" if row["answers"] else "does not answer",
+                *(f"{row[name]:,}" for name in ("timestamps", "requests", "entries")),
+            ]
+            for row in rows
+        ]  # fmt: skip
+        print_table("replica, oracle, >timestamps, >requests, >entries", shown)
+
+    at.show({"replicas": rows}, people)
+    return DONE if all(row["answers"] for row in rows) and any(row["leads"] for row in rows) else ATTENTION
+
+
+async def _ask_replicas(at: Deployed) -> list[dict[str, Any]]:
+    from photon.fleet.numbers import Numbers
+    from photon.fleet.polling import Gatherer
+    from photon.fleet.processes import processes
+
+    replicas = [each for each in processes(at.settings) if each.kind == "registry"]
+    gatherer = Gatherer(at.tls, details=False)
+    try:
+        heard = await gatherer.gather(replicas)
+    finally:
+        await gatherer.close()
+    rows = []
+    for each in heard:
+        now = Numbers([each])
+        row: dict[str, Any] = {"replica": each.process.name, "answers": each.up}
+        row["leads"] = bool(each.up and now.sum("photon_oracle_leader"))
+        for name in ("timestamps", "requests", "entries"):
+            row[name] = int(now.sum(f"photon_oracle_{name}_total")) if each.up else 0
+        rows.append(row)
+    return rows

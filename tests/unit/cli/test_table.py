@@ -143,10 +143,10 @@ def test_a_deployment_names_the_tables(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "tables: is not in the configuration"),
-        ('[tables]\nthrift = ["h:1"]\n', "tables.durable: is not set: HBase at h:1 keeps what it acknowledged only on"),
+        ('[tables]\nthrift = ["h:1"]\n', "tables.durable: is not set: HBase at h:1 keeps"),
         ('[tables]\nthrift = ["h:1"]\ndurable = true\n', "tables.thrift: needs [registry.replicas.NAME]"),
-        ('[tables]\nthrift = ["h"]\ndurable = true\n' + "\n".join(
-            ("[registry.replicas.r1]", 'address = "127.0.0.1:1"', 'directory = "r1"', "")), "must be host:port of HBase"),
+        ('[tables]\nthrift = ["h"]\ndurable = true\n[registry.replicas.r1]\naddress = "127.0.0.1:1"\n'
+         'directory = "r1"\n', "must be host:port of HBase"),
         ('[tables]\nfiles = "x"\n', "files"),
     ],
 )  # fmt: skip
@@ -165,3 +165,33 @@ def test_one_place_is_named(database: Path, tmp_path: Path) -> None:
     file.write_text("[tables]\n")
     assert "say the same" in table("scan", "--database", database, "--config", file).stderr
     assert "no such file" in table("scan", "--database", tmp_path / "none.db").stderr
+
+
+def test_doctor_tells_what_is_made_and_what_may_be_lost(tmp_path: Path) -> None:
+    from photon.config.errors import UsageError
+    from photon.config.loader import convert
+    from photon.fleet.hbase import check
+
+    replica = {"registry": {"replicas": {"r1": {"address": "127.0.0.1:1", "directory": "r1"}}}}
+    notes = check(convert({"tables": {"thrift": ["h:1"]}, **replica}, "file"))
+    assert notes[0].startswith(
+        "made once, if it is not there: table photon_tables in HBase at h:1 (photon table init"
+    )
+    assert "tables.durable is not set" in notes[1]
+    assert len(check(convert({"tables": {"thrift": ["h:1"], "durable": True}, **replica}, "file"))) == 1
+    assert check(convert({"tables": {}}, "file")) == []
+    with pytest.raises(UsageError, match=r"^tables\.thrift: needs"):
+        check(convert({"tables": {"thrift": ["h:1"]}}, "file"))
+
+
+def test_status_of_the_oracle_needs_hbase_and_tells_who_is_silent(tmp_path: Path) -> None:
+    file = tmp_path / "photon.toml"
+    replica = '[registry.replicas.r1]\naddress = "127.0.0.1:1"\ndirectory = "r1"\n'
+    file.write_text("[tables]\n" + replica)
+    said = CliRunner().invoke(main, ["status", "oracle", "--config", str(file)])
+    assert (said.exit_code, "SQLite has its timestamps in its file" in said.stderr) == (2, True)
+    file.write_text('[tables]\nthrift = ["h:1"]\n' + replica)
+    said = CliRunner().invoke(main, ["status", "oracle", "--config", str(file), "-o", "json"])
+    assert said.exit_code == 3
+    [row] = json.loads(said.output)["replicas"]
+    assert (row["replica"], row["answers"], row["leads"]) == ("r1", False, False)
