@@ -22,6 +22,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from photon.config.clock import Clock, SystemClock
@@ -149,7 +150,7 @@ class HBaseRows:
                 )
                 for each in reads[at : at + READ_ROWS]
             ]
-            found = self._read(lambda c, gets=gets: c.getMultiple(self._table, gets), "read")
+            found = self._read(methodcaller("getMultiple", self._table, gets), "read")
             out += [_held(each.columnValues) for each in found]
         return out
 
@@ -293,7 +294,7 @@ class HBaseRows:
                 startRow=begin, stopRow=end, columns=columns, caching=rows, maxVersions=versions,
                 timeRange=times, limit=rows,
             )  # fmt: skip
-            some = self._read(lambda c, scan=scan, rows=rows: c.getScannerResults(self._table, scan, rows), "scan")
+            some = self._read(methodcaller("getScannerResults", self._table, scan, rows), "scan")
             found += some
             if len(some) < rows:
                 break

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from photon.config.clock import Clock
-from photon.config.metrics.readings import Readings
+from photon.config.metrics.readings import Readings, Source
 from photon.config.rpc import Context, seconds_left
 from photon.idregistry.raft.api import Applied, Group, ProposalOutcome
 from photon.idregistry.replica.guests import FIRST_NUMBER, Guest
@@ -116,7 +116,7 @@ def guest(clock: Clock) -> Guest:
     """The oracle as a guest of a registry replica."""
     machine = OracleMachine()
 
-    def serve(group: Group, server: grpc.aio.Server) -> list[Callable[[Readings], None]]:
+    def serve(group: Group, server: grpc.aio.Server) -> list[Source]:
         servicer = TimestampServer(group, machine, clock)
         TIMESTAMPS.add(server, servicer)
         return [servicer.read]

@@ -142,7 +142,8 @@ def get(at: Deployed, database: Path | None, table: str, row: str, columns: tupl
 @click.option("--from", "begin", default="", metavar="ROW", help="Begin at this key.")
 @click.option("--to", "end", metavar="ROW", help="End before this key.")
 @click.option("--column", "columns", multiple=True, help="Only rows with this column; may be given several times.")
-@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N", help="End after N rows.")
+@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
+              help="End after N rows.")  # fmt: skip
 @_on_tables()
 def scan(
     at: Deployed,
