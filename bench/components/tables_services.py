@@ -89,7 +89,9 @@ def transfers(tables: Tables, table: str, rows: int, each: int) -> dict[str, flo
             pair = chance.sample(range(rows), 2)
 
             def move(transaction: TransactionFace, pair: list[int] = pair) -> None:
-                cells = [transaction.table(table).row(f"a{n}") for n in pair]
+                accounts = transaction.table(table)
+                accounts.prefetch([f"a{n}" for n in pair], "balance")
+                cells = [accounts.row(f"a{n}") for n in pair]
                 for cell, step in zip(cells, (1, -1), strict=True):
                     cell.set("balance", (cell.get("balance") or 0) + step)
 

@@ -216,11 +216,11 @@ class HBaseRows:
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
         columns = [self._types.TColumn(family=VERSIONS)]
         found = self._scan(
-            _key(table, begin), _end(table), columns, self._upto(safe_point), limit, versions=VERSIONS_MAX
+            _key(table, begin), _end(table), columns, self._upto(safe_point), limit + 1, versions=VERSIONS_MAX
         )
         deletes = []
         removed = 0
-        for each in found:
+        for each in found[:limit]:
             newest: dict[bytes, int] = {}
             for value in each.columnValues:
                 newest[value.qualifier] = max(newest.get(value.qualifier, 0), value.timestamp)
@@ -234,7 +234,7 @@ class HBaseRows:
                 deletes.append(self._types.TDelete(row=each.row, columns=gone, deleteType=_ONE_VERSION))
         if deletes:
             self._read(lambda c: c.deleteMultiple(self._table, deletes), "write")
-        return removed, _row(found[-1].row) + "\0" if len(found) == limit else None
+        return removed, _row(found[limit].row) if len(found) > limit else None
 
     def tables(self) -> list[str]:
         found = []
