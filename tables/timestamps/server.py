@@ -52,6 +52,8 @@ class TimestampServer:
             return pb.TakeReply(reason=f"count = {request.count}: must be within 1 and {AT_ONCE_MAX}")
         if refused := not_leading(self._group.state()):
             return pb.TakeReply(leader_hint=refused.leader, reason="not the leader")
+        if not self._group.state().current:  # else it might take an old oracle for a new one
+            return pb.TakeReply(leader_hint=self._group.state().leader or "", reason="has just begun to lead")
         ticket = next(self._tickets)
         answer = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._act(self._leader.requested(ticket, request.count))

@@ -46,6 +46,14 @@ async def test_a_new_oracle_begins_at_the_clock_so_that_a_lost_one_is_below() ->
     assert (await oracles.take()).first > 1_700_000_000_000_000
 
 
+async def test_a_leader_that_has_not_applied_all_yet_hands_out_nothing() -> None:
+    oracles = Oracles()
+    oracles.groups["r1"].current = False  # its machine may be empty and its log full
+    refused = await oracles.take()
+    assert (refused.first, refused.reason) == (0, "has just begun to lead")
+    assert oracles.log.commands == []
+
+
 async def test_what_is_asked_together_shares_an_entry() -> None:
     oracles = Oracles()
     await oracles.take()
