@@ -16,7 +16,7 @@ from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, RowSt
 
 LOCK_AGE_S = 10.0
 """A lock that is older is taken for one of a dead client."""
-GRACE_S = 20.0
+GRACE_S = 4.0
 """Between what is published in the system's table and what relies on everybody's having seen it."""
 PATIENCE_S = 30.0
 """A store that does not answer is asked again for so long."""

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from photon.tables import collecting, resolving, transaction
+from photon.tables import collecting, observing, resolving, tables, transaction
 from photon.tables.api import Cell, Mutation
 from photon.tables.cell import Commit, Lock, commit_meta
 from photon.tables.observing import Worker
-from photon.tables.oracle import Action, Answer, Confirm, OracleLeader
+from photon.tables.oracle import Action, Confirm, OracleLeader
 from photon.tables.resolving import Resolver
 from photon.tables.system import SystemView
+from photon.tables.tables import TransactionFace
 from photon.tables.transaction import Transaction
 from tests.simulation.tables.world import Variant
 
@@ -64,16 +65,10 @@ def _never_acknowledged(self: Worker, observer: Any, row: str) -> tuple[bool, bo
     held = raw.held(observer.table, row, observer.column)
     if held.version is None:
         return False, True
-    face = transaction_face(raw)
+    face = TransactionFace(raw)
     observer.run(face, face.table(observer.table).row(row))
     raw.commit()
     return True, held.commit < raw.start
-
-
-def transaction_face(raw: Transaction) -> Any:
-    from photon.tables.tables import TransactionFace
-
-    return TransactionFace(raw)
 
 
 def _always_decided(held: Any, reader: Transaction) -> bool:
@@ -87,6 +82,36 @@ def _never_too_old(self: SystemView, start: int) -> None:
 
 def _unresolved(*_: Any) -> None:
     """Rule 9: versions go while locks are there that need them."""
+
+
+class _Blind(Transaction):
+    """Rule 10: a writer goes by what it saw when it began to commit."""
+
+    def _prewrite(self, cells: list[Cell], observed: set[tuple[str, str]]) -> None:
+        super()._prewrite(cells, observed)
+        self._system = _Still(observed)  # type: ignore[assignment]
+
+
+class _Still:
+    def __init__(self, observed: set[tuple[str, str]]) -> None:
+        self._observed = observed
+
+    def observed(self) -> set[tuple[str, str]]:
+        return self._observed
+
+    def check(self, start: int) -> None: ...
+
+
+def _seeds_at_once(self: Worker) -> None:
+    """Rule 10: an observer's column is notified before all writers know of it."""
+    sleep, self._around.sleep = self._around.sleep, lambda seconds: None
+    try:
+        publish(self)
+    finally:
+        self._around.sleep = sleep
+
+
+publish = Worker.publish
 
 
 @dataclass(frozen=True)
@@ -117,14 +142,18 @@ ABLATIONS = {
     ),
     "rule 6: leadership not confirmed": Ablation(Variant(leader=Unconfirmed), "oracle"),
     "rule 7: not acknowledged": Ablation(_patch(Worker, "_observe", _never_acknowledged), "observers"),
-    "rule 8: forgotten undecided": Ablation(
-        _patch(__import__("photon.tables.observing", fromlist=["x"]), "_decided", _always_decided), "observers"
-    ),
+    "rule 8: forgotten undecided": Ablation(_patch(observing, "_decided", _always_decided), "observers"),
     "rule 9: read below the safe point": Ablation(
         _patch(SystemView, "check", _never_too_old), "snapshot|read|sum|scan"
+    ),
+    "rule 9: below the safe point a lost commit is a roll-back": Ablation(
+        _patch(transaction, "TooOld", ZeroDivisionError), "false abort"
     ),
     "rule 9: locks left behind the safe point": Ablation(
         _patch(collecting, "_resolve", _unresolved), "half|fractured|lost"
     ),
+    "rule 10: a writer does not look again": Ablation(_patch(tables, "Transaction", _Blind), "observers: .* of news"),
+    "rule 10: no grace before what is there is notified": Ablation(
+        _patch(Worker, "publish", _seeds_at_once), "observers: .* of news"
+    ),
 }
-_ = Answer

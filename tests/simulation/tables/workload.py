@@ -88,7 +88,7 @@ class Schedule(World):
             self.observed(tables)
             for n in range(ROUNDS):
                 chosen = self.random.choice(
-                    (self.transfer, self.transfer, self.audit, self.click, self.order, self.cold)
+                    (self.transfer, self.transfer, self.audit, self.click, self.order, self.cold, self.unknown)
                 )
                 self.again(lambda chosen=chosen, n=n: chosen(tables, f"{name}-{n}"))  # type: ignore[misc]
                 self.wait(self.random.uniform(0, 0.05))
@@ -130,6 +130,12 @@ class Schedule(World):
             t.set("a-hot", "one", "n", t.get("a-hot", "one", "n") + 1)
             t.set("cold", f"{name}-{len(self.history)}", "n", 1)
 
+    def unknown(self, tables: Tables, name: str) -> None:
+        """A column that clients do not know to be observed, and that is so from some time on."""
+        row = f"{name}-{len(self.history)}"
+        with self.recorded(tables) as t:
+            t.set("news", row, "n", 1)
+
     def order(self, tables: Tables, name: str) -> None:
         """A row that is written again and again."""
         with self.recorded(tables) as t:
@@ -149,7 +155,13 @@ class Schedule(World):
         self.spawn("collector", work)
 
     # -- observers ---------------------------------------------------------------------------------------------------
-    def observed(self, tables: Tables) -> None:
+    def observed(self, tables: Tables, *, worker: bool = False) -> None:
+        if worker:
+
+            @observer(tables, "news", "n")
+            def read(t: TransactionFace, row: Any) -> None:
+                t.table("read").row(row.key).set("n", row.get("n")["n"])
+
         @observer(tables, "clicks", "campaign")
         def count(t: TransactionFace, row: Any) -> None:
             total = t.table("campaigns").row(row.get("campaign"))
@@ -169,7 +181,7 @@ class Schedule(World):
         def work() -> None:
             while self.observing:
                 tables = self.tables(name)
-                self.observed(tables)
+                self.observed(tables, worker=True)
                 worker = Worker(tables, locks=locks)
                 try:
                     worker.publish()
@@ -179,7 +191,7 @@ class Schedule(World):
                 except (StoreFailed, TooOld):
                     self.wait(0.1)
 
-        self.spawn(name, work)
+        self.spawn(name, work, self.random.uniform(0.0, 4.0))
 
     # -- a schedule --------------------------------------------------------------------------------------------------
     def run_all(self) -> None:
@@ -226,8 +238,10 @@ class Schedule(World):
     def _end(self) -> None:
         """All that was left is resolved, and observed."""
         tables = self.tables("end")
-        self.observed(tables)
-        Worker(tables).drain()
+        self.observed(tables, worker=True)
+        worker = Worker(tables)
+        worker.publish()
+        worker.drain()
         with tables.snapshot() as now:
             for name in self.truth.tables():
                 for _ in now.table(name).scan():
@@ -265,6 +279,9 @@ class Schedule(World):
             shown = self._value("shown", campaign, "clicks") or 0
             if shown != counted:
                 raise Violation(f"observers: {campaign} is shown with {shown} clicks of {counted}")
+        for row, _ in self.truth.scan("news", "", None, ["n"], 2**60, 10**6):
+            if self._value("news", row, "n") and not self._value("read", row, "n"):
+                raise Violation(f"observers: {row} of news was not seen")
         for n in range(3):
             state = self._value("orders", f"o{n}", "state") or 0
             if state != (self._value("copies", f"o{n}", "state") or 0):
