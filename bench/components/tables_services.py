@@ -35,7 +35,7 @@ from photon.tables.timestamps.client import RegistryOracle
 CLIENTS = 8
 DIRTY = 1_000
 DIED_MS = 3_600_000
-BATCHES = 256
+BATCHES = 1_000
 """Timestamps that a client of the oracle waits for at a time: its transactions under way."""
 
 

@@ -20,7 +20,7 @@ from tests.integration.commands import photon
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
 CLICKS = 2_000
-ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 4
+ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 2
 
 
 class Site:
