@@ -11,7 +11,8 @@ import orjson
 
 from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.cell import is_lock, value_of
-from photon.tables.observing import ThreadLocks, Worker, observer
+from photon.tables.locks import ThreadLocks
+from photon.tables.observing import Worker, observer
 from photon.tables.tables import Tables, TransactionFace
 from tests.simulation.tables.history import Ran, Violation, check
 from tests.simulation.tables.world import Variant, World
