@@ -78,7 +78,7 @@ def test_a_right_history_passes() -> None:
             "lost update",
             lambda h: h | {"x": Ran(10, 5, {A: 3}, {A}, "committed", 12), "y": Ran(11, 5, {}, {A}, "", 13)},
         ),
-        ("fractured read", lambda h: h | {"beside": replace(h["beside"], start=10, reads={A: 3, B: 1})}),
+        ("fractured read", lambda h: {"first": h["first"], "second": h["second"], "x": Ran(10, 5, {A: 3, B: 1})}),
         ("aborted read", lambda h: h | {"last": replace(h["last"], reads={A: 6})}),
         ("wrong snapshot", lambda h: h | {"beside": replace(h["beside"], reads={A: 3})}),
         ("wrong snapshot", lambda h: h | {"last": replace(h["last"], reads={B: 0})}),

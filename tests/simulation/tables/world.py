@@ -184,7 +184,7 @@ class World:
         clock = ClientClock(self)
         around = Surroundings(
             SimulatedStore(self, name), ClientOracle(self), clock, self.wait, self.random.random,
-            Tokens(self, name), LIMITS,
+            Tokens(self, name), limits=LIMITS,
         )  # fmt: skip
         return Tables(around.store, around.oracle, around)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from photon.tables import Tables, TablesError, Worker, observer, retrying
+from photon.tables.locks import ThreadLocks
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -66,7 +67,7 @@ def test_of_two_runs_for_one_change_one_commits(tables: Tables) -> None:
         t.table("runs").row(str(t.start)).set("x", 1)
 
     click(tables, "k", "c")
-    workers = [threading.Thread(target=Worker(tables).step) for _ in range(2)]
+    workers = [threading.Thread(target=Worker(tables, locks=ThreadLocks()).step) for _ in range(2)]
     for each in workers:
         each.start()
     for each in workers:
