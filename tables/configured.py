@@ -12,7 +12,6 @@ from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR, Tls
 from photon.tables.store.hbase import HBaseRows
-from photon.tables.store.sqlite import SqliteStore
 from photon.tables.tables import Tables
 from photon.tables.timestamps.client import RegistryOracle
 
@@ -28,8 +27,7 @@ def open_tables(settings: Settings, base: Path) -> Tables:
     if tables is None:
         raise UsageError("tables: is not in the configuration; add [tables], with file or thrift")
     if not tables.thrift:
-        store = SqliteStore(base / tables.file)
-        return Tables(store, store.oracle)
+        return Tables.open(base / tables.file)
     replicas = settings.registry.replicas
     if not replicas:
         raise UsageError("tables.thrift: needs [registry.replicas.NAME], which hand out the timestamps")

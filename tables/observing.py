@@ -73,32 +73,14 @@ def observer(tables: Tables, table: str, column: str, *, name: str | None = None
     return decorated
 
 
-class ThreadLocks:
-    """Advisory locks among the threads of this process."""
-
-    def __init__(self) -> None:
-        self._held: set[str] = set()
-        self._lock = threading.Lock()
-
-    def acquire(self, name: str) -> bool:
-        with self._lock:
-            if name in self._held:
-                return False
-            self._held.add(name)
-            return True
-
-    def release(self, name: str) -> None:
-        with self._lock:
-            self._held.discard(name)
-
-
 class Worker:
     """Runs the observers of a program, in as many threads and processes as there are."""
 
     def __init__(self, tables: Tables, *, locks: AdvisoryLocks | None = None) -> None:
+        """``locks``: those of ``tables``."""
         self._tables = tables
         self._around = tables.around
-        self._locks: AdvisoryLocks = locks or ThreadLocks()
+        self._locks = locks or tables.around.locks
         self._by_column: dict[tuple[str, str], list[Observer]] = {}
         for each in tables.observers:
             self._by_column.setdefault((each.table, each.column), []).append(each)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from photon.config.clock import Clock, SystemClock
-from photon.tables.api import Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
+from photon.tables.api import AdvisoryLocks, Cell, Held, Liveness, Oracle, Read, RowRead, RowStore, StoreFailed
+from photon.tables.locks import ThreadLocks
 
 LOCK_AGE_S = 10.0
 """A lock that is older is taken for one of a dead client."""
-GRACE_S = 20.0
+GRACE_S = 4.0
 """Between what is published in the system's table and what relies on everybody's having seen it."""
 PATIENCE_S = 30.0
 """A store that does not answer is asked again for so long."""
@@ -90,6 +91,7 @@ class Surroundings:
     random: Callable[[], float] = random.random
     """From 0 on, below 1."""
     liveness: Liveness = field(default_factory=ProcessLiveness)
+    locks: AdvisoryLocks = field(default_factory=ThreadLocks)
     limits: Limits = field(default_factory=Limits)
     counts: Counter[str] = field(default_factory=Counter)
     habits: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)

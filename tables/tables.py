@@ -12,7 +12,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ import orjson
 from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, RowStore, TooOld
 from photon.tables.collecting import collect
 from photon.tables.loading import Source, load
+from photon.tables.locks import FileLocks
 from photon.tables.oracle import MemoryOracle
 from photon.tables.resolving import Resolver
 from photon.tables.store.memory import MemoryStore
@@ -177,7 +178,10 @@ class Tables:
             made: Tables = import_module("photon.tables.configured").open_configured(Path(place))
             return made
         store = SqliteStore(place)
-        return cls(store, store.oracle)
+        tables = cls(store, store.oracle)
+        with suppress(OSError):  # then only the threads of each process share the work well
+            tables.around.locks = FileLocks(f"{place}-locks")
+        return tables
 
     @property
     def counts(self) -> Counter[str]:

@@ -18,6 +18,7 @@ from photon.tables.api import (
     RowRead,
     StoreFailed,
     TablesError,
+    TooOld,
 )
 from photon.tables.cell import (
     Commit,
@@ -361,7 +362,7 @@ class Transaction:
         return Mutation(cell, self._locked[cell][0], done, version_of(self.start, self.writes[cell]), timestamp)
 
     def _is_committed(self, primary: Cell) -> bool:
-        """False: the lock is there still. Raises Conflict if it was rolled back, StoreFailed."""
+        """False: the lock is there still. Raises Conflict if it was rolled back, OutcomeUnknown, StoreFailed."""
         (held,) = self._around.read_cells([primary])
         state = read_meta(held.meta)
         if isinstance(state, Lock) and state.start == self.start:
@@ -370,6 +371,10 @@ class Transaction:
             return False
         if self._resolver.commit_of(primary, self.start):
             return True
+        try:
+            self._system.check(self.start)
+        except TooOld:  # its version may have been there, and been collected
+            raise OutcomeUnknown("the store took too long to answer: whether it is committed is not known") from None
         self._around.counts["conflicts"] += 1
         raise Conflict("this transaction was taken for dead, and rolled back by somebody who waited")
 

@@ -311,6 +311,37 @@ _STATUS = [
     *_gauges("photon_status", (), gather_seconds="What asking all processes took, the last time."),
 ]
 
+_ORACLE = [
+    *_counters(
+        "photon_oracle",
+        (),
+        timestamps="Handed out by this replica, since the start.",
+        requests="Answered with them.",
+        entries="Raft entries for these; requests over entries: how well they are batched.",
+    ),
+    *_gauges("photon_oracle", (), leader="1: this replica leads the oracle.", term="Raft term of its group."),
+]
+"""Of a registry replica's process, where tables.thrift is set."""
+
+TABLES = [
+    *_counters(
+        "photon_tables",
+        (),
+        commits="Transactions committed, since the start.",
+        conflicts="Transactions that met another one and began again.",
+        rolled_back="Locks of others taken back.",
+        rolled_forward="Locks of others turned into what they were for.",
+        reads="Reads of the store, each a round trip for any number of rows.",
+        mutates="Calls that lock or commit cells.",
+        scans="Looks for notifications.",
+        locks_met="Reads that met a lock.",
+        observed="Runs of observers that committed.",
+        observers_met="Rows at which another worker was met.",
+        observers_failed="Runs of observers that raised.",
+    )
+]
+"""Of photon table observe --metrics."""
+
 SERVICES: dict[str, list[Metric]] = {
     PROCESS: _OF_PROCESS,
     "dispatcher": _DISPATCHER,
@@ -318,6 +349,8 @@ SERVICES: dict[str, list[Metric]] = {
     "eventstore": _EVENT_STORE,
     "cache": _CACHE,
     "registry": _REGISTRY,
+    "oracle": _ORACLE,
+    "tables": TABLES,
     "verifier": _VERIFIER,
     "watermark": _WATERMARK,
     "copies": _COPIES,

@@ -25,7 +25,7 @@ from mkdocs.structure.files import File, Files
 from photon.cli.main import main, walk
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "src/photon")
+ROOMS = ("adapters", "config", "dispatcher", "eventstore", "idregistry", "joiner", "tables", "src/photon")
 COMMANDS = """\
 # Commands
 
@@ -47,6 +47,7 @@ PUBLIC = {
     "photon.library.front": "`photon.join` and `photon.read` ([In another program](../embedding.md))",
     "photon.library.records": "What they give: records, tables",
     "photon.library": "Run joins and deployments, read outputs ([In another program](../embedding.md))",
+    "photon.tables": "Tables kept up to date by transactions and observers ([Tables](../tables.md))",
     "photon.adapters.contract": "What an adapter is ([Adapters](../adapters.md))",
     "photon.eventid": "Event ids for servers that write events ([Event ids](../eventid.md))",
 }

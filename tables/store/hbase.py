@@ -8,8 +8,8 @@ One HBase table holds all tables. A row's key is the table's name, a zero byte, 
                          reads nothing else
 
 What is not used, and why: ``checkAndMutate`` dies on the server with a NullPointerException where a column has to be
-absent; happybase has no checkAndPut of several columns; HBase's own deletes of metas, as a tombstone would hide a meta
-that is written afterwards at the same timestamp.
+absent; happybase has no checkAndPut of several columns; no meta is ever deleted, as the tombstone would hide one that
+is written afterwards at the same timestamp.
 
 All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is left alone for
 a second. Reads are repeated elsewhere; a mutation whose answer is lost is not, as nobody knows whether it was done.
@@ -22,6 +22,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from photon.config.clock import Clock, SystemClock
@@ -57,7 +58,8 @@ struct TColumnValue {
 }
 struct TResult { 1: optional binary row, 2: required list<TColumnValue> columnValues }
 struct TGet {
-  1: required binary row, 2: optional list<TColumn> columns, 4: optional TTimeRange timeRange, 5: optional i32 maxVersions
+  1: required binary row, 2: optional list<TColumn> columns, 4: optional TTimeRange timeRange,
+  5: optional i32 maxVersions
 }
 struct TPut { 1: required binary row, 2: required list<TColumnValue> columnValues }
 struct TDelete { 1: required binary row, 2: optional list<TColumn> columns, 4: optional i32 deleteType }
@@ -148,7 +150,7 @@ class HBaseRows:
                 )
                 for each in reads[at : at + READ_ROWS]
             ]
-            found = self._read(lambda c, gets=gets: c.getMultiple(self._table, gets), "read")
+            found = self._read(methodcaller("getMultiple", self._table, gets), "read")
             out += [_held(each.columnValues) for each in found]
         return out
 
@@ -214,11 +216,11 @@ class HBaseRows:
     def collect(self, table: str, safe_point: int, begin: str, limit: int) -> tuple[int, str | None]:
         columns = [self._types.TColumn(family=VERSIONS)]
         found = self._scan(
-            _key(table, begin), _end(table), columns, self._upto(safe_point), limit, versions=VERSIONS_MAX
+            _key(table, begin), _end(table), columns, self._upto(safe_point), limit + 1, versions=VERSIONS_MAX
         )
         deletes = []
         removed = 0
-        for each in found:
+        for each in found[:limit]:
             newest: dict[bytes, int] = {}
             for value in each.columnValues:
                 newest[value.qualifier] = max(newest.get(value.qualifier, 0), value.timestamp)
@@ -232,7 +234,7 @@ class HBaseRows:
                 deletes.append(self._types.TDelete(row=each.row, columns=gone, deleteType=_ONE_VERSION))
         if deletes:
             self._read(lambda c: c.deleteMultiple(self._table, deletes), "write")
-        return removed, _row(found[-1].row) + "\0" if len(found) == limit else None
+        return removed, _row(found[limit].row) if len(found) > limit else None
 
     def tables(self) -> list[str]:
         found = []
@@ -292,7 +294,7 @@ class HBaseRows:
                 startRow=begin, stopRow=end, columns=columns, caching=rows, maxVersions=versions,
                 timeRange=times, limit=rows,
             )  # fmt: skip
-            some = self._read(lambda c, scan=scan, rows=rows: c.getScannerResults(self._table, scan, rows), "scan")
+            some = self._read(methodcaller("getScannerResults", self._table, scan, rows), "scan")
             found += some
             if len(some) < rows:
                 break

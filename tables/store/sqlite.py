@@ -56,9 +56,9 @@ class SqliteStore:
         self._path = str(path)
         self._lock = threading.Lock()  # of the one connection that writes
         self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._open: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._closed = False
-        self._writer = self._connected()
+        self._writer = self._connected(threading.main_thread())
         self._guarded(self._prepare)
         self.oracle = BatchedOracle(self._allocate)
         """An ``Oracle`` whose timestamps are in the same file."""
@@ -78,7 +78,9 @@ class SqliteStore:
                 f"PRAGMA user_version = {FORMAT}; COMMIT"
             )
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self, thread_of: threading.Thread) -> sqlite3.Connection:
+        """It is closed when that thread has ended."""
+
         def connect() -> sqlite3.Connection:
             made = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
             made.execute("PRAGMA synchronous = NORMAL")
@@ -89,7 +91,11 @@ class SqliteStore:
             if self._closed:
                 made.close()
                 raise StoreFailed(f"{self._path}: is closed")
-            self._open.append(made)
+            for thread, connection in self._open:
+                if not thread.is_alive():
+                    connection.close()
+            self._open = [each for each in self._open if each[0].is_alive()]
+            self._open.append((thread_of, made))
         return made
 
     def _guarded(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -104,7 +110,7 @@ class SqliteStore:
         try:
             return self._local.connection  # type: ignore[no-any-return]
         except AttributeError:
-            made = self._local.connection = self._connected()
+            made = self._local.connection = self._connected(threading.current_thread())
             return made
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -260,6 +266,6 @@ class SqliteStore:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for connection in self._open:
+            for _, connection in self._open:
                 connection.close()
             self._open.clear()

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from photon.config.clock import Clock
-from photon.config.metrics.readings import Readings
+from photon.config.metrics.readings import Readings, Source
 from photon.config.rpc import Context, seconds_left
 from photon.idregistry.raft.api import Applied, Group, ProposalOutcome
 from photon.idregistry.replica.guests import FIRST_NUMBER, Guest
@@ -52,6 +52,8 @@ class TimestampServer:
             return pb.TakeReply(reason=f"count = {request.count}: must be within 1 and {AT_ONCE_MAX}")
         if refused := not_leading(self._group.state()):
             return pb.TakeReply(leader_hint=refused.leader, reason="not the leader")
+        if not self._group.state().current:  # else it might take an old oracle for a new one
+            return pb.TakeReply(leader_hint=self._group.state().leader or "", reason="has just begun to lead")
         ticket = next(self._tickets)
         answer = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._act(self._leader.requested(ticket, request.count))
@@ -116,7 +118,7 @@ def guest(clock: Clock) -> Guest:
     """The oracle as a guest of a registry replica."""
     machine = OracleMachine()
 
-    def serve(group: Group, server: grpc.aio.Server) -> list[Callable[[Readings], None]]:
+    def serve(group: Group, server: grpc.aio.Server) -> list[Source]:
         servicer = TimestampServer(group, machine, clock)
         TIMESTAMPS.add(server, servicer)
         return [servicer.read]

@@ -1,4 +1,4 @@
-"""A client of the bank, to be killed: python -m tests.hbase.bank '<JSON>'. It moves money between accounts for ever."""
+"""A client of the bank, to be killed: python -m tests.hbase.bank '<JSON>'. It moves money for ever."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from photon.tables.store.hbase import HBaseRows
 from photon.tables.verifying import verify
 from tests.hbase import bank
 from tests.hbase.thrift_servers import Thrift2
+from tests.integration.commands import photon
 from tests.integration.registry_processes import Processes
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 2
@@ -72,7 +73,27 @@ def test_the_sum_stays_whoever_is_killed(hbase: Standalone, tmp_path: Path) -> N
             said = verify(tables.around, [bank.TABLE])
             assert said.problems == []
             assert said.locks == 0
+            the_commands_say_the_same(tmp_path, thrift, registry.peers["r1"])
         finally:
             for name in list(registry.running):
                 registry.kill(name)
             tables.close()
+
+
+def the_commands_say_the_same(directory: Path, thrift: list[str], replica: str) -> None:
+    file = directory / "photon.toml"
+    file.write_text(
+        f'[tables]\nthrift = {json.dumps(thrift)}\ntable = "bank"\n'
+        f'[registry.replicas.r1]\naddress = "{replica}"\ndirectory = "r1"\n'
+    )
+    assert photon("table", "init", "--config", str(file)).code == 2
+    said = photon("table", "init", "--not-durable", "--config", str(file), "-o", "json")
+    assert json.loads(said.out) == {"store": "hbase", "made": False, "durable": False}
+    said = photon("table", "scan", bank.TABLE, "--config", str(file), "-o", "json")
+    rows = json.loads(said.out)["rows"]
+    assert sum(row["values"]["balance"] for row in rows) == ACCOUNTS * bank.EACH
+    said = photon("status", "oracle", "--config", str(file), "-o", "json")
+    assert said.code == 0, said.err
+    [row] = json.loads(said.out)["replicas"]
+    assert row["leads"]
+    assert row["timestamps"] > 0

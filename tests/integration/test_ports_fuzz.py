@@ -24,6 +24,7 @@ from photon.lab.demo.deployment import CERTIFICATES, Shape
 from photon.lab.wan import wan_pb2
 from photon.supervision.health import Health, ask_health
 from photon.supervision.supervisor import Service
+from photon.tables.timestamps import timestamps_pb2
 from tests.integration.port_attacks import ATTACKS, Connect, HeldConnections, plain
 from tests.integration.rig import Rig, drawn_seed
 
@@ -34,7 +35,7 @@ GROWTH_MAX = 64 << 20
 HEALTHY_S = 20.0
 HELD_EACH = 5
 FLOOD_BYTES = 8 << 20
-FILES = (registry_pb2, peer_pb2, eventstore_pb2, joiner_pb2, wan_pb2)
+FILES = (registry_pb2, peer_pb2, eventstore_pb2, joiner_pb2, wan_pb2, timestamps_pb2)
 METHODS = [
     f"/{service.full_name}/{method.name}"
     for file in FILES

@@ -27,7 +27,7 @@ CALL_S = 30.0
 WHO = (*(f"{role}-east" for role in sorted(PLACED - {Role.REGISTRY})), "registry-r1", "wan", OPERATOR)
 OTHERS = ("joiner-west", "dispatcher-west", "eventstore-west", "operator-alice")
 OWNER = {
-    Role.REGISTRY: ("photon.v1.Registry", "photon.v1.RegistryOperator"),
+    Role.REGISTRY: ("photon.v1.Registry", "photon.v1.RegistryOperator", "photon.v1.Timestamps"),
     Role.EVENTSTORE: ("photon.v1.EventStore",),
     Role.CACHE: ("photon.v1.Cache",),
     Role.JOINER: ("photon.v1.Joiner", "photon.v1.Explain"),

@@ -11,6 +11,7 @@ from typing import NoReturn
 import grpc
 
 from photon.assembly.verifier import SERVICE_NAME as VERIFIER
+from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.roles import Role
 from photon.config.serving import HealthyServer, listen
@@ -35,6 +36,7 @@ from photon.lab.wan import service as wan
 from photon.lab.wan.proxy import Proxy
 from photon.lab.wan.wire import CONTROL
 from photon.supervision.ports import free_ports
+from photon.tables.timestamps.server import guest
 
 READY_S = 60.0
 ANY_PORT = "127.0.0.1:0"
@@ -104,7 +106,8 @@ async def registry(directory: Path, tls: Tls) -> AsyncIterator[str]:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     stop, ready = asyncio.Event(), asyncio.Event()
     settings = ReplicaSettings(name="r1", peers={"r1": address}, directory=directory, shards=2, tls=tls)
-    task = asyncio.create_task(serve_registry(settings, stop=stop, ready=ready.set))
+    guests = [guest(SystemClock())]
+    task = asyncio.create_task(serve_registry(settings, stop=stop, ready=ready.set, guests=guests))
     waits = asyncio.create_task(ready.wait())
     try:
         await asyncio.wait({task, waits}, timeout=READY_S, return_when=asyncio.FIRST_COMPLETED)

@@ -54,6 +54,7 @@ PARTS: Mapping[str, Part] = {
     "cache": Part("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
     "verifier": Part("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
     "slots": Part("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
+    "oracle": Part("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
     "wan": Part("how bytes travel between regions", "wan:directions", "control"),
     "certificates": Part("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
     "audit": Part("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,10 +18,12 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 from photon.cli.tables import print_table
 
 if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
     from photon.tables.tables import Tables
 
 SHOWN = 1000
@@ -48,10 +52,10 @@ def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
     if database is not None and at.given is not None:
         raise UsageError("--database and --config say the same; name one of them")
     if database is None:
-        settings = at.settings.tables
+        base, settings = at.config.parent, at.settings.tables
         if settings is not None and not settings.thrift:
-            _existing(at.base / settings.file)
-        tables = open_tables(at.settings, at.base)
+            _existing(base / settings.file)
+        tables = open_tables(at.settings, base)
     else:
         tables = Tables.open(_existing(database))
     with tables:
@@ -138,7 +142,8 @@ def get(at: Deployed, database: Path | None, table: str, row: str, columns: tupl
 @click.option("--from", "begin", default="", metavar="ROW", help="Begin at this key.")
 @click.option("--to", "end", metavar="ROW", help="End before this key.")
 @click.option("--column", "columns", multiple=True, help="Only rows with this column; may be given several times.")
-@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N")
+@click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
+              help="End after N rows.")  # fmt: skip
 @_on_tables()
 def scan(
     at: Deployed,
@@ -278,8 +283,9 @@ def _text(value: Any) -> str:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Observers at a time.")
 @click.option("--once", is_flag=True, help="End when nothing is left to do.")
-@click.option("-o", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def observe(file: Path, threads: int, once: bool, output_format: str) -> int:
+@click.option("--metrics", metavar="HOST:PORT", help="Serve its metrics there, for Prometheus (plain HTTP).")
+@formatted
+def observe(file: Path, threads: int, once: bool, metrics: str | None, out: Printed) -> int:
     """Run the observers of FILE, a Python program that opens tables, until SIGTERM.
 
     Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. The
@@ -290,9 +296,9 @@ def observe(file: Path, threads: int, once: bool, output_format: str) -> int:
     Examples:
       photon table observe dedup.py
       photon table observe dedup.py --once -o json
+      photon table observe dedup.py --threads 16 --metrics 127.0.0.1:9464
     Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers.
     """
-    from photon.cli.heads import Printed
     from photon.config.errors import UsageError
     from photon.tables.observing import Worker
     from photon.tables.program import tables_of
@@ -303,6 +309,7 @@ def observe(file: Path, threads: int, once: bool, output_format: str) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    server = _metrics_at(metrics, found) if metrics is not None else None
     if once:
         for tables in found:
             worker = Worker(tables)
@@ -310,11 +317,14 @@ def observe(file: Path, threads: int, once: bool, output_format: str) -> int:
             worker.drain()
     else:
         _run(file, [Worker(tables) for tables in found], threads, stop)
-    counts = sum((tables.counts for tables in found), start=type(found[0].counts)())
+    if server is not None:
+        server.shutdown()
+        server.server_close()
+    counts = _counts(found)
     for tables in found:
         tables.close()
     names = sorted(each.name for tables in found for each in tables.observers)
-    Printed(output_format).show(
+    out.show(
         {"observers": names, "counts": dict(counts)},
         f"observers {', '.join(names)}: {counts['observed']:,} runs committed, {counts['conflicts']:,} conflicts",
     )
@@ -322,7 +332,7 @@ def observe(file: Path, threads: int, once: bool, output_format: str) -> int:
 
 
 def _run(file: Path, workers: list[Any], threads: int, stop: threading.Event) -> None:
-    """Raises StoreFailed where the observers cannot be published."""
+    """Until ``stop`` is set. Raises StoreFailed where the observers cannot be published."""
     failed: list[Exception] = []
 
     def work(worker: Any) -> None:
@@ -342,3 +352,87 @@ def _run(file: Path, workers: list[Any], threads: int, stop: threading.Event) ->
             each.join(0.2)
     if failed:
         raise failed[0]
+
+
+def _counts(found: Sequence[Tables]) -> Counter[str]:
+    return sum((tables.counts for tables in found), start=Counter())
+
+
+def _metrics_at(address: str, found: Sequence[Tables]) -> ThreadingHTTPServer:
+    """Serves them in a thread, at any path. Raises UsageError."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    from photon.config.errors import UsageError
+    from photon.config.metrics.readings import Readings
+    from photon.config.metrics.table import TABLES
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            counts, into = _counts(found), Readings()
+            for metric in TABLES:
+                into.put(metric.name, counts[metric.name.removeprefix("photon_tables_").removesuffix("_total")])
+            body = into.text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"--metrics {address}: must be host:port")
+    try:
+        server = ThreadingHTTPServer((host, int(port)), Answer)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--metrics {address}: cannot listen there: {error}") from None
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server
+
+
+# -- photon status oracle --------------------------------------------------------------------------------------------
+def oracle(at: Deployed) -> int:
+    """Exit code 3: no replica leads it, or not all answer."""
+    from photon.config.errors import UsageError
+
+    settings = at.with_registry
+    if settings.tables is None or not settings.tables.thrift:
+        raise UsageError("tables.thrift: is not in the configuration: SQLite has its timestamps in its file")
+    rows = asyncio.run(_ask_replicas(at))
+
+    def people() -> None:
+        shown = [
+            [
+                str(row["replica"]), "leads" if row["leads"] else "" if row["answers"] else "does not answer",
+                *(f"{row[name]:,}" for name in ("timestamps", "requests", "entries")),
+            ]
+            for row in rows
+        ]  # fmt: skip
+        print_table("replica, oracle, >timestamps, >requests, >entries", shown)
+
+    at.show({"replicas": rows}, people)
+    return DONE if all(row["answers"] for row in rows) and any(row["leads"] for row in rows) else ATTENTION
+
+
+async def _ask_replicas(at: Deployed) -> list[dict[str, Any]]:
+    from photon.fleet.numbers import Numbers
+    from photon.fleet.polling import Gatherer
+    from photon.fleet.processes import processes
+
+    replicas = [each for each in processes(at.settings) if each.kind == "registry"]
+    gatherer = Gatherer(at.tls, details=False)
+    try:
+        heard = await gatherer.gather(replicas)
+    finally:
+        await gatherer.close()
+    rows = []
+    for each in heard:
+        now = Numbers([each])
+        row: dict[str, Any] = {"replica": each.process.name, "answers": each.up}
+        row["leads"] = bool(each.up and now.sum("photon_oracle_leader"))
+        for name in ("timestamps", "requests", "entries"):
+            row[name] = int(now.sum(f"photon_oracle_{name}_total")) if each.up else 0
+        rows.append(row)
+    return rows

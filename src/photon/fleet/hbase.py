@@ -47,7 +47,7 @@ def check(settings: Settings) -> list[str]:
 
     Raises UsageError for what cannot work.
     """
-    notes = []
+    notes = _check_tables(settings)
     tables: dict[tuple[str, str], str] = {}
     for name, pipeline in settings.datacentre.items():
         table = table_of(settings, name)
@@ -64,6 +64,22 @@ def check(settings: Settings) -> list[str]:
         )
         if pipeline.hbase.admin is None:
             notes.append(f"datacentre.{name}.hbase.admin is not set: the table must be made in HBase's own shell")
+    return notes
+
+
+def _check_tables(settings: Settings) -> list[str]:
+    """Of ``[tables]``. Raises UsageError."""
+    tables = settings.tables
+    if tables is None or not tables.thrift:
+        return []
+    if not settings.registry.replicas:
+        raise UsageError("tables.thrift: needs [registry.replicas.NAME], which hand out the timestamps")
+    notes = [
+        f"made once, if it is not there: table {tables.table} in HBase at {', '.join(tables.thrift)} "
+        "(photon table init --config FILE)"
+    ]
+    if not tables.durable:
+        notes.append("tables.durable is not set: transactions may be lost, or half there, after a crash of HBase")
     return notes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Cell = tuple[str, str, str]
 
@@ -47,7 +48,7 @@ def check(history: Iterable[Ran]) -> None:
             versions.setdefault(cell, []).append((each.commit, each.start))
     for cell, found in versions.items():
         found.sort()
-        for (commit, start), (later, other) in zip(found, found[1:], strict=False):
+        for (commit, start), (later, other) in pairwise(found):
             if other < commit:
                 raise Violation(f"lost update: {start} to {commit} and {other} to {later} have both written {cell}")
     for each in ran.values():

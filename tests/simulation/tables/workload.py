@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import orjson
+
 from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.cell import is_lock, value_of
-from photon.tables.observing import ThreadLocks, Worker, observer
+from photon.tables.locks import ThreadLocks
+from photon.tables.observing import Worker, observer
 from photon.tables.tables import Tables, TransactionFace
 from tests.simulation.tables.history import Ran, Violation, check
 from tests.simulation.tables.world import Variant, World
@@ -47,7 +50,9 @@ class Schedule(World):
         self.clicks: dict[int, str] = {}  # start of the transaction that wrote a click -> its row
         self.finished = 0
         self.observing = True
-        self.workers: list[Worker] = []
+        mixed = [self.transfer, self.transfer, self.audit, self.click, self.order, self.cold, self.unknown]
+        seldom = [self.pair, self.look, self.look, self.look]
+        self.works = self.random.choice((mixed, mixed, seldom, mixed + seldom))
 
     # -- transactions ------------------------------------------------------------------------------------------------
     @contextmanager
@@ -85,7 +90,7 @@ class Schedule(World):
             tables = self.tables(name)
             self.observed(tables)
             for n in range(ROUNDS):
-                chosen = self.random.choice((self.transfer, self.transfer, self.audit, self.click, self.order))
+                chosen = self.random.choice(self.works)
                 self.again(lambda chosen=chosen, n=n: chosen(tables, f"{name}-{n}"))  # type: ignore[misc]
                 self.wait(self.random.uniform(0, 0.05))
 
@@ -111,6 +116,20 @@ class Schedule(World):
         if total != ACCOUNTS * BALANCE:
             raise Violation(f"sum: {t.ran.start} has seen {total}")
 
+    def pair(self, tables: Tables, name: str) -> None:
+        """Two cells that are seldom written and often read, so that whose lock is in the way is rolled back by one
+        who does not take its place."""
+        with self.recorded(tables) as t:
+            n = t.get("pair", "p0", "n") + 1
+            for row in ("p0", "p1"):
+                t.set("pair", row, "n", n)
+
+    def look(self, tables: Tables, name: str) -> None:
+        with self.recorded(tables) as t:
+            seen = [t.get("pair", row, "n") for row in ("p0", "p1")]
+        if seen[0] != seen[1]:
+            raise Violation(f"fractured: {t.ran.start} has seen {seen}")
+
     def click(self, tables: Tables, name: str) -> None:
         """A row that is written once; with it one of the bank's, so that its primary is elsewhere."""
         row = f"{name}-{len(self.history)}"
@@ -119,6 +138,18 @@ class Schedule(World):
             t.face.table("clicks").row(row).set("campaign", f"c{self.random.randrange(CAMPAIGNS)}")
             t.face.table("also").row(row).set("x", 1)
             t.ran.writes |= {("clicks", row, "campaign"), ("also", row, "x")}
+
+    def cold(self, tables: Tables, name: str) -> None:
+        """The primary is written all the time, and the other cell is not read before the end."""
+        with self.recorded(tables) as t:
+            t.set("a-hot", "one", "n", t.get("a-hot", "one", "n") + 1)
+            t.set("cold", f"{name}-{len(self.history)}", "n", 1)
+
+    def unknown(self, tables: Tables, name: str) -> None:
+        """A column that clients do not know to be observed, and that is so from some time on."""
+        row = f"{name}-{len(self.history)}"
+        with self.recorded(tables) as t:
+            t.set("news", row, "n", 1)
 
     def order(self, tables: Tables, name: str) -> None:
         """A row that is written again and again."""
@@ -139,7 +170,13 @@ class Schedule(World):
         self.spawn("collector", work)
 
     # -- observers ---------------------------------------------------------------------------------------------------
-    def observed(self, tables: Tables) -> None:
+    def observed(self, tables: Tables, *, worker: bool = False) -> None:
+        if worker:
+
+            @observer(tables, "news", "n")
+            def read(t: TransactionFace, row: Any) -> None:
+                t.table("read").row(row.key).set("n", row.get("n")["n"])
+
         @observer(tables, "clicks", "campaign")
         def count(t: TransactionFace, row: Any) -> None:
             total = t.table("campaigns").row(row.get("campaign"))
@@ -159,7 +196,7 @@ class Schedule(World):
         def work() -> None:
             while self.observing:
                 tables = self.tables(name)
-                self.observed(tables)
+                self.observed(tables, worker=True)
                 worker = Worker(tables, locks=locks)
                 try:
                     worker.publish()
@@ -169,7 +206,7 @@ class Schedule(World):
                 except (StoreFailed, TooOld):
                     self.wait(0.1)
 
-        self.spawn(name, work)
+        self.spawn(name, work, self.random.uniform(0.0, 4.0))
 
     # -- a schedule --------------------------------------------------------------------------------------------------
     def run_all(self) -> None:
@@ -216,8 +253,10 @@ class Schedule(World):
     def _end(self) -> None:
         """All that was left is resolved, and observed."""
         tables = self.tables("end")
-        self.observed(tables)
-        Worker(tables).drain()
+        self.observed(tables, worker=True)
+        worker = Worker(tables)
+        worker.publish()
+        worker.drain()
         with tables.snapshot() as now:
             for name in self.truth.tables():
                 for _ in now.table(name).scan():
@@ -255,6 +294,9 @@ class Schedule(World):
             shown = self._value("shown", campaign, "clicks") or 0
             if shown != counted:
                 raise Violation(f"observers: {campaign} is shown with {shown} clicks of {counted}")
+        for row, _ in self.truth.scan("news", "", None, ["n"], 2**60, 10**6):
+            if self._value("news", row, "n") and not self._value("read", row, "n"):
+                raise Violation(f"observers: {row} of news was not seen")
         for n in range(3):
             state = self._value("orders", f"o{n}", "state") or 0
             if state != (self._value("copies", f"o{n}", "state") or 0):
@@ -263,8 +305,6 @@ class Schedule(World):
                 raise Violation(f"observers: {runs} runs for {state} changes of o{n}")
 
     def _value(self, table: str, row: str, column: str) -> Any:
-        import orjson
-
         found = self.truth.scan(table, row, row + "\0", [column], 2**60, 1)
         value = value_of(found[0][1][column].version) if found else None
         return None if value is None else orjson.loads(value)

@@ -1,7 +1,7 @@
 """Clients, a store and an oracle in one simulated time: what any call of the store may run into happens.
 
-Clients are threads of which one runs at a time: a call of the store, a wait, or a question to the oracle gives the turn
-to whoever is next in simulated time, so a seed is a schedule. The code that runs is the product's.
+Clients are threads of which one runs at a time: a call of the store, a wait, or a question to the oracle gives the
+turn to whoever is next in simulated time, so a seed is a schedule. The code that runs is the product's.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class World:
         clock = ClientClock(self)
         around = Surroundings(
             SimulatedStore(self, name), ClientOracle(self), clock, self.wait, self.random.random,
-            Tokens(self, name), LIMITS,
+            Tokens(self, name), limits=LIMITS,
         )  # fmt: skip
         return Tables(around.store, around.oracle, around)
 
@@ -229,6 +229,12 @@ class SimulatedStore:
         self.world = world
         self.name = name
         self._notify: dict[tuple[Cell, int], int] = {}
+        self._trouble_until = 0.0
+
+    def _trouble(self) -> None:
+        """What was lost comes of a bad line: the next calls are slow as well, or are not."""
+        if self.world.random.random() < 0.5:
+            self._trouble_until = self.world.now + self.world.random.uniform(0.5, 8.0)
 
     def _travel(self) -> None:
         world = self.world
@@ -237,7 +243,7 @@ class SimulatedStore:
         assert task is not None
         if world.stormy and random.random() < faults.kill and task.name.startswith("client"):
             world.kill(task)
-        if world.stormy and random.random() < faults.slow:
+        if world.stormy and random.random() < (0.3 if world.now < self._trouble_until else faults.slow):
             world.wait(random.uniform(0.5, 6.0))
         else:
             world.wait(random.uniform(0.0005, 0.01))
@@ -287,7 +293,8 @@ class SimulatedStore:
             return None
         drawn -= faults.never
         if drawn < faults.late:
-            delay = world.random.choice((0.005, 0.05, 3.0))
+            delay = world.random.choice((0.005, 0.05, 3.0, 6.0))
+            self._trouble()
             world.say(f"{_shown(mutation)} comes {delay} s later")
             world.later(delay, lambda: self.apply(mutation) and None)
             world.counts["late"] += 1
@@ -295,6 +302,7 @@ class SimulatedStore:
         done = self.apply(mutation)
         if drawn - faults.late < faults.lost:
             world.say(f"{_shown(mutation)} answer lost ({done})")
+            self._trouble()
             return None
         return done
 

@@ -1,0 +1,141 @@
+"""The example of docs/tables.md with real processes on SQLite, killed at any moment: it says what its batch says."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from photon.tables import Tables
+from tests.integration.commands import photon
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
+CLICKS = 2_000
+ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 2
+
+
+class Site:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        [program] = re.findall(r"^cat > dedup\.py <<'END'\n(.*?)^END$", DOCUMENT.read_text(), re.M | re.S)
+        short = 'tables = Tables.open("clicks.db")\n'
+        assert short in program
+        # Every program that writes knows the observers here: nobody has to be waited for.
+        self.program = directory / "dedup.py"
+        self.program.write_text(program.replace(short, short + "tables.around.limits.grace_s = 0.1\n"))
+        self.running: list[subprocess.Popen[str]] = []
+
+    def join(self) -> None:
+        searches, clicks = self.directory / "searches", self.directory / "clicks"
+        searches.mkdir()
+        clicks.mkdir()
+        chance = random.Random(28)
+        with (searches / "a.log").open("w") as one, (clicks / "a.log").open("w") as other:
+            for n in range(CLICKS):
+                one.write(json.dumps({"search": f"s{n}", "campaign": f"campaign-{n % 7}"}) + "\n")
+                click = {"id": f"k{n:05}", "search": f"s{n}", "print": f"f{chance.randrange(400)}", "at": n}
+                other.write(json.dumps(click) + "\n")
+        (self.directory / "join.toml").write_text(
+            '[join.clicks]\nprimary = { format = "jsonl", key = "search" }\nforeign = { format = "jsonl", '
+            'key = "search", id = "id", time = { field = "at", unit = "s" } }\n'
+        )
+        said = photon(
+            "join", "--config", str(self.directory / "join.toml"), "--primary", str(searches),
+            "--foreign", str(clicks), "--output", str(self.directory / "out"), "--once",
+        )  # fmt: skip
+        assert said.code == 0, said.err
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=self.directory, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.running.append(process)
+        return process
+
+    def observe(self, *options: str) -> subprocess.Popen[str]:
+        return self.start("-m", "photon", "table", "observe", str(self.program), "--threads", "2", *options)
+
+    def run(self, *arguments: str) -> str:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, err
+        return out
+
+    def size(self, table: str) -> int:
+        with Tables.open(self.directory / "clicks.db") as tables, tables.snapshot() as now:
+            return sum(1 for _ in now.table(table).scan())
+
+    def wait_for_more(self, table: str, process: subprocess.Popen[str]) -> None:
+        """Until it has more rows, or the process has ended."""
+        before, deadline = self.size(table), time.monotonic() + 120
+        while self.size(table) <= before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    site = Site(tmp_path_factory.mktemp("tables"))
+    site.join()
+    return site
+
+
+@pytest.fixture
+def site(joined: Site) -> Iterator[Site]:
+    for path in joined.directory.glob("clicks.db*"):
+        path.unlink()
+    yield joined
+    for process in joined.running:
+        if process.poll() is None:
+            process.kill()
+            process.communicate(timeout=30)
+    joined.running.clear()
+
+
+def test_a_loader_and_observers_that_are_killed_lose_and_repeat_nothing(site: Site) -> None:
+    chance = random.Random(28)
+    for _ in range(ROUNDS):
+        loader, observers = site.start("dedup.py", "load"), [site.observe() for _ in range(2)]
+        site.wait_for_more("clicks", loader)
+        time.sleep(chance.random() / 10)
+        loader.kill()
+        site.wait_for_more("clusters", observers[0])
+        time.sleep(chance.random() / 10)
+        for each in observers:
+            each.kill()
+        for each in (loader, *observers):
+            each.communicate(timeout=30)
+    site.run("dedup.py", "load")
+    said = json.loads(site.run("-m", "photon", "table", "observe", str(site.program), "--once", "-o", "json"))
+    assert said["observers"] == ["cluster", "count", "serve"]
+    assert re.fullmatch(rf"{CLICKS} clicks in \d+ clusters: as the batch says\n", site.run("dedup.py", "check"))
+    verified = photon("table", "verify", "--database", str(site.directory / "clicks.db"), "-o", "json")
+    found = json.loads(verified.out)
+    assert verified.code == 0
+    assert found["problems"] == []
+    assert found["notifications"] == 0
+    assert site.run("dedup.py", "load") == "0 records loaded\n"
+
+
+def test_observers_end_on_sigterm_and_say_what_they_did(site: Site) -> None:
+    site.run("dedup.py", "load")
+    observers = [site.observe("-o", "json") for _ in range(2)]
+    site.wait_for_more("serving", observers[0])
+    for each in observers:
+        each.send_signal(signal.SIGTERM)
+    said = []
+    for each in observers:
+        out, err = each.communicate(timeout=60)
+        assert each.returncode == 0, err
+        said.append(json.loads(out)["counts"])
+    assert sum(counts.get("observed", 0) for counts in said) > 0

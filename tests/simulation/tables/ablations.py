@@ -1,0 +1,159 @@
+"""The rules of ``tables/DESIGN.md`` with one taken out each: the simulator must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from photon.tables import collecting, observing, resolving, tables, transaction
+from photon.tables.api import Cell, Mutation
+from photon.tables.cell import Commit, Lock, commit_meta
+from photon.tables.observing import Worker
+from photon.tables.oracle import Action, Confirm, OracleLeader
+from photon.tables.resolving import Resolver
+from photon.tables.system import SystemView
+from photon.tables.tables import TransactionFace
+from photon.tables.transaction import Transaction
+from tests.simulation.tables.world import Variant
+
+
+def _no_mark(before: Commit) -> bytes:
+    """Rule 3: as if nothing had been."""
+    return commit_meta(before)
+
+
+class Unconfirmed(OracleLeader):
+    """Rule 6: answers from its range without asking whether it still leads."""
+
+    def _begin(self) -> list[Action]:
+        actions = super()._begin()
+        if actions and isinstance(actions[0], Confirm):
+            self._busy = False
+            return self._serve()
+        return actions
+
+    def confirmed(self, end: int) -> list[Action]:
+        return super().confirmed(self._end)
+
+
+def _answers_lost_are_refusals(
+    self: Transaction, mutations: Sequence[Mutation], *, first_decides: bool = False
+) -> list[bool | None]:
+    """Rule 4: what is not known is taken for not done."""
+    answers = self._around.store.mutate(mutations, first_decides=first_decides)
+    return [bool(answer) for answer in answers]
+
+
+def _failed_is_aborted(self: Transaction, primary: Cell) -> bool:
+    """Rule 4: an answer to a commit that did not come means that nothing was done."""
+    raise transaction.Conflict("simulated: taken for failed")
+
+
+def _resolved_alone(self: Resolver, cell: Cell, meta: bytes, *, force: bool = False) -> bool:
+    """Rule 5: who waited long enough rolls back the lock that it met, whatever its primary says."""
+    lock = resolving.read_meta(meta)
+    assert isinstance(lock, Lock)
+    if not (force or self._given_up(cell, lock)):
+        return False
+    return self._roll_back(cell, meta, lock)
+
+
+def _never_acknowledged(self: Worker, observer: Any, row: str) -> tuple[bool, bool]:
+    """Rule 7: the observer's transaction does not say that it ran."""
+    raw = Transaction(self._around, self._tables.resolver, self._tables.system)
+    held = raw.held(observer.table, row, observer.column)
+    if held.version is None:
+        return False, True
+    face = TransactionFace(raw)
+    observer.run(face, face.table(observer.table).row(row))
+    raw.commit()
+    return True, held.commit < raw.start
+
+
+def _always_decided(held: Any, reader: Transaction) -> bool:
+    """Rule 8: forgets what it has seen, though it is not decided, or newer than its own start."""
+    return True
+
+
+def _never_too_old(self: SystemView, start: int) -> None:
+    """Rule 9: reads below the safe point."""
+
+
+def _unresolved(*_: Any) -> None:
+    """Rule 9: versions go while locks are there that need them."""
+
+
+class _Blind(Transaction):
+    """Rule 10: a writer goes by what it saw when it began to commit."""
+
+    def _prewrite(self, cells: list[Cell], observed: set[tuple[str, str]]) -> None:
+        super()._prewrite(cells, observed)
+        self._system = _Still(observed)  # type: ignore[assignment]
+
+
+class _Still:
+    def __init__(self, observed: set[tuple[str, str]]) -> None:
+        self._observed = observed
+
+    def observed(self) -> set[tuple[str, str]]:
+        return self._observed
+
+    def check(self, start: int) -> None: ...
+
+
+def _seeds_at_once(self: Worker) -> None:
+    """Rule 10: an observer's column is notified before all writers know of it."""
+    sleep, self._around.sleep = self._around.sleep, lambda seconds: None
+    try:
+        publish(self)
+    finally:
+        self._around.sleep = sleep
+
+
+publish = Worker.publish
+
+
+@dataclass(frozen=True)
+class Ablation:
+    variant: Variant
+    finds: str
+
+
+def _patch(where: Any, name: str, value: Any) -> Variant:
+    return Variant(patched=[(where, name, value)])
+
+
+ABLATIONS = {
+    "rule 1: primary not first": Ablation(Variant(ordered=False), "half|fractured|lost commit|false abort|sum"),
+    "rule 2: notified with the commit": Ablation(Variant(notify_late=True), "observers"),
+    "rule 3: no mark": Ablation(
+        Variant(patched=[(resolving, "rolled_back", _no_mark), (transaction, "rolled_back", _no_mark)]),
+        "half|fractured|lost|false abort|sum",
+    ),
+    "rule 4: a lost answer to a commit taken for failure": Ablation(
+        _patch(Transaction, "_is_committed", _failed_is_aborted), "false abort|observers"
+    ),
+    "rule 4: a lost answer taken for a refusal": Ablation(
+        _patch(Transaction, "_mutate", _answers_lost_are_refusals), "half|fractured|lost|false abort|locked"
+    ),
+    "rule 5: resolved without the primary": Ablation(
+        _patch(Resolver, "settle", _resolved_alone), "half|fractured|lost|wrong snapshot|sum"
+    ),
+    "rule 6: leadership not confirmed": Ablation(Variant(leader=Unconfirmed), "oracle"),
+    "rule 7: not acknowledged": Ablation(_patch(Worker, "_observe", _never_acknowledged), "observers"),
+    "rule 8: forgotten undecided": Ablation(_patch(observing, "_decided", _always_decided), "observers"),
+    "rule 9: read below the safe point": Ablation(
+        _patch(SystemView, "check", _never_too_old), "snapshot|read|sum|scan"
+    ),
+    "rule 9: below the safe point a lost commit is a roll-back": Ablation(
+        _patch(transaction, "TooOld", ZeroDivisionError), "false abort"
+    ),
+    "rule 9: locks left behind the safe point": Ablation(
+        _patch(collecting, "_resolve", _unresolved), "half|fractured|lost"
+    ),
+    "rule 10: a writer does not look again": Ablation(_patch(tables, "Transaction", _Blind), "observers: .* of news"),
+    "rule 10: no grace before what is there is notified": Ablation(
+        _patch(Worker, "publish", _seeds_at_once), "observers: .* of news"
+    ),
+}

@@ -1,0 +1,163 @@
+"""Observers over both embedded stores."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.tables import Tables, TablesError, Worker, observer, retrying
+from photon.tables.locks import ThreadLocks
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
+    with Tables.open(":memory:" if request.param == "memory" else tmp_path / "tables.db") as tables:
+        tables.around.limits.grace_s = 0.0
+        yield tables
+
+
+def counting(tables: Tables) -> None:
+    @observer(tables, table="clicks", column="campaign")
+    def count(t: Any, row: Any) -> None:
+        total = t.table("campaigns").row(row.get("campaign"))
+        total.set("clicks", (total.get("clicks") or 0) + 1)
+
+
+def click(tables: Tables, key: str, campaign: str) -> None:
+    with tables.transaction() as t:
+        t.table("clicks").row(key).set("campaign", campaign)
+
+
+def counted(tables: Tables) -> dict[str, int]:
+    with tables.snapshot() as now:
+        return {row.key: row.get("clicks") for row in now.table("campaigns").scan()}
+
+
+def test_each_change_is_seen_once(tables: Tables) -> None:
+    counting(tables)
+    for n in range(7):
+        click(tables, f"k{n}", f"c{n % 2}")
+    assert Worker(tables).drain() == 7
+    assert Worker(tables).drain() == 0
+    assert counted(tables) == {"c0": 4, "c1": 3}
+    assert tables.around.store.dirty("clicks", "", 10) == []
+
+
+def test_changes_between_two_runs_are_one_run(tables: Tables) -> None:
+    counting(tables)
+    for _ in range(3):
+        click(tables, "k", "c")
+    assert Worker(tables).drain() == 1
+    click(tables, "k", "c")
+    assert Worker(tables).drain() == 1
+    assert counted(tables) == {"c": 2}
+
+
+def test_of_two_runs_for_one_change_one_commits(tables: Tables) -> None:
+    started = threading.Barrier(2)
+
+    @observer(tables, table="clicks", column="campaign")
+    def count(t: Any, row: Any) -> None:
+        row.get("campaign")
+        started.wait(5)
+        t.table("runs").row(str(t.start)).set("x", 1)
+
+    click(tables, "k", "c")
+    workers = [threading.Thread(target=Worker(tables, locks=ThreadLocks()).step) for _ in range(2)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    with tables.snapshot() as now:
+        assert len(list(now.table("runs").scan())) == 1
+
+
+def test_a_new_observer_sees_what_is_there_and_writers_elsewhere_notify_it(tables: Tables) -> None:
+    click(tables, "old", "c")
+    other = Tables(tables.around.store, tables.around.oracle)
+    other.around.limits.grace_s = 0.0
+    counting(tables)
+    worker = Worker(tables)
+    worker.publish()
+    click(other, "new", "c")
+    assert worker.drain() == 2
+    worker.publish()
+    assert worker.drain() == 0
+    assert counted(tables) == {"c": 2}
+
+
+def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) -> None:
+    counting(tables)
+    other = Tables(tables.around.store, tables.around.oracle)
+    other.around.limits.grace_s = 0.0
+
+    @observer(other, table="clicks", column="campaign")
+    def copied(t: Any, row: Any) -> None:
+        t.table("copies").row(row.key).set("campaign", row.get("campaign"))
+
+    here, there = Worker(tables), Worker(other)
+    here.publish()
+    there.publish()
+    click(tables, "k", "c")
+    tables.system.look()
+    assert here.drain() == 1
+    assert len(tables.around.store.dirty("clicks", "", 10)) == 1
+    assert there.drain() == 1
+    assert tables.around.store.dirty("clicks", "", 10) == []
+
+
+def test_an_observer_that_raises_holds_up_nobody_else(tables: Tables) -> None:
+    seen = []
+
+    @observer(tables, table="clicks", column="campaign")
+    def picky(t: Any, row: Any) -> None:
+        if row.key == "bad":
+            raise ValueError("bad")
+        seen.append(row.key)
+
+    for key in ("a", "bad", "z"):
+        click(tables, key, "c")
+    worker = Worker(tables)
+    worker.step()
+    worker.step()
+    assert sorted(seen) == ["a", "z"]
+    assert [each.row for each in tables.around.store.dirty("clicks", "", 10)] == ["bad"]
+    assert tables.counts["observers_failed"] == 1
+
+
+def test_threads_share_the_work(tables: Tables) -> None:
+    counting(tables)
+
+    @observer(tables, table="campaigns", column="clicks")
+    def copied(t: Any, row: Any) -> None:
+        t.table("copies").row(row.key).set("clicks", row.get("clicks"))
+
+    @retrying(tables)
+    def write(t: Any, n: int) -> None:
+        t.table("clicks").row(f"k{n}").set("campaign", f"c{n % 5}")
+
+    stop = threading.Event()
+    running = threading.Thread(target=Worker(tables).run, args=(stop,), kwargs={"threads": 3})
+    running.start()
+    for n in range(60):
+        write(n)
+    deadline = threading.Event()
+    for _ in range(600):
+        if not any(tables.around.store.dirty(table, "", 1) for table in ("clicks", "campaigns")):
+            break
+        deadline.wait(0.05)
+    stop.set()
+    running.join()
+    assert counted(tables) == {f"c{n}": 12 for n in range(5)}
+    with tables.snapshot() as now:
+        assert [row.get("clicks") for row in now.table("copies").scan()] == [12] * 5
+
+
+def test_two_observers_of_one_name_are_refused(tables: Tables) -> None:
+    counting(tables)
+    with pytest.raises(TablesError, match="two observers"):
+        counting(tables)

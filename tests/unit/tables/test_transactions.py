@@ -1,0 +1,315 @@
+"""Transactions over both embedded stores, as a program uses them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.tables import BadName, Conflict, OutcomeUnknown, StoreFailed, Tables, TooOld, retrying
+from photon.tables.api import SYSTEM, Cell, Mutation
+from photon.tables.cell import Commit, Lock, lock_meta, primary_line, read_meta
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
+    with Tables.open(":memory:" if request.param == "memory" else tmp_path / "tables.db") as tables:
+        tables.around.limits.grace_s = 0.0
+        yield tables
+
+
+def put(tables: Tables, key: str, **values: Any) -> None:
+    with tables.transaction() as t:
+        for column, value in values.items():
+            t.table("t").row(key).set(column, value)
+
+
+def test_what_is_committed_is_read_by_those_who_begin_later(tables: Tables) -> None:
+    put(tables, "a", x=1)
+    with tables.snapshot() as before:
+        put(tables, "a", x=2, y=["z", {"ü": 1.5}])
+        row = before.table("t").row("a")
+        assert (row.get("x"), row.get("y")) == (1, None)
+    with tables.snapshot() as now:
+        assert now.table("t").row("a").values() == {"x": 2, "y": ["z", {"ü": 1.5}]}
+
+
+def test_a_transaction_sees_what_it_has_written(tables: Tables) -> None:
+    put(tables, "b", x=1)
+    with tables.transaction() as t:
+        table = t.table("t")
+        table.row("a").set("x", 5)
+        table.row("b").delete("x")
+        table.row("c").set("x", 7)
+        assert [(row.key, row.get("x")) for row in table.scan()] == [("a", 5), ("c", 7)]
+        assert table.row("b").get("x") is None
+    with tables.snapshot() as now:
+        assert [row.key for row in now.table("t").scan(columns=["x"])] == ["a", "c"]
+
+
+def test_a_block_that_raises_writes_nothing(tables: Tables) -> None:
+    def work(t: Any) -> None:
+        t.table("t").row("a").set("x", 1)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        tables.run(work)
+    with tables.snapshot() as now:
+        assert list(now.table("t").scan()) == []
+
+
+def test_of_two_that_write_one_cell_the_later_commit_is_a_conflict(tables: Tables) -> None:
+    put(tables, "a", x=1)
+    first, second = tables.begin(), tables.begin()
+    for each in (first, second):
+        row = each.table("t").row("a")
+        row.set("x", row.get("x") + 1)
+        each.table("t").row(f"of {each.start}").set("y", 1)
+    first.raw.commit()
+    with pytest.raises(Conflict, match="t/a/x"):
+        second.raw.commit()
+    with tables.snapshot() as now:
+        assert {row.key for row in now.table("t").scan()} == {"a", f"of {first.start}"}
+
+
+def test_blind_writes_conflict_too(tables: Tables) -> None:
+    slow = tables.begin()
+    put(tables, "a", x=1)
+    slow.table("t").row("a").set("x", 2)
+    with pytest.raises(Conflict):
+        slow.raw.commit()
+
+
+def test_write_skew_is_possible(tables: Tables) -> None:
+    """Snapshot isolation is not serializability."""
+    put(tables, "a", x=1)
+    put(tables, "b", x=1)
+    first, second = tables.begin(), tables.begin()
+    for each, other in ((first, "b"), (second, "a")):
+        seen = sum(each.table("t").row(key).get("x") for key in ("a", "b"))
+        each.table("t").row(other).set("x", 1 - seen)
+    first.raw.commit()
+    second.raw.commit()
+    with tables.snapshot() as now:
+        assert [row.get("x") for row in now.table("t").scan()] == [-1, -1]
+
+
+def test_a_range_is_scanned_over_pages_in_order(tables: Tables) -> None:
+    with tables.transaction() as t:
+        for n in range(450):
+            t.table("t").row(f"{n:03}").set("x", n)
+    with tables.snapshot() as now:
+        assert [row.get("x") for row in now.table("t").scan("010", "440", columns=["x"])] == list(range(10, 440))
+        assert [row.key for row in now.table("t").scan(columns=["nothing"])] == []
+
+
+def test_rows_come_in_the_order_of_their_code_points(tables: Tables) -> None:
+    keys = ["a", "Z", "ä", "\U0001f600", "a!", "ﬀ", "aa"]
+    for key in keys:
+        put(tables, key, x=1)
+    with tables.snapshot() as now:
+        assert [row.key for row in now.table("t").scan()] == sorted(keys)
+
+
+def test_retrying_loses_no_update_of_many_threads(tables: Tables) -> None:
+    @retrying(tables)
+    def add(t: Any, key: str) -> None:
+        row = t.table("t").row(key)
+        row.set("x", (row.get("x") or 0) + 1)
+
+    threads = [threading.Thread(target=lambda: [add("hot") for _ in range(15)]) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    with tables.snapshot() as now:
+        assert now.table("t").row("hot").get("x") == 60
+
+
+def test_a_commit_of_many_cells_is_whole(tables: Tables) -> None:
+    with tables.transaction() as t:
+        for n in range(200):
+            t.table(f"t{n % 3}").row(f"{n}").set("x", n)
+    with tables.snapshot() as now:
+        assert sum(1 for n in range(3) for _ in now.table(f"t{n}").scan()) == 200
+    assert tables.around.store.tables() == ["t0", "t1", "t2"]
+
+
+# -- other clients' locks --------------------------------------------------------------------------------------------
+def lock(tables: Tables, cell: Cell, primary: Cell, start: int, *, wall_ms: int = 0, value: bytes = b"9") -> bytes:
+    """A client has died while it held a lock."""
+    (held,) = tables.around.read_cells([cell])
+    before = read_meta(held.meta)
+    assert isinstance(before, Commit)
+    meta = lock_meta(start, wall_ms, b"elsewhere/1/1", before, primary_line(primary), value)
+    assert tables.around.store.mutate([Mutation(cell, held.meta, meta)]) == [True]
+    return meta
+
+
+def test_an_old_lock_is_rolled_back_and_leaves_a_mark(tables: Tables) -> None:
+    put(tables, "a", x=1)
+    cell = Cell("t", "a", "x")
+    lock(tables, cell, cell, tables.around.timestamp())
+    with tables.snapshot() as now:
+        assert now.table("t").row("a").get("x") == 1
+    state = read_meta(tables.around.read_cells([cell])[0].meta)
+    assert isinstance(state, Commit)
+    assert state.marks == 1
+    put(tables, "a", x=2)
+
+
+def test_a_lock_whose_primary_is_committed_is_rolled_forward(tables: Tables) -> None:
+    primary, other = Cell("t", "a", "x"), Cell("t", "b", "x")
+    t = tables.begin()
+    t.table("t").row("a").set("x", 8)
+    lock(tables, other, primary, t.start, wall_ms=2**50)
+    t.raw.commit()
+    with tables.snapshot() as now:
+        assert [row.get("x") for row in now.table("t").scan()] == [8, 9]
+
+
+def test_a_lock_without_its_primary_fences_it(tables: Tables) -> None:
+    """Its prewrite may be on its way still."""
+    primary, other = Cell("t", "a", "x"), Cell("t", "b", "x")
+    start = tables.around.timestamp()
+    lock(tables, other, primary, start)
+    with tables.snapshot() as now:
+        assert now.table("t").row("b").get("x") is None
+    late = lock_meta(start, 0, b"elsewhere/1/1", Commit(0, 0, 0), primary_line(primary), b"9")
+    assert tables.around.store.mutate([Mutation(primary, None, late)]) == [False]
+
+
+def test_a_living_client_s_lock_is_a_conflict_for_writers(tables: Tables) -> None:
+    cell = Cell("t", "a", "x")
+    lock(tables, cell, cell, tables.around.timestamp(), wall_ms=tables.around.wall_ms())
+    with pytest.raises(Conflict):
+        put(tables, "a", x=1)
+
+
+def test_one_who_was_taken_for_dead_is_told_a_conflict(tables: Tables) -> None:
+    t = tables.begin()
+    t.table("t").row("a").set("x", 1)
+    t.table("t").row("b").set("x", 1)
+    mutate, calls = tables.around.store.mutate, 0
+
+    def slow(mutations: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # its commit
+            meta = tables.around.read_cells([Cell("t", "a", "x")])[0].meta
+            assert meta is not None
+            tables.resolver.settle(Cell("t", "a", "x"), meta, force=True)
+        return mutate(mutations, **named)
+
+    tables.around.store.mutate = slow  # type: ignore[method-assign]
+    with pytest.raises(Conflict, match="taken for dead"):
+        t.raw.commit()
+    with tables.snapshot() as now:
+        assert list(now.table("t").scan()) == []
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_an_answer_that_is_lost_is_resolved_by_reading(tables: Tables, done: bool) -> None:
+    mutate, lost = tables.around.store.mutate, [1, 3]
+
+    def losing(mutations: Any, **named: Any) -> Any:
+        call = sum(1 for _ in calls)
+        calls.append(call)
+        if call + 1 in lost:
+            if done:
+                mutate(mutations, **named)
+            return [None] * len(mutations)
+        return mutate(mutations, **named)
+
+    calls: list[int] = []
+    tables.around.store.mutate = losing  # type: ignore[method-assign]
+    with tables.transaction() as t:
+        t.table("t").row("a").set("x", 1)
+        t.table("t").row("b").set("x", 1)
+    with tables.snapshot() as now:
+        assert [row.get("x") for row in now.table("t").scan()] == [1, 1]
+
+
+def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(tables: Tables) -> None:
+    tables.around.limits.patience_s = 0.01
+    t = tables.begin()
+    t.table("t").row("a").set("x", 1)
+    mutate, read = tables.around.store.mutate, tables.around.store.read
+    calls = 0
+
+    def away(mutations: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return mutate(mutations, **named) if calls == 1 else [None] * len(mutations)
+
+    def unread(reads: Any) -> Any:
+        if calls > 1:
+            raise StoreFailed("away")
+        return read(reads)
+
+    tables.around.store.mutate, tables.around.store.read = away, unread  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown):
+        t.raw.commit()
+
+
+# -- old versions ----------------------------------------------------------------------------------------------------
+def test_old_versions_are_collected_and_those_who_would_read_them_are_told(tables: Tables) -> None:
+    old = tables.begin()
+    for n in range(5):
+        put(tables, "a", x=n)
+    assert tables.collect(0.0) == 4
+    with pytest.raises(TooOld, match="safe point"):
+        old.table("t").row("a").get("x")
+    put(tables, "a", x=9)
+    with tables.snapshot() as now:
+        assert now.table("t").row("a").get("x") == 9
+    assert tables.collect(0.0) == 1
+
+
+def test_locks_are_resolved_before_versions_go(tables: Tables) -> None:
+    primary, other = Cell("t", "a", "x"), Cell("t", "b", "x")
+    t = tables.begin()
+    t.table("t").row("a").set("x", 8)
+    lock(tables, other, primary, t.start)
+    t.raw.commit()
+    put(tables, "a", x=9)
+    tables.collect(0.0)
+    with tables.snapshot() as now:
+        assert now.table("t").row("b").get("x") == 9
+
+
+# -- names and values ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("key", ["", "a\0b", "x" * 1001, "ü" * 501, "\ud800"])
+def test_bad_keys_are_refused(tables: Tables, key: str) -> None:
+    with tables.snapshot() as now, pytest.raises(BadName, match="key of a row"):
+        now.table("t").row(key)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a@b", "a/b", "x" * 65, SYSTEM])
+def test_bad_names_are_refused(tables: Tables, name: str) -> None:
+    with tables.snapshot() as now:
+        with pytest.raises(BadName, match="is no name"):
+            now.table(name)
+        with pytest.raises(BadName, match="is no name"):
+            now.table("t").row("a").get(name)
+
+
+@pytest.mark.parametrize(("value", "why"), [(None, "delete"), ({1, 2}, "JSON"), ("x" * (1 << 20), "most")])
+def test_bad_values_are_refused(tables: Tables, value: object, why: str) -> None:
+    with tables.snapshot() as now, pytest.raises(BadName, match=why):
+        now.table("t").row("a").set("x", value)
+
+
+def test_a_damaged_cell_is_told(tables: Tables) -> None:
+    tables.around.store.mutate([Mutation(Cell("t", "a", "x"), None, b"C1 x")])
+    with pytest.raises(StoreFailed, match="cannot read"):
+        put(tables, "a", x=1)
+
+
+def test_a_cell_s_meta_reads_as_it_was_written() -> None:
+    primary = Cell("t", 'a "b"\n', "x")
+    meta = lock_meta(7, 1000, b"host/1/2", Commit(3, 2, 1), primary_line(primary), b'"\\n\n="')
+    assert read_meta(meta) == Lock(7, 1000, "host/1/2", Commit(3, 2, 1), primary, b'"\\n\n="')
