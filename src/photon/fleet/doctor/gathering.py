@@ -203,9 +203,11 @@ def watermarks(settings: Settings, base: Path, tls: Tls | None, now_ns: int) -> 
     found = []
     for each in asyncio.run(kept(settings, base, list(settings.datacentre), lambda: tls)):
         if (pair := each.pair) is not None:
-            behind = [None if ns is None else (now_ns - ns) / NS_PER_S for ns in (pair.percentile_ns, pair.exact_ns)]
+            percentile_s, exact_s = (
+                None if ns is None else (now_ns - ns) / NS_PER_S for ns in (pair.percentile_ns, pair.exact_ns)
+            )
             within_s = (settings.join[each.join].written_within or 0.0) + settings.clock.uncertainty
-            found.append(Watermark(each.datacentre, *behind, within_s, pair.held_by))
+            found.append(Watermark(each.datacentre, percentile_s, exact_s, within_s, pair.held_by))
     return found
 
 
