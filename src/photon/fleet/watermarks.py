@@ -29,6 +29,9 @@ class DatacentreWatermark:
     late_records: int = 0
     problem: str = ""
     """Why there is no pair."""
+    percentile_moved_ns: int = 0
+    exact_moved_ns: int = 0
+    """Wall clock: when the pair's times were said first."""
 
     def waiting_before(self, time_ns: int) -> int | None:
         """How many events before this time have no verdict in its state now; None: the state does not say."""
@@ -88,7 +91,24 @@ def _said(datacentre: str, join: str, state: Path, heard: Heard | None) -> Datac
     pairs = pairs_of(decode(str(said.get("line", "")).encode()))
     problem = "" if pairs else "its verifier has no watermark yet"
     return DatacentreWatermark(
-        datacentre, join, state, pairs[-1] if pairs else None, int(said.get("late_records", 0)), problem
+        datacentre,
+        join,
+        state,
+        pairs[-1] if pairs else None,
+        int(said.get("late_records", 0)),
+        problem,
+        *_moved(pairs),
+    )
+
+
+def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
+    """When the percentile of the last one was said first, and its exact time."""
+    last = pairs[-1] if pairs else None
+    if last is None:
+        return 0, 0
+    return (
+        next(pair.at_ns for pair in pairs if pair.percentile_ns == last.percentile_ns),
+        next(pair.at_ns for pair in pairs if pair.exact_ns == last.exact_ns),
     )
 
 
