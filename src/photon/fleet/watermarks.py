@@ -120,7 +120,8 @@ def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
         return DatacentreWatermark(datacentre, join, state, None, problem=f"{error.filename}: {error.strerror}")
     pairs = pairs_of(entries)
     problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, where the state is"
-    return DatacentreWatermark(datacentre, join, state, pairs[-1] if pairs else None, late_in(entries), problem)
+    last = pairs[-1] if pairs else None
+    return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs))
 
 
 def over_all(found: Sequence[DatacentreWatermark]) -> list[JoinWatermark]:

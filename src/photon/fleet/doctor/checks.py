@@ -348,7 +348,7 @@ def _watermarks(facts: Facts) -> Iterator[Finding]:
             which = "the percentile" if each.still_s > STILL_S else "the exact one"
             held = f"; held back by: {_some(each.held_by)}" if each.held_by else ""
             what = f"{which} has not moved for {still_s:,.0f} s{held}"
-            do = "see to what holds it back; events that wait for a primary event: photon explain oldest"
+            do = "see to what holds it back: photon watermark, photon status lag, docs/watermarks.md"
             yield _warning("watermarks", each.datacentre, what, do)
     known = [each.behind_s for each in facts.watermarks]
     yield _ok("watermarks", f"{max(known):,.0f} s behind at most" if known else "none is kept yet")
