@@ -207,10 +207,9 @@ def watermarks(settings: Settings, base: Path, tls: Tls | None, now_ns: int) -> 
             still_s, exact_s = (
                 (now_ns - at_ns) / NS_PER_S for at_ns in (each.percentile_moved_ns, each.exact_moved_ns)
             )
-            if pair.exact_ns is None or patience_s is None:
-                exact_s = patience_s = 0.0
+            exact_s = 0.0 if pair.exact_ns is None or patience_s is None else max(exact_s - patience_s, 0.0)
             behind_s = (now_ns - pair.percentile_ns) / NS_PER_S
-            found.append(Watermark(each.datacentre, behind_s, still_s, max(exact_s - patience_s, 0.0), pair.held_by))
+            found.append(Watermark(each.datacentre, behind_s, still_s, exact_s, pair.held_by))
     return found
 
 
