@@ -29,6 +29,9 @@ class DatacentreWatermark:
     late_records: int = 0
     problem: str = ""
     """Why there is no pair."""
+    percentile_moved_ns: int = 0
+    exact_moved_ns: int = 0
+    """Wall clock: when the pair's times were said first."""
 
     def waiting_before(self, time_ns: int) -> int | None:
         """How many events before this time have no verdict in its state now; None: the state does not say."""
@@ -88,7 +91,24 @@ def _said(datacentre: str, join: str, state: Path, heard: Heard | None) -> Datac
     pairs = pairs_of(decode(str(said.get("line", "")).encode()))
     problem = "" if pairs else "its verifier has no watermark yet"
     return DatacentreWatermark(
-        datacentre, join, state, pairs[-1] if pairs else None, int(said.get("late_records", 0)), problem
+        datacentre,
+        join,
+        state,
+        pairs[-1] if pairs else None,
+        int(said.get("late_records", 0)),
+        problem,
+        *_moved(pairs),
+    )
+
+
+def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
+    """When the percentile of the last one was said first, and its exact time."""
+    last = pairs[-1] if pairs else None
+    if last is None:
+        return 0, 0
+    return (
+        next(pair.at_ns for pair in pairs if pair.percentile_ns == last.percentile_ns),
+        next(pair.at_ns for pair in pairs if pair.exact_ns == last.exact_ns),
     )
 
 
@@ -100,7 +120,8 @@ def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
         return DatacentreWatermark(datacentre, join, state, None, problem=f"{error.filename}: {error.strerror}")
     pairs = pairs_of(entries)
     problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, where the state is"
-    return DatacentreWatermark(datacentre, join, state, pairs[-1] if pairs else None, late_in(entries), problem)
+    last = pairs[-1] if pairs else None
+    return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs))
 
 
 def over_all(found: Sequence[DatacentreWatermark]) -> list[JoinWatermark]:

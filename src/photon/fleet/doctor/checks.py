@@ -28,7 +28,7 @@ BOUNDARY_SLACK_S = 3600.0
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
 NAMED_MAX = 5
 STILL_S = 60.0
-"""A watermark that is further behind stands still, or nearly."""
+"""A watermark that has not moved for so long stands still."""
 
 
 class Level(enum.StrEnum):
@@ -343,17 +343,14 @@ def _watermarks(facts: Facts) -> Iterator[Finding]:
         yield _ok("watermarks", "not looked at: nothing runs, or nobody was asked")
         return
     for each in facts.watermarks:
-        lags = {"the percentile": each.percentile_s}
-        if each.exact_s is not None:
-            lags["the exact one"] = each.exact_s - each.within_s
-        for which, behind_s in lags.items():
-            if behind_s is not None and behind_s > STILL_S:
-                held = f", held back by: {_some(each.held_by)}" if each.held_by else ""
-                what = f"{which} is {behind_s:,.0f} s further behind than it should be{held}"
-                do = "see to what holds it back; events that wait for a primary event: photon explain oldest"
-                yield _warning("watermarks", each.datacentre, what, do)
-                break
-    known = [each.percentile_s for each in facts.watermarks if each.percentile_s is not None]
+        still_s = max(each.still_s, each.exact_still_s)
+        if still_s > STILL_S:
+            which = "the percentile" if each.still_s > STILL_S else "the exact one"
+            held = f"; held back by: {_some(each.held_by)}" if each.held_by else ""
+            what = f"{which} has not moved for {still_s:,.0f} s{held}"
+            do = "see to what holds it back: photon watermark, photon status lag, docs/watermarks.md"
+            yield _warning("watermarks", each.datacentre, what, do)
+    known = [each.behind_s for each in facts.watermarks]
     yield _ok("watermarks", f"{max(known):,.0f} s behind at most" if known else "none is kept yet")
 
 

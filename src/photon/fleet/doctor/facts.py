@@ -137,13 +137,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How far behind a datacentre's are. None: nothing is known, or promised."""
+    """A datacentre's."""
 
     datacentre: str
-    percentile_s: float | None
-    exact_s: float | None
-    within_s: float
-    """So far behind the exact one is at least."""
+    behind_s: float
+    """The percentile."""
+    still_s: float
+    """Since it has moved."""
+    exact_still_s: float
+    """Since the exact one has, less the time for which an event may wait; 0: there is none."""
     held_by: Sequence[str] = ()
 
 

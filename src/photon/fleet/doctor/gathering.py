@@ -202,12 +202,14 @@ def _sync(directory: Path) -> float:
 def watermarks(settings: Settings, base: Path, tls: Tls | None, now_ns: int) -> list[Watermark]:
     found = []
     for each in asyncio.run(kept(settings, base, list(settings.datacentre), lambda: tls)):
-        if (pair := each.pair) is not None:
-            percentile_s, exact_s = (
-                None if ns is None else (now_ns - ns) / NS_PER_S for ns in (pair.percentile_ns, pair.exact_ns)
+        pair, patience_s = each.pair, settings.join[each.join].unmatched_after
+        if pair is not None and pair.percentile_ns is not None:
+            still_s, exact_s = (
+                (now_ns - at_ns) / NS_PER_S for at_ns in (each.percentile_moved_ns, each.exact_moved_ns)
             )
-            within_s = (settings.join[each.join].written_within or 0.0) + settings.clock.uncertainty
-            found.append(Watermark(each.datacentre, percentile_s, exact_s, within_s, pair.held_by))
+            exact_s = 0.0 if pair.exact_ns is None or patience_s is None else max(exact_s - patience_s, 0.0)
+            behind_s = (now_ns - pair.percentile_ns) / NS_PER_S
+            found.append(Watermark(each.datacentre, behind_s, still_s, exact_s, pair.held_by))
     return found
 
 

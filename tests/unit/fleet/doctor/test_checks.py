@@ -227,11 +227,11 @@ def test_registry() -> None:
 
 def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> None:
     assert "none is kept" in only("watermarks", Level.OK).what
-    east = Watermark("east", 2.0, 14.0, 10.0)
+    east = Watermark("east", 2.0, 1.0, 0.0)
     assert "2 s behind" in only("watermarks", Level.OK, watermarks=(east,)).what
-    held = replace(east, percentile_s=90.0, held_by=("slot east-1: its joiner does not answer",))
+    held = replace(east, still_s=90.0, held_by=("slot east-1: its joiner does not answer",))
     (finding,) = found("watermarks", watermarks=(held, east))
     assert (finding.level, finding.where) == (Level.WARNING, "east")
-    assert "its joiner does not answer" in finding.what
-    waits = replace(east, exact_s=100.0, held_by=("events that have no verdict",))
-    assert "the exact one is 90 s" in found("watermarks", watermarks=(waits,))[0].what
+    assert "the percentile has not moved for 90 s; held back by: slot east-1: its joiner does" in finding.what
+    waits = replace(east, exact_still_s=100.0, held_by=("events that have no verdict",))
+    assert "the exact one has not moved for 100 s" in only("watermarks", Level.WARNING, watermarks=(waits,)).what
