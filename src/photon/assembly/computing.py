@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -44,6 +45,8 @@ from photon.outputs.output_places import KINDS, OutputPlace
 POLL_S = 0.02
 """So often published lengths are looked at while there is nothing to do."""
 SAY_S = 1.0
+LEFT_S = 20.0
+"""So long processes whose parent was killed may take to end."""
 INTERVALS_NAME = "intervals.json"
 
 
@@ -179,7 +182,7 @@ class Running:
         self._said_s = -SAY_S
         try:
             for each in self._here:
-                self._lock(each)
+                self._lock(each, LEFT_S if only else 0.0)
             self._links = Links(site.state, self._here, self._intervals.by_id)
             self._closing.callback(self._links.close)
             self._owners = [self._owner(self._intervals.by_id[each], tell) for each in self._here]
@@ -187,8 +190,12 @@ class Running:
             self._closing.close()
             raise
 
-    def _lock(self, interval: str) -> None:
-        held = lock_file(self.site.state / f"{interval}.lock")
+    def _lock(self, interval: str, wait_s: float) -> None:
+        until = self.site.clock.monotonic() + wait_s
+        while (held := lock_file(self.site.state / f"{interval}.lock")) is None:
+            if self.site.clock.monotonic() >= until:
+                break
+            time.sleep(POLL_S)
         if held is None:
             raise UsageError(
                 f"{self.site.state}: another process runs {self.site.topology.name} there; stop it first"
