@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -21,7 +24,7 @@ import msgspec
 
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter
-from photon.computing import guarding
+from photon.computing import guarding, standing
 from photon.computing.engine import Engine
 from photon.computing.injector import Injector
 from photon.computing.intervals import Interval, Intervals, even
@@ -42,6 +45,8 @@ from photon.outputs.output_places import KINDS, OutputPlace
 POLL_S = 0.02
 """So often published lengths are looked at while there is nothing to do."""
 SAY_S = 1.0
+LEFT_S = 20.0
+"""So long processes whose parent was killed may take to end."""
 INTERVALS_NAME = "intervals.json"
 
 
@@ -49,6 +54,8 @@ class _Intervals(msgspec.Struct, frozen=True):
     photon_computing: int
     topology: str
     intervals: list[tuple[int, int, str]]
+    id: str
+    """Of this state, for what it publishes."""
 
 
 def load_topology(file: Path) -> Topology:
@@ -114,13 +121,22 @@ class Site:
 
     def intervals(self, processes: int = 1) -> Intervals:
         """Those of the state; a new one is made for so many processes. Raises UsageError."""
+        return Intervals(Interval(*each) for each in self._known(processes).intervals)
+
+    @cached_property
+    def id(self) -> str:
+        """Of the state."""
+        return self._known().id
+
+    def _known(self, processes: int = 1) -> _Intervals:
         path = self.state / INTERVALS_NAME
         if not path.exists():
             made = even(processes)
-            known = _Intervals(1, self.topology.name, [(each.low, each.high, each.id) for each in made.all])
+            ranges = [(each.low, each.high, each.id) for each in made.all]
+            known = _Intervals(1, self.topology.name, ranges, secrets.token_hex(8))
             self.disk.make_dir(self.state)
             self.disk.replace(path, msgspec.json.encode(known) + b"\n")
-            return made
+            return known
         try:
             known = msgspec.json.decode(path.read_bytes(), type=_Intervals)
         except DECODE_ERRORS as bad:
@@ -129,7 +145,7 @@ class Site:
             raise UsageError(
                 f"{self.state}: is the state of {known.topology}, not of {self.topology.name}; give it another one"
             )
-        return Intervals(Interval(*each) for each in known.intervals)
+        return known
 
     @property
     def published(self) -> dict[str, Path]:
@@ -166,7 +182,7 @@ class Running:
         self._said_s = -SAY_S
         try:
             for each in self._here:
-                self._lock(each)
+                self._lock(each, LEFT_S if only else 0.0)
             self._links = Links(site.state, self._here, self._intervals.by_id)
             self._closing.callback(self._links.close)
             self._owners = [self._owner(self._intervals.by_id[each], tell) for each in self._here]
@@ -174,8 +190,12 @@ class Running:
             self._closing.close()
             raise
 
-    def _lock(self, interval: str) -> None:
-        held = lock_file(self.site.state / f"{interval}.lock")
+    def _lock(self, interval: str, wait_s: float) -> None:
+        until = self.site.clock.monotonic() + wait_s
+        while (held := lock_file(self.site.state / f"{interval}.lock")) is None:
+            if self.site.clock.monotonic() >= until:
+                break
+            time.sleep(POLL_S)
         if held is None:
             raise UsageError(
                 f"{self.site.state}: another process runs {self.site.topology.name} there; stop it first"
@@ -186,6 +206,7 @@ class Running:
         site = self.site
         store = SqliteStore(site.state / f"{interval.id}.db", interval)
         self._closing.callback(store.close)
+        committed = standing.decode(store.standing(), interval.id).number
         engine = Engine(
             site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
         )
@@ -195,7 +216,8 @@ class Running:
         ]
         owner = Owner(
             interval.id, engine, injectors, site.published,
-            disk=site.disk, clock=site.clock, links=self._links, once=self._once, tell=tell,
+            disk=site.disk, clock=site.clock, links=self._links, state=site.id,
+            committed=committed, once=self._once, tell=tell,
         )  # fmt: skip
         self._closing.callback(owner.close)
         return owner

@@ -125,7 +125,8 @@ class Engine:
         if batch.begin != self.position(batch.source):
             self._repeated += len(batch.records)
             return True
-        self.held = self._held(batch)
+        caught_up = self._caught_up(now_ns)
+        self.held = self._held(batch) if caught_up else "what was sent before a merge has not all come"
         if self.held:
             return False
         self._standing.sources[batch.source] = batch.end
@@ -147,12 +148,18 @@ class Engine:
         first is still missing: the sender will send it again."""
         if message.target != self.id or message.topology > self._topology.version:
             return False
-        standing, sender = self._standing, message.sender
         if not self._parents_ended(message):
             return False
+        if not self._caught_up(now_ns) and message.sender in self._intervals.by_id:
+            return False
+        self._receive(message, now_ns)
+        return True
+
+    def _receive(self, message: Message, now_ns: int) -> None:
+        standing, sender = self._standing, message.sender
         taken = standing.taken(sender, self._interval)
         if message.weak and message.upto < standing.seen_from.get(sender, 0):
-            return True  # late, and doubled: what it tells has come since with a number
+            return  # late, and doubled: what it tells has come since with a number
         to_ack = self._to_ack.setdefault(sender, [])
         seen = standing.seen.get(sender, {})
         weak = message.weak
@@ -181,15 +188,18 @@ class Engine:
                 standing.end(sender, message.successors)
                 self._changed = True
         self._run(now_ns)
-        return True
 
     def advance(self, now_ns: int) -> bool:
         """Calls timers of the wall clock, and what is left of others. True: there is more to do, after a commit."""
+        if not self._caught_up(now_ns):
+            return False
         self._run(now_ns)
         return self._more
 
     def retry(self, now_ns: int) -> None:
         """Tries again what was put aside."""
+        if not self._caught_up(now_ns):
+            return
         for stage in self._stages:
             records = stage.nowhere()
             for key in list(stage.aside):
@@ -359,6 +369,18 @@ class Engine:
             behind = ", ".join(name for name, at in lows.items() if at == low_ns)
             return f"{batch.source} is {(newest_ns - low_ns) / SECOND_NS:.0f} s ahead of {behind}"
         return ""
+
+    def _caught_up(self, now_ns: int) -> bool:
+        """After a merge one's parents may have sent each other what has not come yet: that is taken first."""
+        box, ended = self._outbox, self._standing.ended
+        if not self._standing.inherited or not box.has(self.id):
+            return True
+        for sender, left in sorted(self._standing.inherited.items(), key=lambda each: len(each[1].parents)):
+            items = box.all_for(sender, self.id)
+            if items and ended.issuperset(left.parents):
+                self._receive(Message(sender, self.id, left.last, items, successors=left.successors), now_ns)
+                box.acknowledged(Ack(sender, self.id, left.last))
+        return not box.has(self.id)
 
     def _parents_ended(self, message: Message) -> bool:
         return self._standing.ended.issuperset(message.parents)

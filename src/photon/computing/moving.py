@@ -128,13 +128,11 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     for sender in one.cursors | other.cursors:
         merged.cursors[sender] = (*one.taken(sender, low.interval), *other.taken(sender, high.interval))
     own = [known.heard.pop(name, {}) for known, name in zip((one, other), names, strict=True)]
-    merged.seen = {
-        sender: {**one.seen.get(sender, {}), **other.seen.get(sender, {})} for sender in one.seen | other.seen
-    }
-    merged.seen_from = one.seen_from | other.seen_from
     merged.heard = {
         sender: _least(one.heard.get(sender, {}), other.heard.get(sender, {})) for sender in one.heard | other.heard
     }
+    merged.heard[names[0]] = other.heard.get(names[0], {})  # what one had sent to the other may be on its way still
+    merged.heard[names[1]] = one.heard.get(names[1], {})
     merged.heard[interval.id] = _least(*own)
     merged.ended = (one.ended & other.ended) - set(names)
     merged.lows = {name: min(one.lows[name], other.lows[name]) for name in one.lows.keys() & other.lows.keys()}

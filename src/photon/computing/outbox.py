@@ -59,6 +59,9 @@ class Outbox:
         self._done.clear()
 
     # -- messages
+    def all_for(self, sender: str, target: str) -> tuple[Item, ...]:
+        return tuple(self._ways.get((sender, target), ()))
+
     def has(self, target: str, senders: Collection[str] | None = None) -> bool:
         """Whether something for a target was not acknowledged, of these senders."""
         return any(

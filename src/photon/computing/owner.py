@@ -63,14 +63,17 @@ class Owner:
         disk: Disk,
         clock: Clock,
         links: Links,
+        state: str = "",
+        committed: int | None = None,
         once: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``publish``: stream -> directory; ``once``: what is there now is all that comes; ``tell``: hears one line
-        for each fault of a computation."""
+        """``publish``: stream -> directory; ``state``, ``committed``: see Publisher; ``once``: what is there now is
+        all that comes; ``tell``: hears one line for each fault of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
         self._sources = [_Source(each) for each in injectors]
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
+        self._state, self._committed = state, committed
         self._publishers: dict[tuple[str, str], Publisher] = {}
         self._sent: dict[str, float] = {}
         """Target -> when it was sent something that it has not acknowledged, monotonic seconds."""
@@ -167,7 +170,10 @@ class Owner:
     def _show(self, message: Message, stream: str) -> None:
         place = (stream, message.sender)
         if place not in self._publishers:
-            self._publishers[place] = Publisher(self._disk, self._publish[stream], message.sender)
+            committed = self._committed if message.sender == self.interval else None
+            self._publishers[place] = Publisher(
+                self._disk, self._publish[stream], message.sender, state=self._state, committed=committed
+            )
         self.published_records += self._publishers[place].publish(message.items)
         if stream in message.watermarks:
             self.published[stream] = message.watermarks[stream]

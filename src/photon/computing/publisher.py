@@ -31,6 +31,8 @@ from photon.outputs.published import DURABLE_NAME, OutputFile, PublishedDamaged,
 KIND = "joined"
 ROLL_BYTES = 128 << 20
 LOOK_BYTES = 64 << 10
+STATE_NAME = "state"
+"""In the slot's directory: the id of the state that publishes there."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
@@ -38,8 +40,20 @@ _OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 class Publisher:
     """The files of one sender in one published stream. One thread at a time."""
 
-    def __init__(self, disk: Disk, directory: Path, sender: str, *, roll_bytes: int = ROLL_BYTES) -> None:
-        """Raises UsageError where another process has it, PublishedDamaged, OSError."""
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        sender: str,
+        *,
+        state: str = "",
+        committed: int | None = None,
+        roll_bytes: int = ROLL_BYTES,
+    ) -> None:
+        """``state``: the id of what the sender keeps; ``committed``: the last number that it had given when it
+        started, None where that is not known. What another state, or a newer copy of it, has published is refused:
+        the numbers would mean something else. Raises UsageError for that, and where another process has it,
+        PublishedDamaged, OSError."""
         if _NAME.fullmatch(sender) is None:
             raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
         self._disk, self._directory, self._sender, self._roll_bytes = disk, directory, sender, roll_bytes
@@ -58,6 +72,7 @@ class Publisher:
         """Number of the last item."""
         try:
             self._recover(read_slot(disk, self._state).files)
+            self._check(state, committed)
         except BaseException:
             self.close()
             raise
@@ -76,6 +91,17 @@ class Publisher:
                 self._disk.truncate(path, length)
         if shown:
             self.taken = self._last_number(shown[-1])
+
+    def _check(self, state: str, committed: int | None) -> None:
+        path = self._state / STATE_NAME
+        known = self._disk.read(path).decode().strip() if self._disk.exists(path) else None
+        if known not in (None, state) or (committed is not None and self.taken > committed):
+            raise UsageError(
+                f"{self._directory}: was published from another state, or from a newer one than this: put that back, "
+                "or publish into an empty directory"
+            )
+        if known is None:
+            self._disk.replace(path, f"{state}\n".encode())
 
     def _last_number(self, file: OutputFile) -> int:
         path, size = self._directory / file.name, LOOK_BYTES

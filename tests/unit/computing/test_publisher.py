@@ -95,3 +95,13 @@ def test_the_last_line_may_be_long(tmp_path: Path) -> None:
     publisher.publish(_items(2, value="x" * 500_000))
     publisher.close()
     assert Publisher(DISK, tmp_path, "i0").taken == 2
+
+
+def test_another_state_and_an_older_copy_are_refused(tmp_path: Path) -> None:
+    first = Publisher(DISK, tmp_path, "i0", state="one", committed=0)
+    first.publish(_items(1, 2))
+    first.close()
+    Publisher(DISK, tmp_path, "i0", state="one", committed=2).close()
+    for state, committed in (("two", 9), ("one", 1)):
+        with pytest.raises(UsageError, match="another state, or from a newer one"):
+            Publisher(DISK, tmp_path, "i0", state=state, committed=committed)

@@ -1,0 +1,149 @@
+"""Splits and merges on files; in all orders with faults: ``tests/simulation/computing``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from photon.computing import Computation, Context, Record, Topology
+from photon.computing.engine import Engine
+from photon.computing.errors import ComputingError, Fenced, Retired
+from photon.computing.intervals import HASHES, Interval, Intervals, even
+from photon.computing.moving import merge, split
+from photon.computing.row import decode
+from photon.computing.sqlite_store import SqliteStore
+from photon.computing.wire import Input, Message, Watermark
+
+
+class Keep(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        ctx.produce("out", [ctx.key, ctx.state["n"]])
+
+
+class WeakKeep(Keep):
+    name = "keep"
+    idempotent = True
+
+
+class Count(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+
+
+def topology(keep: Computation | None = None) -> Topology:
+    made = Topology("t")
+    made.add(keep or Keep(), {made.source("in"): lambda record: record.value}, ["out"])
+    made.add(Count(), {"out": lambda record: str(record.value[0])[::-1]})
+    return made
+
+
+@pytest.fixture
+def new_store(tmp_path: Path) -> Callable[[Interval], SqliteStore]:
+    def new(interval: Interval) -> SqliteStore:
+        for path in tmp_path.glob(f"{interval.id}.db*"):
+            path.unlink()
+        return SqliteStore(tmp_path / f"{interval.id}.db", interval)
+
+    return new
+
+
+def feed(engine: Engine, values: list[object], at: int) -> None:
+    records = [Record(value, 1, "in") for value in values]
+    begin = str(at - 1).encode() if at > 1 else None
+    engine.take(Input("in", begin, str(at).encode(), records, Watermark(at, at)), 0)
+    engine.commit()
+
+
+def test_a_split_shares_the_keys_and_a_merge_puts_them_together(
+    tmp_path: Path, new_store: Callable[[Interval], SqliteStore]
+) -> None:
+    keys = [f"key{n}" for n in range(40)]
+    whole = even(1)
+    old = Engine(topology(), SqliteStore(tmp_path / "i0.db", whole.all[0]), whole)
+    feed(old, [*keys, 5], 1)
+    halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 2, ("a", "b"), new_store)
+    with pytest.raises(Retired, match="its keys are now in a, b"):
+        feed(old, ["x"], 2)
+    two = Intervals(halves)
+    engines = [Engine(topology(), SqliteStore(tmp_path / f"{half.id}.db"), two) for half in halves]
+    for engine in engines:
+        assert engine.position("in") == b"1"
+        feed(engine, list(keys), 2)
+    stores = (SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db"))
+    feed(engines[0], [], 3)
+    with pytest.raises(ComputingError, match="a and b have read in up to different positions"):
+        merge(stores, "c", new_store, topology())
+    with pytest.raises(Fenced):
+        feed(engines[1], [], 3)
+    feed(Engine(topology(), SqliteStore(tmp_path / "b.db"), two), [], 3)
+    merged = merge(stores, "c", new_store, topology())
+    assert merge(stores, "c", new_store, topology()) == merged == Interval(0, HASHES, "c")
+    one = Intervals([merged])
+    store = SqliteStore(tmp_path / "c.db")
+    engine = Engine(topology(), store, one)
+    engine.advance(0)
+    engine.commit()
+    rows = {(row.computation, row.key) for row in store.scan()}
+    assert len(rows) == 40 + 40 + 1
+    assert engine.counts().aside == 2, "the record without a key"
+    counts = {
+        row.key: decode(row.data or b"", row.key).state["n"] for row in store.scan() if row.computation == "count"
+    }
+    assert counts == {key[::-1]: 2 for key in keys}, "what the halves had sent each other as well"
+
+
+def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Interval], SqliteStore]) -> None:
+    store = SqliteStore(tmp_path / "i0.db", even(1).all[0])
+    with pytest.raises(ComputingError, match="does not split the interval i0"):
+        split(store, 0, ("a", "b"), new_store)
+    with pytest.raises(ComputingError, match="do not fit together"):
+        Intervals([Interval(0, 5, "a"), Interval(6, HASHES, "b")])
+    with pytest.raises(ComputingError, match="end at"):
+        Intervals([Interval(0, 5, "a")])
+    three = [SqliteStore(tmp_path / f"t{n}.db", each) for n, each in enumerate(even(3, "t").all)]
+    with pytest.raises(ComputingError, match="t0 and t2 are no neighbours"):
+        merge((three[0], three[2]), "c", new_store, topology())
+
+
+def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknowledged(tmp_path: Path) -> None:
+    two = even(2)
+    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
+    one, other = (Engine(topology(WeakKeep()), store, two) for store in stores)
+    one.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
+    assert not one.ready(0), "it waits for acknowledgements"
+    (message,) = one.weak()
+    assert one.weak() == []
+    assert len(message.weak) == len(message.items) > 0
+    taken = _taken(other, message)
+    assert taken == len(message.items)
+    assert _taken(other, message) == taken, "they came twice"
+    for ack in other.acks():
+        one.acknowledged(ack)
+    assert one.ready(0)
+    one.commit()
+    assert list(stores[0].chunks()) == []
+
+
+def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(tmp_path: Path) -> None:
+    two = even(2)
+    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
+    one, other = (Engine(topology(WeakKeep()), store, two) for store in stores)
+    one.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
+    (weak,) = one.weak()
+    assert not one.ready(10**9 - 1)
+    assert one.ready(10**9)
+    taken = _taken(other, weak)
+    one.commit()
+    (strong,) = (each for each in one.outgoing() if each.target == other.id)
+    assert len(strong.items) == len(weak.items)
+    assert _taken(other, strong) == taken
+
+
+def _taken(engine: Engine, message: Message) -> int:
+    """How many records it has run, after this one."""
+    assert engine.receive(message, 0)
+    engine.commit()
+    return engine.counts().records
