@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from photon.tables import collecting, observing, resolving, tables, transaction
-from photon.tables.api import Cell, Mutation
+from photon.tables.api import Cell
 from photon.tables.cell import Commit, Lock, commit_meta
 from photon.tables.observing import Worker
 from photon.tables.oracle import Action, Confirm, OracleLeader
@@ -35,14 +34,6 @@ class Unconfirmed(OracleLeader):
 
     def confirmed(self, end: int) -> list[Action]:
         return super().confirmed(self._end)
-
-
-def _answers_lost_are_refusals(
-    self: Transaction, mutations: Sequence[Mutation], *, first_decides: bool = False
-) -> list[bool | None]:
-    """Rule 4: what is not known is taken for not done."""
-    answers = self._around.store.mutate(mutations, first_decides=first_decides)
-    return [bool(answer) for answer in answers]
 
 
 def _failed_is_aborted(self: Transaction, primary: Cell) -> bool:
@@ -133,9 +124,6 @@ ABLATIONS = {
     ),
     "rule 4: a lost answer to a commit taken for failure": Ablation(
         _patch(Transaction, "_is_committed", _failed_is_aborted), "false abort|observers"
-    ),
-    "rule 4: a lost answer taken for a refusal": Ablation(
-        _patch(Transaction, "_mutate", _answers_lost_are_refusals), "half|fractured|lost|false abort|locked"
     ),
     "rule 5: resolved without the primary": Ablation(
         _patch(Resolver, "settle", _resolved_alone), "half|fractured|lost|wrong snapshot|sum"
