@@ -80,17 +80,16 @@ class _Blind(Transaction):
 
     def _prewrite(self, cells: list[Cell], observed: set[tuple[str, str]]) -> None:
         super()._prewrite(cells, observed)
-        self._system = _Still(observed)  # type: ignore[assignment]
+        self._system = _Still(self._system, observed)  # type: ignore[assignment]
 
 
 class _Still:
-    def __init__(self, observed: set[tuple[str, str]]) -> None:
+    def __init__(self, system: SystemView, observed: set[tuple[str, str]]) -> None:
         self._observed = observed
+        self.check = system.check
 
     def observed(self) -> set[tuple[str, str]]:
         return self._observed
-
-    def check(self, start: int) -> None: ...
 
 
 def _seeds_at_once(self: Worker) -> None:
