@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 from photon.cli.tables import print_table
@@ -75,7 +74,6 @@ def _existing(path: Path) -> Path:
 @click.command()
 @click.option("--not-durable", is_flag=True, help="Of HBase: go on although what was acknowledged may be lost.")
 @deployed(sets=False)
-@audited
 def init(at: Deployed, not_durable: bool) -> int:
     """Make what tables are kept in: a SQLite file, or a table of HBase.
 

@@ -35,7 +35,7 @@ def test_the_simulator_notices_a_missing_rule(name: str) -> None:
 def test_schedules_reach_what_they_are_for() -> None:
     words = (
         "kill client",
-        "comes 6.0 s later",
+        "comes 4.0 s later",
         "never comes",
         "answer lost",
         "deposed",

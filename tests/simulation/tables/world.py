@@ -15,14 +15,14 @@ from random import Random
 from typing import Any
 
 from photon.tables.api import Cell, Mutation, Notification, Read, RowRead, StoreFailed
-from photon.tables.cell import start_of
+from photon.tables.cell import Commit, read_meta, start_of
 from photon.tables.oracle import Allocate, Answer, Confirm, OracleLeader, OracleMachine, Refuse, allocate
 from photon.tables.store.memory import MemoryStore
 from photon.tables.surroundings import Limits, Surroundings
 from photon.tables.tables import Tables
 from tests.simulation.tables.history import Violation
 
-LIMITS = Limits(lock_age_s=2.0, grace_s=4.0, patience_s=8.0)
+LIMITS = Limits(lock_age_s=1.0, grace_s=4.0, patience_s=8.0)
 
 
 class Killed(BaseException):
@@ -104,10 +104,11 @@ class World:
         self.story: list[str] = []
         self.counts: Counter[str] = Counter()
         self.stormy = True
+        self.violation: Violation | None = None
         draw = self.random.random
         some = lambda most: draw() * most if draw() < 0.6 else 0.0  # noqa: E731
         self.faults = Faults(
-            kill=some(0.01), fail=some(0.03), lost=some(0.06), late=some(0.06), never=some(0.04), slow=some(0.04),
+            kill=some(0.01), fail=some(0.03), lost=some(0.06), late=some(0.1), never=some(0.04), slow=some(0.04),
             oracle=some(1.0), step=some(0.5),
         )  # fmt: skip
         self.oracle = OracleGroup(self)
@@ -162,6 +163,8 @@ class World:
                 what.go.release()
                 self.baton.acquire()
                 self.current = None
+                if self.violation is not None:
+                    raise self.violation
                 if what.error is not None:
                     raise what.error
 
@@ -233,7 +236,7 @@ class SimulatedStore:
 
     def _trouble(self) -> None:
         """What was lost comes of a bad line: the next calls are slow as well, or are not."""
-        if self.world.random.random() < 0.5:
+        if self.world.random.random() < 0.7:
             self._trouble_until = self.world.now + self.world.random.uniform(0.5, 8.0)
 
     def _travel(self) -> None:
@@ -243,7 +246,7 @@ class SimulatedStore:
         assert task is not None
         if world.stormy and random.random() < faults.kill and task.name.startswith("client"):
             world.kill(task)
-        if world.stormy and random.random() < (0.3 if world.now < self._trouble_until else faults.slow):
+        if world.stormy and random.random() < (0.5 if world.now < self._trouble_until else faults.slow):
             world.wait(random.uniform(0.5, 6.0))
         else:
             world.wait(random.uniform(0.0005, 0.01))
@@ -293,7 +296,7 @@ class SimulatedStore:
             return None
         drawn -= faults.never
         if drawn < faults.late:
-            delay = world.random.choice((0.005, 0.05, 3.0, 6.0))
+            delay = world.random.choice((0.005, 0.05, 1.5, 4.0))
             self._trouble()
             world.say(f"{_shown(mutation)} comes {delay} s later")
             world.later(delay, lambda: self.apply(mutation) and None)
@@ -320,6 +323,12 @@ class SimulatedStore:
         world = self.world
         (done,) = world.truth.mutate([mutation])
         world.say(f"{_shown(mutation)}: {done}")
+        if not done and mutation.meta.startswith(b"L"):
+            (now,) = world.truth.read([Read(*mutation.cell[:2], (mutation.cell.column,), 0)])
+            before, after = read_meta(mutation.expected), read_meta(now[mutation.cell.column].meta)
+            if isinstance(before, Commit) and isinstance(after, Commit) and before[:2] == after[:2]:
+                world.say("a slow prewrite meets a mark")
+                world.counts["fenced"] += 1
         if done and mutation.version is not None:
             start = start_of(mutation.version)
             world.installed.setdefault(start, {})[mutation.cell] = mutation.commit
@@ -469,7 +478,8 @@ class ClientOracle:
             world.park()
             if answer and answer[0] is not None:
                 if answer[0] <= seen:
-                    raise Violation(f"oracle: {answer[0]} after {seen}")
+                    world.violation = Violation(f"oracle: {answer[0]} after {seen}")
+                    raise Killed
                 world.counts["received"] = max(world.counts["received"], answer[0])
                 return answer[0]
             self.replica = world.random.randrange(OracleGroup.REPLICAS)

@@ -24,6 +24,7 @@ LOOKS = {
     "/photon.v1.Registry/ScanReopened",
     "/photon.v1.RegistryOperator/Inspect",
     "/photon.v1.RegistryOperator/Barrier",
+    "/photon.v1.Timestamps/Take",
     "/photon.v1.EventStore/Progress",
     "/photon.v1.Cache/Counts",
     "/photon.v1.Metrics/Read",

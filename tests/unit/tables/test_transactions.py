@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from photon.tables import BadName, Conflict, OutcomeUnknown, StoreFailed, Tables, TooOld, retrying
+from photon.tables import BadName, Conflict, OutcomeUnknown, StoreFailed, Tables, TooOld, resolving, retrying
 from photon.tables.api import SYSTEM, Cell, Mutation
-from photon.tables.cell import Commit, Lock, lock_meta, primary_line, read_meta
+from photon.tables.cell import Commit, Lock, commit_meta, lock_meta, primary_line, read_meta
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -253,6 +253,43 @@ def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(tables: T
     tables.around.store.mutate, tables.around.store.read = away, unread  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown):
         t.raw.commit()
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
+    tables: Tables, marks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 3, and what becomes of a transaction without it: half of it."""
+    put(tables, "a", x=1)
+    put(tables, "b", x=1)
+    if not marks:
+        monkeypatch.setattr(resolving, "rolled_back", commit_meta)
+    mutate, calls = tables.around.store.mutate, []
+
+    def slow(mutations: Sequence[Mutation], **named: Any) -> list[bool | None]:
+        calls.append(mutations)
+        if len(calls) == 1:  # its first prewrites are on their way for long
+            return [None] * len(mutations)
+        if mutations[0].version is not None:  # and so is its commit
+            tables.around.store.mutate = mutate  # type: ignore[method-assign]
+            for cell in (Cell("t", "a", "x"), Cell("t", "b", "x")):
+                meta = tables.around.read_cells([cell])[0].meta
+                assert meta is not None
+                tables.resolver.settle(cell, meta, force=True)
+            assert mutate(calls[0][:1]) == [not marks]
+        return mutate(mutations, **named)
+
+    tables.around.store.mutate = slow  # type: ignore[method-assign]
+    t = tables.begin()
+    for key in ("a", "b"):
+        t.table("t").row(key).set("x", 2)
+    if marks:
+        with pytest.raises(Conflict):
+            t.raw.commit()
+    else:
+        t.raw.commit()
+    with tables.snapshot() as now:
+        assert [row.get("x") for row in now.table("t").scan()] == ([1, 1] if marks else [2, 1])
 
 
 # -- old versions ----------------------------------------------------------------------------------------------------
