@@ -25,7 +25,7 @@ key = "q"
 id = "id"
 time = { field = "t", unit = "s" }
 [join.buys]
-unmatched_after = "1s"
+unmatched_after = "15s"
 [join.buys.primary]
 join = "clicks"
 key = "foreign.id"
