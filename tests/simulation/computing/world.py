@@ -471,6 +471,7 @@ class World:
             if self.random.random() < 0.5:
                 self._lose(process)
         quiet = 0
+        self.now_ns += 10_000 * SECOND_NS  # the clock may have been far ahead when a timer was set
         for _ in range(ROUNDS_MAX):
             self.now_ns += 10 * SECOND_NS
             for process in list(self.zombies):
