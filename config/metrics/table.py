@@ -355,7 +355,7 @@ SERVICES: dict[str, list[Metric]] = {
     "watermark": _WATERMARK,
     "copies": _COPIES,
     "relay": _RELAY,
-    "compute": _COMPUTE,
+    "computing": _COMPUTE,
     "wan": _WAN,
     "status": _STATUS,
 }

@@ -38,8 +38,7 @@ def test_the_sum_stays_whoever_is_killed(hbase: Standalone, tmp_path: Path) -> N
                 "thrift": thrift, "replicas": registry.peers, "accounts": ACCOUNTS, "threads": THREADS,
                 "seed": chance.randrange(2**30),
             }  # fmt: skip
-            command = ["-m", "tests.hbase.bank", json.dumps(given)]
-            registry.running[name] = registry.python(command, tmp_path / f"{name}.out")
+            registry.running[name] = registry.begin(f"{name}.out", json.dumps(given), module="tests.hbase.bank")
 
         def transfers(name: str) -> int:
             return registry.output(name).count("transfer")

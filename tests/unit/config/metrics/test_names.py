@@ -25,7 +25,8 @@ BOUNDED = {
     "slot": "of the datacentre", "shard": "of the registry, 1,024 at most", "version": "of the release that runs",
     "directory": "named in the code", "verdict": "an enumeration", "outcome": "an enumeration",
     "kind": "an enumeration", "finding": "an enumeration", "side": "primary, foreign",
-    "upstream": "the deployment file's datacentres",
+    "upstream": "the deployment file's datacentres", "topology": "one a process",
+    "interval": "owners, as many as processes", "computation": "of the topology's code",
 }  # fmt: skip
 """Every label there may be, and what bounds its values. Ids, keys, paths of logs and texts of errors are none."""
 PROMTOOL_S = 120
