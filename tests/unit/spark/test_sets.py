@@ -178,6 +178,22 @@ def test_a_doubled_pair_and_a_doubled_set() -> None:
     assert kinds == [Class.DUPLICATED, Class.PRIMARY_EXISTS]
 
 
+def test_pairs_with_rolled_logs_of_one_name_may_share_a_place() -> None:
+    """Nobody doubts them where ids are compared at once; here something else of the id was in doubt."""
+    alike = [each._replace(primary_offset=20) for each in PAIRS]
+    line, records = replace(SET, pairs=alike), [replace(each, primary_offset=20) for each in WRITTEN]
+    assert only(records, line).kind is Class.CORRECT
+    found = only(records[:2], line)
+    assert (found.kind, found.evidence["missing"], found.evidence["half"]) == (
+        Class.WRONGLY_JOINED,
+        ["q.log:20"],
+        True,
+    )
+    assert only([*records[:2], replace(records[2], primary=0)], line).evidence["fields"] == ["primary"]
+    assert only([*records, replace(records[1], offset=9)], line).kind is Class.DUPLICATED
+    assert only(records).evidence["extra"] == ["q.log:20"]
+
+
 def test_a_set_of_each_datacentre() -> None:
     west = [replace(each, datacentre="west") for each in WRITTEN]
     both = replace(known([*WRITTEN, *west]), lines=[SET, replace(SET, datacentre="west")])
