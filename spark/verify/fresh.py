@@ -18,7 +18,7 @@ from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, U
 from photon.adapters.faults import joined_fault, payload_fault
 from photon.adapters.logs.identity import log_name
 from photon.adapters.shown_records import shown_record
-from photon.joiner.matching import PAIRS_BYTES_MAX
+from photon.joiner.matching import ESCAPED_BYTES, PAIRS_BYTES_MAX
 from photon.spark.primary_sets import is_too_large
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE, JoinedPair
 from photon.spark.verify.narrow_rows import LINE, hash64, hash_of_pair
@@ -172,8 +172,8 @@ def _line(row: dict[str, Any], primary: Candidate, made: object, text: int | Non
 
 
 def _size(row: dict[str, Any], primaries: Sequence[Candidate], made: Sequence[object]) -> int:
-    """Of all pairs of an event: the bytes of their payloads, in their place the records, and of id and key."""
-    alone = len(row["event_id"]) + len(row["key"])
+    """Of all pairs of an event: bytes of their payloads (of the records in place of them), and of id and key."""
+    alone = ESCAPED_BYTES * (len(row["event_id"]) + len(row["key"]))
     size = 0
     for each, result in zip(primaries, made, strict=True):
         foreign, primary = (result.foreign, result.primary) if isinstance(result, Joined) else (None, None)

@@ -190,9 +190,11 @@ def test_a_record_whose_key_nobody_can_say_is_not_left_out_of_a_set() -> None:
 
 
 def test_an_event_whose_records_are_too_long_together_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("photon.joiner.verdicts.PAIRS_BYTES_MAX", 60)
+    monkeypatch.setattr("photon.joiner.verdicts.PAIRS_BYTES_MAX", 80)
     _, two = decide(ALL, [b"k 1", b"k 2"])
     _, many = decide(ALL, [b"k %d" % at for at in range(9)], [b"k 1"])
     assert two.kinds == bytes([Kind.JOINED])
     assert many.kinds == bytes([Kind.REJECTED, Kind.JOINED])
     assert many.reasons[0] == TOO_LONG_REASON
+    _, escaped = decide(ALL, [b"k 1"], ids=[b"\1" * 12])
+    assert escaped.kinds == bytes([Kind.REJECTED])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from photon.adapters.contract import Matching
 from photon.eventstore.whole_sets import SET_MAX
 from photon.idregistry.api import Kind
+from photon.joiner.matching import ESCAPED_BYTES
 from photon.spark.classes import Class
 from photon.spark.output_lines import NoRecord, read_output_line
 from photon.spark.verify.classify import ClassifiedId, Entry, JoinedPair, KnownOfId, Line, Record, classify
@@ -82,7 +83,7 @@ def test_too_many_are_rejected() -> None:
 
 def test_a_set_whose_records_would_be_too_long_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [b"k 1", b"k 2 filtered"]
-    size = len(b'e0k"f""k 1"') + len(b"e0kfk 2 filtered")
+    size = len(b'"f""k 1"') + len(b"fk 2 filtered") + 2 * ESCAPED_BYTES * len(b"e0k")
     monkeypatch.setattr("photon.spark.verify.fresh.PAIRS_BYTES_MAX", size)
     assert fresh(Matching("all"), records).kind == "joined"
     monkeypatch.setattr("photon.spark.verify.fresh.PAIRS_BYTES_MAX", size - 1)
