@@ -337,7 +337,8 @@ def _differing_set(line: Line, record: Record) -> list[str]:
         own = [each for each in wanted if _primary(each) == _primary(member)]
         own = own or [JoinedPair(member.foreign, member.primary, *_primary(member))]
         alone = [replace(line, **each._asdict(), pairs=None) for each in own]
-        fields |= dict.fromkeys(min((differing(each, replace(member, members=())) for each in alone), key=len))
+        fewest: list[str] = min((differing(each, replace(member, members=())) for each in alone), key=len)
+        fields |= dict.fromkeys(fewest)
         if (member.log, member.log_offset) != (line.log, line.offset):
             fields["source"] = None
     numbered = {(at, len(wanted), _primary(each)) for at, each in enumerate(wanted, 1)}
