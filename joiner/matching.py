@@ -46,7 +46,7 @@ def suits(matching: Matching, found: EventLookUps) -> bool:
     yet, one gives a single record, at once, and the other takes it for a whole set; or sets for single records."""
     if matching.whole_sets:
         return not len(found.found) or found.counts is not None
-    return found.counts is None and LookUpCode.TOO_MANY not in found.codes
+    return len(found.found) == found.codes.count(LookUpCode.FOUND) and LookUpCode.TOO_MANY not in found.codes
 
 
 def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps) -> Chosen:

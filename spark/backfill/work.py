@@ -227,8 +227,7 @@ def columns_of(rows: list[Row], matching: Matching, *, unmatched: bool) -> tuple
         )
         if primaries:
             counts.append(len(primaries))
-    of_sets = np.array(counts, np.uint32) if matching.whole_sets else None
-    return Events.of(events), EventLookUps(bytes(answers), Records.of(records), {}, of_sets)
+    return Events.of(events), EventLookUps(bytes(answers), Records.of(records), {}, np.array(counts, np.uint32))
 
 
 def clear_group(task: BackfillTask, batches_of_group: list[str]) -> int:
