@@ -119,10 +119,10 @@ def lacking_pairs(data: bytes) -> int | None:
 
 
 def whole_events(data: bytes) -> int:
-    """Of whole lines that begin with an event's first one: how many of their bytes are events with all their
-    records."""
+    """Of whole lines that begin with an event's first one: how many of their bytes are events with all their records;
+    none where they begin with another one."""
     lacking = lacking_pairs(data) if data else None
-    return len(data) if lacking is None else lacking
+    return len(data) if lacking is None else max(lacking, 0)
 
 
 def read_block(block: bytes, *, parse: bool = False) -> OutputRefs:

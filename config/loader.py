@@ -206,9 +206,14 @@ def _chain_problems(settings: Settings) -> list[str]:
     return found
 
 
+OF_ALL_PAIRS = ("event_id", "key", "event_time_ns", "foreign", "source", "pairs", "joined_at", "token")
+"""Members of a joined record that all pairs of an event have in common (docs/output.md)."""
+
+
 def _shares_ids(settings: Settings, name: str, upstream: str) -> bool:
-    """Whether foreign events would have one id, that of the event whose pairs they are."""
-    return settings.join[upstream].match == "all" and not (settings.join[name].foreign or {}).get("id")
+    """Whether foreign events would have one id, that of the event whose pairs they are, or of its foreign side."""
+    named = (settings.join[name].foreign or {}).get("id") or "event_id"
+    return settings.join[upstream].match == "all" and str(named).partition(".")[0] in OF_ALL_PAIRS
 
 
 def _way(upstream: Mapping[str, Mapping[Side, str]], begin: str, end: str) -> list[str] | None:

@@ -22,7 +22,10 @@ from photon.joiner.api import WAIT_NS
 TOO_MANY_REASON = f"more than {SET_MAX:,} primary events, or {SET_BYTES_MAX >> 20} MiB of them, have its key"
 PAIRS_BYTES_MAX = 32 << 20
 """Of an event's payloads, ids and keys in all its records: these are written, and copied, together."""
+ESCAPED_BYTES = 6
+"""What a byte of an id or key takes in a record at most."""
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
+OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
 NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
 NONE_BEFORE_REASON = "no primary event of its key is as early as it"
 
@@ -36,6 +39,14 @@ class Chosen(NamedTuple):
     faults: Mapping[int, Fault]
     """Row that is FOUND -> why it cannot be told which; the record of ``found`` is to blame."""
     reasons: Mapping[int, str]  # row that is ABSENT -> why, where its key has primary events
+
+
+def suits(matching: Matching, found: EventLookUps) -> bool:
+    """Whether the store answers as this join asks. Where ``match`` was changed and not all processes were restarted
+    yet, one gives a single record, at once, and the other takes it for a whole set; or sets for single records."""
+    if matching.whole_sets:
+        return not len(found.found) or found.counts is not None
+    return len(found.found) == found.codes.count(LookUpCode.FOUND) and LookUpCode.TOO_MANY not in found.codes
 
 
 def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps) -> Chosen:

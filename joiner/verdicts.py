@@ -26,7 +26,15 @@ from photon.eventstore.shared_keys import shared
 from photon.idregistry.api import Kind
 from photon.joiner.api import UNKNOWN_REASON, WAIT_NS, JoinAnswers, Outcome
 from photon.joiner.core import Reply
-from photon.joiner.matching import PAIRS_BYTES_MAX, TOO_LONG_REASON, TOO_MANY_REASON, choose
+from photon.joiner.matching import (
+    ESCAPED_BYTES,
+    OTHER_MATCH_REASON,
+    PAIRS_BYTES_MAX,
+    TOO_LONG_REASON,
+    TOO_MANY_REASON,
+    choose,
+    suits,
+)
 from photon.joiner.rows import Rows
 
 _Batch = TypeVar("_Batch", Events, Records)
@@ -99,6 +107,9 @@ class Judge:
         decided = Decided.of(len(events))
         guard = Guard(self._adapter)
         matching = self._adapter.matching
+        if not suits(matching, found):
+            decided.reasons = dict.fromkeys(range(len(events)), OTHER_MATCH_REASON)
+            return decided
         chosen = choose(matching, guard, events, found) if matching.whole_sets else None
         if chosen is not None:
             found = chosen.found
@@ -221,7 +232,8 @@ class Judge:
             sizes = Counter[int]()
             for at, row in enumerate(rows):
                 held = (made.foreign[at] or events.records[at], made.primary[at] or primaries.records[at])
-                sizes[row] += len(events.ids[at]) + len(events.keys[at]) + sum(map(len, held))
+                names = len(events.ids[at]) + len(events.keys[at])
+                sizes[row] += ESCAPED_BYTES * names + sum(map(len, held))
             others |= {at: BadRecord(TOO_LONG_REASON) for at, row in enumerate(rows) if sizes[row] > PAIRS_BYTES_MAX}
         for row in rows:
             decided.kinds[row] = Kind.JOINED

@@ -21,6 +21,10 @@ PLACES_MAX = 8
 """How many places are named in the evidence of a finding."""
 
 
+Place = tuple[str | None, int | None]
+"""Log and offset."""
+
+
 class JoinedPair(NamedTuple):
     """An event with one of its primary events; hashes of the payloads, and where the latter stands."""
 
@@ -246,12 +250,13 @@ def _several(known: KnownOfId, verdicts: Sequence[Record], line: Line, entry: En
 
 
 def _repeated(members: Sequence[Record]) -> list[Record]:
-    """Pairs that stand there before."""
-    seen = Counter[tuple[str | None, int | None]]()
-    return [each for each in members if (seen.update([_primary(each)]), seen[_primary(each)] > 1)[1]]
+    """Pairs that stand there before. A place alone does not name one: logs of one name, rolled, share offsets."""
+    seen = Counter[tuple[int | None, Place]]()
+    names = [(each.pair, _primary(each)) for each in members]
+    return [each for each, name in zip(members, names, strict=True) if (seen.update([name]), seen[name] > 1)[1]]
 
 
-def _primary(record: Record) -> tuple[str | None, int | None]:
+def _primary(record: Record | JoinedPair) -> Place:
     return record.primary_log, record.primary_offset
 
 
@@ -325,16 +330,18 @@ def differing(line: Line, record: Record) -> list[str]:
 
 def _differing_set(line: Line, record: Record) -> list[str]:
     """``pairs``: they are not those of the line's set, each once in its place."""
-    wanted = {(each.primary_log, each.primary_offset): each for each in line.pairs or ()}
+    wanted = line.pairs or ()
     fields: dict[str, None] = {}
     for member in record.members:
         # Of a pair that should not be there only what all pairs of the event have in common is compared.
-        own = wanted.get(_primary(member), JoinedPair(member.foreign, member.primary, *_primary(member)))
-        alone = replace(line, **own._asdict(), pairs=None)
-        fields |= dict.fromkeys(differing(alone, replace(member, members=())))
+        own = [each for each in wanted if _primary(each) == _primary(member)]
+        own = own or [JoinedPair(member.foreign, member.primary, *_primary(member))]
+        alone = [replace(line, **each._asdict(), pairs=None) for each in own]
+        fewest: list[str] = min((differing(each, replace(member, members=())) for each in alone), key=len)
+        fields |= dict.fromkeys(fewest)
         if (member.log, member.log_offset) != (line.log, line.offset):
             fields["source"] = None
-    numbered = {(at, len(wanted), place) for at, place in enumerate(wanted, 1)}
+    numbered = {(at, len(wanted), _primary(each)) for at, each in enumerate(wanted, 1)}
     if numbered != {(each.pair, each.pairs, _primary(each)) for each in record.members}:
         fields["pairs"] = None
     return list(fields)
@@ -343,13 +350,13 @@ def _differing_set(line: Line, record: Record) -> list[str]:
 def _about_set(line: Line, record: Record) -> dict[str, object]:
     """Which pairs are missing and which should not be there, as places of primary events; ``half``: the set is not
     whole by its own account."""
-    wanted = dict.fromkeys((each.primary_log, each.primary_offset) for each in line.pairs or ())
-    there = dict.fromkeys(map(_primary, record.members))
+    wanted = Counter(map(_primary, line.pairs or ()))
+    there = Counter(place for _, place in {(each.pair, _primary(each)): None for each in record.members})
     pairs = {each.pairs or 0 for each in record.members}
     numbers = sorted({each.pair or 0 for each in record.members})
     return {
-        "missing": [f"{log}:{offset}" for log, offset in wanted if (log, offset) not in there][:PLACES_MAX],
-        "extra": [f"{log}:{offset}" for log, offset in there if (log, offset) not in wanted][:PLACES_MAX],
+        "missing": [f"{log}:{offset}" for log, offset in wanted - there][:PLACES_MAX],
+        "extra": [f"{log}:{offset}" for log, offset in there - wanted][:PLACES_MAX],
         "half": len(pairs) > 1 or numbers != list(range(1, max(pairs) + 1)),
     }
 

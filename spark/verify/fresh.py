@@ -18,6 +18,7 @@ from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, U
 from photon.adapters.faults import joined_fault, payload_fault
 from photon.adapters.logs.identity import log_name
 from photon.adapters.shown_records import shown_record
+from photon.joiner.matching import ESCAPED_BYTES, PAIRS_BYTES_MAX
 from photon.spark.primary_sets import is_too_large
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE, JoinedPair
 from photon.spark.verify.narrow_rows import LINE, hash64, hash_of_pair
@@ -86,7 +87,9 @@ class FreshJoin:
             return ExpectedLine(UNREADABLE, record=text)
         if self._adapter.matching.whole_sets:
             return self._of_set(row, text)
-        return ExpectedLine(UNMATCHED, record=text) if row["p_record"] is None else self._of_one(row, row, text)
+        if row["p_record"] is None:
+            return ExpectedLine(UNMATCHED, record=text)
+        return _line(row, row, self._made(row, row), text)
 
     def _of_set(self, row: dict[str, Any], text: int | None) -> ExpectedLine:
         """What is to become of an event is decided once for all its pairs: one that cannot be joined rejects them,
@@ -97,9 +100,13 @@ class FreshJoin:
         chosen = self._chosen(row["event_time_ns"], has)
         if isinstance(chosen, ExpectedLine):
             return chosen._replace(record=text)
-        found = [self._of_one(row, each, text) for each in chosen]
+        made = [self._made(row, each) for each in chosen]
+        found = [_line(row, *each, text) for each in zip(chosen, made, strict=True)]
         if not found:
             return ExpectedLine(UNMATCHED, record=text)
+        if self._adapter.matching.match == "all" and _size(row, chosen, made) > PAIRS_BYTES_MAX:
+            first = chosen[0]
+            return ExpectedLine(REJECTED, record=text, primary_log=first["p_log"], primary_offset=first["p_offset"])
         if bad := next((each for each in found if each.kind == REJECTED), None):
             return bad
         joined = [each for each in found if each.kind == JOINED]
@@ -130,19 +137,12 @@ class FreshJoin:
     def _time(self, primary: Candidate) -> int:
         return self._adapter.primary_time(primary["p_record"], self.file(primary["p_name"], primary["p_header"]))
 
-    def _of_one(self, row: dict[str, Any], primary: Candidate, text: int | None) -> ExpectedLine:
-        """REJECTED: the adapter raises, does not come back, or gives what cannot be written."""
-        record, other = row["record"], primary["p_record"]
-        pair = Pair(record, self.file(row["log"], row["header"]),
-                    other, self.file(primary["p_name"], primary["p_header"]))  # fmt: skip
-        (result,) = Guard(self._adapter).each([pair], lambda each: self._adapter.join(*each))
-        place = {"record": text, "primary_log": primary["p_log"], "primary_offset": primary["p_offset"]}
-        if isinstance(result, Filtered | Unpaired):
-            return ExpectedLine(FILTERED if isinstance(result, Filtered) else UNMATCHED, **place)
-        if not isinstance(result, Joined) or joined_fault(result):
-            return ExpectedLine(REJECTED, **place)
-        payloads = payload_text(result.foreign, record), payload_text(result.primary, other)
-        return ExpectedLine(JOINED, hash64(payloads[0]), primary=hash64(payloads[1]), **place)
+    def _made(self, row: dict[str, Any], primary: Candidate) -> object:
+        """What the adapter makes of a pair."""
+        pair = Pair(row["record"], self.file(row["log"], row["header"]),
+                    primary["p_record"], self.file(primary["p_name"], primary["p_header"]))  # fmt: skip
+        (made,) = Guard(self._adapter).each([pair], lambda each: self._adapter.join(*each))
+        return made
 
     def settled(self, row: dict[str, Any], expected: ExpectedLine) -> ExpectedLine:
         """With what stands of an unmatched event: as the join has it now in ``record``, the other in ``foreign``; its
@@ -158,6 +158,27 @@ class FreshJoin:
         if wrong:
             return expected._replace(kind=REJECTED)
         return expected._replace(foreign=expected.record, record=hash64(_text_of(payload, row["record"])))
+
+
+def _line(row: dict[str, Any], primary: Candidate, made: object, text: int | None) -> ExpectedLine:
+    """REJECTED: the adapter raises, does not come back, or gives what cannot be written."""
+    place = {"record": text, "primary_log": primary["p_log"], "primary_offset": primary["p_offset"]}
+    if isinstance(made, Filtered | Unpaired):
+        return ExpectedLine(FILTERED if isinstance(made, Filtered) else UNMATCHED, **place)
+    if not isinstance(made, Joined) or joined_fault(made):
+        return ExpectedLine(REJECTED, **place)
+    payloads = payload_text(made.foreign, row["record"]), payload_text(made.primary, primary["p_record"])
+    return ExpectedLine(JOINED, hash64(payloads[0]), primary=hash64(payloads[1]), **place)
+
+
+def _size(row: dict[str, Any], primaries: Sequence[Candidate], made: Sequence[object]) -> int:
+    """Of all pairs of an event: bytes of their payloads (of the records in place of them), and of id and key."""
+    alone = ESCAPED_BYTES * (len(row["event_id"]) + len(row["key"]))
+    size = 0
+    for each, result in zip(primaries, made, strict=True):
+        foreign, primary = (result.foreign, result.primary) if isinstance(result, Joined) else (None, None)
+        size += alone + len(foreign or row["record"]) + len(primary or each["p_record"])
+    return size
 
 
 def _text_of(payload: object, record: bytes) -> bytes:

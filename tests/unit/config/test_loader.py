@@ -272,8 +272,10 @@ def test_pairs_of_one_event_are_no_foreign_events_without_an_id_of_their_own() -
     }
     raw["datacentre"]["east-purchases"] |= {"primary": "purchases"}
     del raw["datacentre"]["east-purchases"]["foreign"]
-    with pytest.raises(ConfigError, match="its records share their event's id"):
-        convert(raw, "f.toml")
+    for shared in (None, "", "event_id", "foreign.c", "source.offset"):
+        raw["join"]["purchases"]["foreign"]["id"] = shared
+        with pytest.raises(ConfigError, match="its records share their event's id"):
+            convert(raw, "f.toml")
     raw["join"]["purchases"]["foreign"]["id"] = "primary.q"
     convert(raw, "f.toml")
 

@@ -18,7 +18,13 @@ from photon.batch.records import PrimaryRecord, Records
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Kind
 from photon.joiner.api import WAIT_NS, Outcome
-from photon.joiner.matching import NONE_BEFORE_REASON, NONE_WITHIN_REASON, TOO_LONG_REASON, TOO_MANY_REASON
+from photon.joiner.matching import (
+    NONE_BEFORE_REASON,
+    NONE_WITHIN_REASON,
+    OTHER_MATCH_REASON,
+    TOO_LONG_REASON,
+    TOO_MANY_REASON,
+)
 from photon.joiner.verdicts import Decided, Judge, envelope_lines
 
 FILE = LogFile("payments.log")
@@ -190,9 +196,28 @@ def test_a_record_whose_key_nobody_can_say_is_not_left_out_of_a_set() -> None:
 
 
 def test_an_event_whose_records_are_too_long_together_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("photon.joiner.verdicts.PAIRS_BYTES_MAX", 60)
+    monkeypatch.setattr("photon.joiner.verdicts.PAIRS_BYTES_MAX", 80)
     _, two = decide(ALL, [b"k 1", b"k 2"])
     _, many = decide(ALL, [b"k %d" % at for at in range(9)], [b"k 1"])
     assert two.kinds == bytes([Kind.JOINED])
     assert many.kinds == bytes([Kind.REJECTED, Kind.JOINED])
     assert many.reasons[0] == TOO_LONG_REASON
+    _, escaped = decide(ALL, [b"k 1"], ids=[b"\1" * 12])
+    assert escaped.kinds == bytes([Kind.REJECTED])
+
+
+@pytest.mark.parametrize("of_sets", [True, False])
+def test_a_store_with_the_match_of_before_decides_nothing(of_sets: bool) -> None:
+    """``match`` was changed, and the store is restarted after the joiner."""
+    adapter = Payments({})
+    adapter.matching = Matching() if of_sets else ALL
+    event = ForeignEvent(b"e", bytes(16), ORDER_AT, b"k", b"f", LogFile("orders.log"), 0, 0)
+    two = Records.of([PrimaryRecord(b"k 1", FILE, 0), PrimaryRecord(b"k 2", FILE, 4)][: 1 + of_sets])
+    counts = np.array([2], np.uint32) if of_sets else None
+    judge = Judge(adapter, check_payloads=True)
+    decided = judge.decide(Events.of([event]), EventLookUps(bytes([LookUpCode.FOUND]), two, {}, counts), frozenset())
+    assert (list(decided.outcomes), list(decided.kinds)) == ([Outcome.RETRY], [0])
+    assert decided.reasons == {0: OTHER_MATCH_REASON}
+    if of_sets:
+        many = EventLookUps(bytes([LookUpCode.TOO_MANY]), two.take(np.array([], np.intp)))
+        assert not any(judge.decide(Events.of([event]), many, frozenset()).kinds)

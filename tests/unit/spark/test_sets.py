@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from photon.adapters.contract import Matching
 from photon.eventstore.whole_sets import SET_MAX
 from photon.idregistry.api import Kind
+from photon.joiner.matching import ESCAPED_BYTES
 from photon.spark.classes import Class
 from photon.spark.output_lines import NoRecord, read_output_line
 from photon.spark.verify.classify import ClassifiedId, Entry, JoinedPair, KnownOfId, Line, Record, classify
@@ -32,7 +33,8 @@ def fresh(matching: Matching, records: Sequence[bytes]) -> ExpectedLine:
         {"p_log": "payments.log", "p_name": "payments.log", "p_offset": at, "p_header": None, "p_record": record}
         for at, record in enumerate(records)
     ]
-    row = {"record": b"f", "log": "orders.log", "header": None, "unreadable": None, "event_time_ns": ORDER_AT}
+    row = {"record": b"f", "log": "orders.log", "header": None, "unreadable": None, "event_time_ns": ORDER_AT,
+           "event_id": b"e0", "key": b"k"}  # fmt: skip
     return FreshJoin(adapter).expected(row | {"primaries": primaries or None})
 
 
@@ -40,10 +42,19 @@ def fresh(matching: Matching, records: Sequence[bytes]) -> ExpectedLine:
     st.sampled_from(MATCHINGS),
     st.lists(st.tuples(st.integers(85, 110), st.sampled_from(WORDS)), max_size=6),
     st.booleans(),
+    st.integers(0, 120),
 )
 def test_a_fresh_join_gives_what_the_joiner_gives(
-    matching: Matching, some: list[tuple[int, str]], untimed: bool
+    matching: Matching, some: list[tuple[int, str]], untimed: bool, bytes_max: int
 ) -> None:
+    """``bytes_max``: of an event's records together."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("photon.joiner.verdicts", "photon.spark.verify.fresh"):
+            patch.setattr(f"{module}.PAIRS_BYTES_MAX", bytes_max)
+        the_same_is_given(matching, some, untimed)
+
+
+def the_same_is_given(matching: Matching, some: list[tuple[int, str]], untimed: bool) -> None:
     records = [f"k {time} {word}".encode() for time, word in some]
     if untimed:
         records.insert(len(records) // 2, b"k when")
@@ -68,6 +79,18 @@ def test_a_fresh_join_gives_what_the_joiner_gives(
 def test_too_many_are_rejected() -> None:
     assert fresh(Matching("all"), [b"k 1"] * SET_MAX).kind == "joined"
     assert fresh(Matching("all"), [b"k 1"] * (SET_MAX + 1)) == ExpectedLine("rejected", record=hash64(b"f"))
+
+
+def test_a_set_whose_records_would_be_too_long_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [b"k 1", b"k 2 filtered"]
+    size = len(b'"f""k 1"') + len(b"fk 2 filtered") + 2 * ESCAPED_BYTES * len(b"e0k")
+    monkeypatch.setattr("photon.spark.verify.fresh.PAIRS_BYTES_MAX", size)
+    assert fresh(Matching("all"), records).kind == "joined"
+    monkeypatch.setattr("photon.spark.verify.fresh.PAIRS_BYTES_MAX", size - 1)
+    assert fresh(Matching("all"), records) == ExpectedLine(
+        "rejected", record=hash64(b"f"), primary_log="payments.log", primary_offset=0
+    )
+    assert fresh(Matching("latest"), records).kind == "filtered"
 
 
 # -- defects -----------------------------------------------------------------------------------------------------
@@ -154,6 +177,22 @@ def test_a_doubled_pair_and_a_doubled_set() -> None:
     unmatched = replace(WRITTEN[0], kind="unmatched", token="07", foreign=2, **alone)  # type: ignore[arg-type]
     kinds = [found.kind for found in classify(known([*WRITTEN, unmatched]))]
     assert kinds == [Class.DUPLICATED, Class.PRIMARY_EXISTS]
+
+
+def test_pairs_with_rolled_logs_of_one_name_may_share_a_place() -> None:
+    """Nobody doubts them where ids are compared at once; here something else of the id was in doubt."""
+    alike = [each._replace(primary_offset=20) for each in PAIRS]
+    line, records = replace(SET, pairs=alike), [replace(each, primary_offset=20) for each in WRITTEN]
+    assert only(records, line).kind is Class.CORRECT
+    found = only(records[:2], line)
+    assert (found.kind, found.evidence["missing"], found.evidence["half"]) == (
+        Class.WRONGLY_JOINED,
+        ["q.log:20"],
+        True,
+    )
+    assert only([*records[:2], replace(records[2], primary=0)], line).evidence["fields"] == ["primary"]
+    assert only([*records, replace(records[1], offset=9)], line).kind is Class.DUPLICATED
+    assert only(records).evidence["extra"] == ["q.log:20"]
 
 
 def test_a_set_of_each_datacentre() -> None:

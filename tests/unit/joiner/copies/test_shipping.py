@@ -41,3 +41,9 @@ def test_an_event_that_no_message_takes_is_told(tmp_path: Path, monkeypatch: pyt
     local = output(tmp_path, LINES[1:])
     with pytest.raises(CannotShip, match="no event's records end from byte 0 on"):
         local._lines(0, 1, 0, 10, sum(map(len, LINES[1:])))
+
+
+def test_a_part_never_begins_within_an_event(tmp_path: Path) -> None:
+    local = output(tmp_path, LINES[2:3])
+    with pytest.raises(CannotShip, match="no event's records end from byte 0 on"):
+        local._lines(0, 1, 0, len(LINES[2]), len(LINES[2]))
