@@ -94,8 +94,8 @@ class Engine:
         self._faults: list[Fault] = []
         self._repeated = self._produced = self._dropped = 0
         self._changed = self._moved = self._more = False
-        self._to_ack: dict[str, list[int]] = {}
-        """Sender -> ids of weak productions."""
+        self._to_ack: dict[tuple[str, str], list[int]] = {}
+        """Sender and owner of a message -> ids of weak productions."""
         self._weak: dict[int, tuple[str, Item]] = {}
         """Id -> target, item: not acknowledged; they have no numbers yet."""
         self._weak_fresh: dict[str, list[Item]] = {}
@@ -160,7 +160,7 @@ class Engine:
         taken = standing.taken(sender, self._interval)
         if message.weak and message.upto < standing.seen_from.get(sender, 0):
             return  # late, and doubled: what it tells has come since with a number
-        to_ack = self._to_ack.setdefault(sender, [])
+        to_ack = self._to_ack.setdefault((sender, message.owner), [])
         seen = standing.seen.get(sender, {})
         weak = message.weak
         self._changed |= bool(message.items) if weak else message.upto > least(taken)
@@ -273,8 +273,8 @@ class Engine:
         if self._changed:
             return []
         out = [
-            Ack(sender, self.id, least(self._standing.taken(sender, self._interval)), tuple(ids))
-            for sender, ids in sorted(self._to_ack.items())
+            Ack(sender, self.id, least(self._standing.taken(sender, self._interval)), tuple(ids), owner)
+            for (sender, owner), ids in sorted(self._to_ack.items())
         ]
         self._to_ack.clear()
         return out
@@ -283,6 +283,10 @@ class Engine:
         for each in ack.weak:
             self._weak.pop(each, None)
         self._outbox.acknowledged(ack)
+
+    def awaits(self, target: str) -> bool:
+        """Whether something that it was sent after a commit was not acknowledged, so that ``resend`` may be due."""
+        return self._outbox.awaits(target)
 
     def resend(self, target: str) -> None:
         """A message to this target was lost, or was not answered in time."""
@@ -378,7 +382,9 @@ class Engine:
         for sender, left in sorted(self._standing.inherited.items(), key=lambda each: len(each[1].parents)):
             items = box.all_for(sender, self.id)
             if items and ended.issuperset(left.parents):
-                self._receive(Message(sender, self.id, left.last, items, successors=left.successors), now_ns)
+                self._receive(
+                    Message(sender, self.id, left.last, items, successors=left.successors, owner=self.id), now_ns
+                )
                 box.acknowledged(Ack(sender, self.id, left.last))
         return not box.has(self.id)
 

@@ -95,7 +95,8 @@ class Outbox:
             upto = number if whole else some[-1].number
             self._in_flight[way] = upto
             shown, ends = (marks(target), successors) if whole else ({}, ())
-            out.append(Message(sender, target, upto, some, shown, (), ends, parents, topology))
+            owner = "" if sender == self._me else self._me
+            out.append(Message(sender, target, upto, some, shown, (), ends, parents, topology, owner))
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
@@ -118,6 +119,10 @@ class Outbox:
         self._acked[way] = max(ack.upto, self._acked.get(way, -1))
         if self._in_flight.get(way, ack.upto + 1) <= ack.upto:
             del self._in_flight[way]
+
+    def awaits(self, target: str) -> bool:
+        """Whether a message to it is on its way."""
+        return any(name == target for _, name in self._in_flight)
 
     def has_acked(self, sender: str, target: str, number: int) -> bool:
         return self._acked.get((sender, target), -1) >= number

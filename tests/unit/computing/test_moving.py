@@ -95,6 +95,27 @@ def test_a_split_shares_the_keys_and_a_merge_puts_them_together(
     assert counts == {key[::-1]: 2 for key in keys}, "what the halves had sent each other as well"
 
 
+def test_what_an_interval_had_sent_before_its_split_is_acknowledged_to_its_heir(
+    tmp_path: Path, new_store: Callable[[Interval], SqliteStore]
+) -> None:
+    two = even(2)
+    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
+    feed(Engine(topology(), stores[0], two), [f"key{n}" for n in range(40)], 1)
+    halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
+    three = Intervals([*halves, two.all[1]])
+    heir = Engine(topology(), SqliteStore(tmp_path / "a.db"), three)
+    other = Engine(topology(), stores[1], three)
+    (left,) = (each for each in heir.outgoing() if (each.sender, each.target) == ("i0", "i1"))
+    assert (left.owner, left.successors, len(left.items) > 0) == ("a", ("a", "b"), True)
+    _taken(other, left)
+    (ack,) = other.acks()
+    assert ack.to == "a"
+    assert heir.awaits("i1")
+    heir.acknowledged(ack)
+    heir.commit()
+    assert not [each for each in SqliteStore(tmp_path / "a.db").chunks() if each.target == "i1"]
+
+
 def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Interval], SqliteStore]) -> None:
     store = SqliteStore(tmp_path / "i0.db", even(1).all[0])
     with pytest.raises(ComputingError, match="does not split the interval i0"):
