@@ -158,6 +158,7 @@ class Engine:
     def _receive(self, message: Message, now_ns: int) -> None:
         standing, sender = self._standing, message.sender
         taken = standing.taken(sender, self._interval)
+        newest = message.upto >= least(taken)  # else it is late, and so are its watermarks
         if message.weak and message.upto < standing.seen_from.get(sender, 0):
             return  # late, and doubled: what it tells has come since with a number
         to_ack = self._to_ack.setdefault((sender, message.owner), [])
@@ -181,7 +182,7 @@ class Engine:
             to_ack += weak
         else:
             standing.take(sender, self._interval, message.upto)
-        if sender not in standing.ended:
+        if sender not in standing.ended and newest:
             for stream, mark in message.watermarks.items():
                 self._changed |= standing.hear(sender, stream, mark)
             if message.successors:

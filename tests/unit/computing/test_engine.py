@@ -286,6 +286,17 @@ def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
     assert all(engine.watermarks()["sum"].exact_ns == 11 for engine in engines.values())
 
 
+def test_a_late_message_does_not_say_that_nothing_is_waited_for() -> None:
+    two = even(2)
+    made = topology()
+    made.add(Sum(), {"counts": lambda record: "all"}, ["sums"])
+    engine = Engine(made, MemoryStore(two.all[0]), two)
+    for upto, at, waiting in ((5, 20, 3), (3, 10, 0)):
+        engine.receive(Message("i1", "i0", upto, (), {"counts": Watermark(at, at, waiting)}), 0)
+    feed(engine, [], 30)
+    assert engine.watermarks()["sum"] == Watermark(20, 20, 3)
+
+
 def test_messages_of_others_are_not_taken() -> None:
     engine = Engine(topology(), MemoryStore(ONE.all[0]), ONE)
     assert not engine.receive(Message("x", "elsewhere", 1, ()), 0)
