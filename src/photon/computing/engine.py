@@ -18,7 +18,7 @@ from photon.computing.stage import NOWHERE, Fault, Stage
 from photon.computing.standing import ENDED, Inherited, least, number_of
 from photon.computing.store import Commit, Store
 from photon.computing.topology import KeyOf, Topology
-from photon.computing.wire import NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
+from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
 
 SEQUENCER_BITS = 40
 """The id of a weak production has the sequencer of its owner above so many bits."""
@@ -403,7 +403,7 @@ class Engine:
         for stage in self._stages:
             if groups := self._groups.pop(stage.name, None):
                 stage.run(groups, now_ns)
-            low_ns, waiting = self._low(stage)
+            low_ns, waiting = self._low(stage, exact=stage.part.exact)
             if low_ns > stage.low_ns:
                 keys, upto_ns = stage.due(low_ns, False, limits.timers_at_once)
                 self._more |= upto_ns < low_ns
@@ -420,13 +420,18 @@ class Engine:
             if stage.made:
                 made, stage.made = stage.made, []
                 self._hand_out(made, weak=stage.part.computation.idempotent, now_ns=now_ns)
-            for stream in stage.part.outputs:
-                self._hear(stream, Watermark(stage.low_ns, stage.low_ns, waiting + sum(stage.aside.values())))
+            if stage.part.outputs:
+                aside, exact_ns = sum(stage.aside.values()), self._low(stage, exact=True)[0]
+                if aside and exact_ns < ENDED_NS:
+                    exact_ns = NEVER_NS  # what was put aside may come yet, whatever its time: it stays where it is
+                mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, waiting + aside)
+                for stream in stage.part.outputs:
+                    self._hear(stream, mark)
 
-    def _low(self, stage: Stage) -> tuple[int, int]:
+    def _low(self, stage: Stage, *, exact: bool) -> tuple[int, int]:
         low_ns, waiting = standings.ENDED.exact_ns, 0
         for stream in stage.part.inputs:
-            of_stream = self._standing.low(stream, self._senders(stream), stage.part.exact)
+            of_stream = self._standing.low(stream, self._senders(stream), exact)
             low_ns, waiting = min(low_ns, of_stream[0]), waiting + of_stream[1]
         return low_ns, waiting
 
