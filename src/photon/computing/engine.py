@@ -41,7 +41,8 @@ class Limits:
     timers_at_once: int = 20_000
     """Keys of a computation whose timers are called between two commits."""
     timers_of_key: int = 10_000
-    """Timers of one key that are called at once: a computation that sets its own timers in the past ends there."""
+    """Timers of one key that are called at once, beyond those that were set before: a computation that sets its own
+    timers in the past ends there."""
     aside: int = 100_000
     """Records and timers put aside: above it no input is taken."""
     skew_ns: int | None = None

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import takewhile
+from operator import ne
 from typing import Any, NamedTuple
 
 from photon.computing import row as rows
@@ -280,6 +283,8 @@ class Stage:
             called += self._call(events, until_ns, False, most)
         if walls and wall_ns != NEVER_NS and not (most and called):
             called += self._call(walls, wall_ns, True, most)
+            if context.past:
+                called += self._call(events, self.low_ns, False)
         self._keep(key, body, context.state, events, walls)
         if made:
             self.made += made
@@ -289,21 +294,22 @@ class Stage:
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
         """Timers up to a time, in order; those too that they set. Returns how many."""
         context, guard, process = self._context, self._guard, self.part.computation.process_timer
-        called = 0
+        called, limit = 0, len(timers) + self._timers_of_key
         while due := sorted(each for each in timers if each[0] <= until_ns):
             for each in due:
                 if each not in timers:
                     continue  # cancelled by one before
-                if called >= self._timers_of_key:
-                    raise Misused(f"{called} timers came due at once: it sets its own timers in the past")
+                if called >= limit:
+                    raise Misused(f"{called} timers were called at once: it sets its own timers in the past")
                 del timers[each]
                 called += 1
                 guard.count += 1
                 context._time_ns = each[0]
+                last = next(reversed(timers), None)
                 process(context, Timer(each[1], each[0], 0 if wall else self.waiting, wall))
                 if called == most:
                     return called
-                if min(timers, default=each) < each:
+                if any(new < each for new in takewhile(partial(ne, last), reversed(timers))):
                     break  # it set an earlier one
         return called
 
