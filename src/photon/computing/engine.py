@@ -300,9 +300,6 @@ class Engine:
         topology.checked()
         if self._changed:
             self.commit()
-        for stream in self._topology.published.keys() - topology.published.keys():
-            if self._outbox.has(PUBLISH + stream):
-                raise TopologyError(f"the stream {stream!r} is not published to its end yet: try it again later")
         self._set(topology, self._intervals)
 
     def rewire(self, intervals: Intervals) -> None:
@@ -343,6 +340,8 @@ class Engine:
     # -- inside
     def _set(self, topology: Topology, intervals: Intervals) -> None:
         limits = self._limits
+        for stream in self._outbox.unpublished() - topology.published.keys():
+            raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
         self._topology, self._intervals = topology, intervals
         self._stages = [
             Stage(part, self._store, self._guards(part.computation), limits.state_bytes, limits.timers_of_key)

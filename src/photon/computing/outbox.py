@@ -70,6 +70,11 @@ class Outbox:
             if name == target
         )
 
+    def unpublished(self) -> set[str]:
+        """Streams of which something was not acknowledged by a publisher."""
+        ways = [target for (_, target), items in self._ways.items() if items]
+        return {target.removeprefix(PUBLISH) for target in ways if target.startswith(PUBLISH)}
+
     def messages(
         self,
         sender: str,

@@ -86,6 +86,10 @@ def test_what_was_committed_is_there_after_a_kill_and_what_was_not_is_done_again
     feed(engine, ["a"], 11)
     engine.commit()
     assert values(engine, answered=False) == [["a", 11, 2], ["b", 11, 1]]
+    less = topology()
+    less.published.clear()
+    with pytest.raises(TopologyError, match="'counts' is not published to its end"):
+        Engine(less, SqliteStore(path), ONE)
     engine = Engine(topology(), SqliteStore(path), ONE)
     assert values(engine) == [["a", 11, 2], ["b", 11, 1]]
     assert values(engine) == []
