@@ -344,7 +344,14 @@ class Engine:
             raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
         self._topology, self._intervals = topology, intervals
         self._stages = [
-            Stage(part, self._store, self._guards(part.computation), limits.state_bytes, limits.timers_of_key)
+            Stage(
+                part,
+                self._store,
+                self._guards(part.computation),
+                limits.state_bytes,
+                limits.timers_of_key,
+                topology.published,
+            )
             for part in topology.checked()
         ]
         self._named = {stage.name: stage for stage in self._stages}

@@ -8,7 +8,7 @@ from the first that fails again they are put aside in the key's row.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import takewhile
 from operator import ne
@@ -55,7 +55,15 @@ def cost(row: Row) -> int:
 
 
 class Stage:
-    def __init__(self, part: Part, store: Store, guard: Guard, state_bytes: int, timers_of_key: int) -> None:
+    def __init__(
+        self,
+        part: Part,
+        store: Store,
+        guard: Guard,
+        state_bytes: int,
+        timers_of_key: int,
+        published: Collection[str],
+    ) -> None:
         self.part = part
         self.name = part.name
         self.low_ns = NEVER_NS
@@ -73,7 +81,7 @@ class Stage:
         self._guard = guard
         self._state_bytes = state_bytes
         self._timers_of_key = timers_of_key
-        self._context = Context(frozenset(part.outputs))
+        self._context = Context(frozenset(part.outputs), frozenset(published))
         self._heaps: tuple[list[Due], list[Due]] = ([], [])
         """Timers that dirty rows have, of the watermark and of the wall clock; some are out of date."""
         self._stored_ns = [NEVER_NS, NEVER_NS]
