@@ -69,21 +69,24 @@ class SystemView:
 
     def check(self, start: int) -> None:
         """After a read: what was read by a transaction that began at ``start`` is whole. Raises TooOld."""
-        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
-            self.look()
+        self._fresh()
         if start < self._state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self._state.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:
         """(table, column) of all that are observed, as of the last half grace."""
-        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
-            self.look()
+        self._fresh()
         own = self._own()
         return self._observed | own if own else self._observed
 
     def observers(self, table: str, column: str) -> list[str]:
-        """Names of the published observers of a column."""
+        """Names of the published observers of a column, as of the last half grace."""
+        self._fresh()
         return self._state.observed.get(f"{table}/{column}", [])
+
+    def _fresh(self) -> None:
+        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
+            self.look()
 
     def change(self, change: Callable[[State], State]) -> State:
         """Publishes ``change(state)``, which may be called several times."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 
 from photon.tables import Tables, TablesError, Worker, observer, retrying
 from photon.tables.locks import ThreadLocks
+from photon.tables.oracle import MemoryOracle
+from photon.tables.store.memory import MemoryStore
+from photon.tables.surroundings import Limits, Surroundings
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -108,6 +112,28 @@ def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) 
     assert len(tables.around.store.dirty("clicks", "", 10)) == 1
     assert there.drain() == 1
     assert tables.around.store.dirty("clicks", "", 10) == []
+
+
+def test_a_program_that_has_not_heard_of_an_observer_forgets_none_of_its_notifications() -> None:
+    store, oracle = MemoryStore(), MemoryOracle()
+    known, fresh = (Tables(store, oracle, Surroundings(store, oracle, limits=Limits(grace_s=0.02))) for _ in range(2))
+    counting(known)
+    worker = Worker(known)
+    worker.publish()
+    seen = []
+
+    @observer(fresh, table="clicks", column="price")
+    def priced(t: Any, row: Any) -> None:
+        seen.append(row.key)
+
+    there = Worker(fresh)
+    there.publish()
+    with fresh.transaction() as t:
+        t.table("clicks").row("k").set("price", 1)
+    time.sleep(0.02)
+    worker.step()
+    there.drain()
+    assert seen == ["k"]
 
 
 def test_an_observer_that_raises_holds_up_nobody_else(tables: Tables) -> None:
