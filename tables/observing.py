@@ -53,6 +53,11 @@ class Observer:
         """The column with the start timestamp of its last run."""
         return f"{self.column}@{self.name}"
 
+    @property
+    def seeded(self) -> str:
+        """As it stands in the system's table."""
+        return f"{self.table}/{self.acknowledged}"
+
 
 def observer(tables: Tables, table: str, column: str, *, name: str | None = None) -> Callable[[Work], Work]:
     """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
@@ -100,15 +105,15 @@ class Worker:
             return state
 
         state = self._tables.system.change(published)
-        fresh = [each for each in observers if each.name not in state.seeded]
+        fresh = [each for each in observers if each.seeded not in state.seeded]
         if not fresh:
             return
         self._around.sleep(self._around.limits.grace_s)
         for table, column in sorted({(each.table, each.column) for each in fresh}):
             self._seed(table, column)
-        names = {each.name for each in fresh}
+        seeded = {each.seeded for each in fresh}
         self._tables.system.change(
-            lambda state: msgspec.structs.replace(state, seeded=sorted(names.union(state.seeded)))
+            lambda state: msgspec.structs.replace(state, seeded=sorted(seeded.union(state.seeded)))
         )
 
     def _seed(self, table: str, column: str) -> None:

@@ -27,7 +27,7 @@ class State(msgspec.Struct, frozen=True):
     observed: dict[str, list[str]] = {}
     """``TABLE/COLUMN`` -> names of its observers."""
     seeded: list[str] = []
-    """Names of observers whose columns were notified as they were found."""
+    """``TABLE/COLUMN@OBSERVER`` of those whose columns were notified as they were found."""
 
 
 def decode(meta: bytes | None) -> State:
@@ -124,7 +124,7 @@ def with_observer(state: State, table: str, column: str, name: str) -> State:
 def without_observer(state: State, name: str) -> State:
     """It is to run no more: notifications do not wait for it."""
     left = {key: [each for each in names if each != name] for key, names in state.observed.items()}
-    seeded = [each for each in state.seeded if each != name]
+    seeded = [each for each in state.seeded if each.rpartition("@")[2] != name]
     return msgspec.structs.replace(
         state, observed={key: names for key, names in left.items() if names}, seeded=seeded
     )

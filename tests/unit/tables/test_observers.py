@@ -94,6 +94,26 @@ def test_a_new_observer_sees_what_is_there_and_writers_elsewhere_notify_it(table
     assert counted(tables) == {"c": 2}
 
 
+def test_an_observer_that_moves_to_another_column_sees_what_is_there(tables: Tables) -> None:
+    counting(tables)
+    Worker(tables).publish()
+    with tables.transaction() as t:
+        t.table("clicks").row("k").set("price", 1)
+    moved = Tables(tables.around.store, tables.around.oracle)
+    moved.around.limits.grace_s = 0.0
+    seen = []
+
+    @observer(moved, table="clicks", column="price", name="count")
+    def priced(t: Any, row: Any) -> None:
+        seen.append(row.key)
+
+    worker = Worker(moved)
+    worker.publish()
+    assert (worker.drain(), seen) == (1, ["k"])
+    worker.publish()
+    assert worker.drain() == 0
+
+
 def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) -> None:
     counting(tables)
     other = Tables(tables.around.store, tables.around.oracle)
