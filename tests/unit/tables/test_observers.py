@@ -12,6 +12,7 @@ import pytest
 
 from photon.tables import Tables, TablesError, Worker, observer, retrying
 from photon.tables.locks import ThreadLocks
+from photon.tables.observing import ObserverFailed
 from photon.tables.oracle import MemoryOracle
 from photon.tables.store.memory import MemoryStore
 from photon.tables.surroundings import Limits, Surroundings
@@ -173,6 +174,25 @@ def test_an_observer_that_raises_holds_up_nobody_else(tables: Tables) -> None:
     assert sorted(seen) == ["a", "z"]
     assert [each.row for each in tables.around.store.dirty("clicks", "", 10)] == ["bad"]
     assert tables.counts["observers_failed"] == 1
+
+
+def test_an_end_of_work_waits_for_other_workers_and_names_what_raises(tables: Tables) -> None:
+    met = []
+
+    @observer(tables, table="clicks", column="campaign")
+    def picky(t: Any, row: Any) -> None:
+        if row.key == "bad":
+            raise ValueError("bad\nline")
+        if not met.append(row.key) and len(met) == 1:
+            assert Worker(tables).drain() == 1, "another worker comes first"
+        t.table("runs").row(row.key).set("n", len(met))
+
+    click(tables, "k", "c")
+    assert Worker(tables).drain() == 0
+    assert met == ["k", "k"]
+    click(tables, "bad", "c")
+    with pytest.raises(ObserverFailed, match="an observer of clicks/bad/campaign raises ValueError"):
+        Worker(tables).drain()
 
 
 def test_threads_share_the_work(tables: Tables) -> None:
