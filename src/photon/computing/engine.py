@@ -213,8 +213,9 @@ class Engine:
 
     # -- commit
     def ready(self, now_ns: int) -> bool:
-        """Whether to commit now: something changed, and no weak production waits for its acknowledgement."""
-        waits = self._weak and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
+        """Whether to commit now: something changed, and no weak production waits for its acknowledgement; but who has
+        others to acknowledge waits for nobody, as two would wait for each other."""
+        waits = self._weak and not self._to_ack and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
         return self._changed and not waits
 
     def commit(self) -> None:

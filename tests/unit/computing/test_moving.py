@@ -14,6 +14,7 @@ from photon.computing.intervals import HASHES, Interval, Intervals, even
 from photon.computing.moving import merge, split
 from photon.computing.row import decode
 from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import MemoryStore
 from photon.computing.wire import Input, Message, Watermark
 
 
@@ -146,6 +147,25 @@ def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknow
     assert one.ready(0)
     one.commit()
     assert list(stores[0].chunks()) == []
+
+
+def test_two_who_send_each_other_weak_productions_do_not_wait_for_each_other() -> None:
+    two = even(2)
+    engines = {each.id: Engine(topology(WeakKeep()), MemoryStore(each), two) for each in two.all}
+    for engine in engines.values():
+        engine.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
+    for message in [each for engine in engines.values() for each in engine.weak()]:
+        engines[message.target].receive(message, 0)
+    assert all(engine.ready(0) for engine in engines.values())
+    before = {name: engine.counts().records for name, engine in engines.items()}
+    for _ in range(3):
+        for engine in engines.values():
+            engine.commit()
+            for ack in engine.acks():
+                engines[ack.to].acknowledged(ack)
+            for message in engine.outgoing():
+                engines[message.target].receive(message, 0)
+    assert {name: engine.counts().records for name, engine in engines.items()} == before, "they came once"
 
 
 def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(tmp_path: Path) -> None:
