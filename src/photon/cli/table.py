@@ -329,6 +329,33 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, out: Prin
     return DONE
 
 
+@click.command()
+@click.argument("observer")
+@_on_tables()
+def retire(at: Deployed, database: Path | None, observer: str) -> int:
+    """End an observer that no program has any more: nothing is kept for it from now on.
+
+    Until then every change of its column is. Should a program have it still, it sees all that is there at its next
+    start, as a new one does.
+
+    \b
+    Examples:
+      photon table retire cluster --database clicks.db
+      photon table retire cluster --config photon.toml -o json
+    Exit codes: 0 done, 2 there is no such observer.
+    """
+    from photon.config.errors import UsageError
+    from photon.tables.system import without_observer
+
+    with _opened(at, database) as tables:
+        names = {name for names in tables.system.look().observed.values() for name in names}
+        if observer not in names:
+            raise UsageError(f"{observer}: no such observer; there are {', '.join(sorted(names)) or 'none'}")
+        tables.system.change(lambda state: without_observer(state, observer))
+    at.show({"retired": observer}, f"{observer} is retired")
+    return DONE
+
+
 def _run(file: Path, workers: list[Any], threads: int, stop: threading.Event) -> None:
     """Until ``stop`` is set. Raises StoreFailed where the observers cannot be published."""
     failed: list[Exception] = []
