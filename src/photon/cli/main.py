@@ -112,7 +112,6 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
             "scan": "table:scan",
             "locks": "table:locks",
             "observe": "table:observe",
-            "retire": "table:retire",
             "verify": "table:verify",
         },
     ),

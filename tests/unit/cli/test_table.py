@@ -107,12 +107,13 @@ def test_an_observer_that_no_program_has_is_retired(database: Path, tmp_path: Pa
         assert table("observe", program, "--once").exit_code == 0
     with Tables.open(database) as tables:
         assert len(tables.around.store.dirty("clicks", "", 10)) == 1, "it is kept for the one that is gone"
-    assert table("retire", "gone", "--database", database).output == "gone is retired\n"
+    assert table("observe", program, "--retire", "gone").output == "gone is retired\n"
     assert table("observe", program, "--once").exit_code == 0
     with Tables.open(database) as tables:
         assert tables.around.store.dirty("clicks", "", 10) == []
-    again = table("retire", "gone", "--database", database)
-    assert (again.exit_code, again.output) == (2, "photon: gone: no such observer; there are count\n")
+    assert "take it out there first" in table("observe", program, "--retire", "count").stderr
+    again = table("observe", program, "--retire", "gone")
+    assert (again.exit_code, again.output) == (2, "photon: --retire gone: no such observer; there are count\n")
 
 
 def test_locks_that_dead_clients_left_are_told(database: Path) -> None:
