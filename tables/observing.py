@@ -12,6 +12,7 @@ import msgspec
 import orjson
 import structlog
 
+from photon.config.errors import PhotonError
 from photon.tables.api import (
     AdvisoryLocks,
     Conflict,
@@ -23,8 +24,9 @@ from photon.tables.api import (
     TooOld,
 )
 from photon.tables.cell import is_lock, read_meta
+from photon.tables.surroundings import BackOff
 from photon.tables.system import State, with_observer
-from photon.tables.tables import Row, Tables, TransactionFace, name_of
+from photon.tables.tables import TRIES_S, Row, Tables, TransactionFace, name_of
 from photon.tables.transaction import Transaction
 
 Work = TypeVar("Work", bound=Callable[..., object])
@@ -53,6 +55,11 @@ class Observer:
         """The column with the start timestamp of its last run."""
         return f"{self.column}@{self.name}"
 
+    @property
+    def seeded(self) -> str:
+        """As it stands in the system's table."""
+        return f"{self.table}/{self.acknowledged}"
+
 
 def observer(tables: Tables, table: str, column: str, *, name: str | None = None) -> Callable[[Work], Work]:
     """``@observer(tables, table="clicks", column="campaign")``: the function runs with (transaction, row) after the
@@ -71,6 +78,10 @@ def observer(tables: Tables, table: str, column: str, *, name: str | None = None
         return work
 
     return decorated
+
+
+class ObserverFailed(TablesError):
+    """The code of an observer raises; what it was to see to is not lost."""
 
 
 class Worker:
@@ -100,15 +111,15 @@ class Worker:
             return state
 
         state = self._tables.system.change(published)
-        fresh = [each for each in observers if each.name not in state.seeded]
+        fresh = [each for each in observers if each.seeded not in state.seeded]
         if not fresh:
             return
         self._around.sleep(self._around.limits.grace_s)
         for table, column in sorted({(each.table, each.column) for each in fresh}):
             self._seed(table, column)
-        names = {each.name for each in fresh}
+        seeded = {each.seeded for each in fresh}
         self._tables.system.change(
-            lambda state: msgspec.structs.replace(state, seeded=sorted(names.union(state.seeded)))
+            lambda state: msgspec.structs.replace(state, seeded=sorted(seeded.union(state.seeded)))
         )
 
     def _seed(self, table: str, column: str) -> None:
@@ -139,16 +150,30 @@ class Worker:
                 stop.wait(IDLE_S)
 
     def drain(self) -> int:
-        """Runs until there is nothing left to do here; returns how many runs were committed. Raises what an observer
-        raises, Conflict, StoreFailed."""
+        """Runs until there is nothing left to do here; returns how many runs were committed. Raises ObserverFailed,
+        StoreFailed, Conflict after a minute of these."""
         runs = 0
+        back_off = BackOff(self._around, TRIES_S)
         while True:
             at_rest = True
             for table in self._names:
                 begin = ""
                 while page := self._page(table, begin):
                     for (row, column), found in _cells(page):
-                        committed, forgotten, clean = self._tend(table, row, column, found)
+                        try:
+                            committed, forgotten, clean = self._tend(table, row, column, found)
+                        except (Conflict, OutcomeUnknown, TooOld):  # other workers are there as well
+                            if not back_off.wait():
+                                raise
+                            at_rest = False
+                            continue
+                        except PhotonError:
+                            raise
+                        except Exception as error:
+                            cell = "/".join((table, row, column))
+                            raise ObserverFailed(f"an observer of {cell} raises {error!r}") from error
+                        if committed:
+                            back_off = BackOff(self._around, TRIES_S)
                         runs += committed
                         at_rest = at_rest and clean and not committed and not forgotten
                     begin = page[-1].row + "\0"

@@ -166,7 +166,7 @@ class _Ticket:
         self.done.acquire()
         self.leads = False
         self.value = 0
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
 
 class BatchedOracle:
@@ -193,7 +193,7 @@ class BatchedOracle:
         if mine is not None:
             mine.done.acquire()
             if mine.error is not None:
-                raise StoreFailed(str(mine.error)) from mine.error
+                raise StoreFailed(str(mine.error) or "the request for timestamps was broken off") from mine.error
             if not mine.leads:
                 return mine.value
         return self._lead()
@@ -204,7 +204,7 @@ class BatchedOracle:
             batch, self._waiting = self._waiting[: AT_ONCE_MAX - 1], self._waiting[AT_ONCE_MAX - 1 :]
         try:
             first = self._ask(len(batch) + 1)
-        except Exception as error:
+        except BaseException as error:  # also Ctrl-C here: the others have got nothing
             for each in batch:
                 each.error = error
             raise

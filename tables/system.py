@@ -27,7 +27,7 @@ class State(msgspec.Struct, frozen=True):
     observed: dict[str, list[str]] = {}
     """``TABLE/COLUMN`` -> names of its observers."""
     seeded: list[str] = []
-    """Names of observers whose columns were notified as they were found."""
+    """``TABLE/COLUMN@OBSERVER`` of those whose columns were notified as they were found."""
 
 
 def decode(meta: bytes | None) -> State:
@@ -69,21 +69,24 @@ class SystemView:
 
     def check(self, start: int) -> None:
         """After a read: what was read by a transaction that began at ``start`` is whole. Raises TooOld."""
-        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
-            self.look()
+        self._fresh()
         if start < self._state.safe_point:
             raise TooOld(f"a transaction that began at {start} is older than the safe point {self._state.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:
         """(table, column) of all that are observed, as of the last half grace."""
-        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
-            self.look()
+        self._fresh()
         own = self._own()
         return self._observed | own if own else self._observed
 
     def observers(self, table: str, column: str) -> list[str]:
-        """Names of the published observers of a column."""
+        """Names of the published observers of a column, as of the last half grace."""
+        self._fresh()
         return self._state.observed.get(f"{table}/{column}", [])
+
+    def _fresh(self) -> None:
+        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
+            self.look()
 
     def change(self, change: Callable[[State], State]) -> State:
         """Publishes ``change(state)``, which may be called several times."""
@@ -121,7 +124,7 @@ def with_observer(state: State, table: str, column: str, name: str) -> State:
 def without_observer(state: State, name: str) -> State:
     """It is to run no more: notifications do not wait for it."""
     left = {key: [each for each in names if each != name] for key, names in state.observed.items()}
-    seeded = [each for each in state.seeded if each != name]
+    seeded = [each for each in state.seeded if each.rpartition("@")[2] != name]
     return msgspec.structs.replace(
         state, observed={key: names for key, names in left.items() if names}, seeded=seeded
     )

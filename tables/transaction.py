@@ -42,10 +42,12 @@ AT_ONCE = 64
 """Cells that are locked or committed in one call."""
 SCAN_ROWS = 200
 """Rows of a page of a scan."""
+ROWS_KEPT = 10_000
+"""Rows that a transaction remembers of its scans: later ones are read again if they are asked for again."""
 
 
 class Transaction:
-    """Raw cells: values are bytes. One thread's. ``cells.py`` is what programs use."""
+    """Raw cells: values are bytes. One thread's. ``tables.py`` is what programs use."""
 
     def __init__(self, around: Surroundings, resolver: Resolver, system: SystemView, *, start: int = 0) -> None:
         """``start``: 0, or a timestamp that this client has been given."""
@@ -178,6 +180,8 @@ class Transaction:
                 known = self._read[table, row]
                 names = list(known) if columns is None else columns
                 yield row, {name: value_of(known.get(name, NOTHING).version) for name in names if name in known}
+                if len(self._read) > ROWS_KEPT:
+                    self._read.pop((table, row), None)
             if len(page) < SCAN_ROWS:
                 return
             begin = page[-1][0] + "\0"

@@ -210,10 +210,13 @@ class Running:
         engine = Engine(
             site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
         )
-        injectors = [
-            Injector(site.disk, stream, *places_of(source, site.base), engine.position(stream))
-            for stream, source in site.topology.sources.items()
-        ]
+        injectors = []
+        for stream, source in site.topology.sources.items():
+            if source.shared or interval == self._intervals.all[0]:
+                places, kinds = places_of(source, site.base)
+                injectors.append(Injector(site.disk, stream, places, kinds, engine.position(stream)))
+            else:
+                engine.leave(stream)
         owner = Owner(
             interval.id, engine, injectors, site.published,
             disk=site.disk, clock=site.clock, links=self._links, state=site.id,
@@ -259,7 +262,6 @@ class Running:
         passed = max(self._said_s - before_s, 1e-3)
         self._counted[owner.interval] = (self._said_s, counts.records)
         exact = any(part.exact for part in self.site.topology.parts.values())
-        sources = zip(self.site.topology.sources, owner.injectors, strict=True)
         return Status(
             topology=self.site.topology.name,
             interval=owner.interval,
@@ -271,7 +273,7 @@ class Running:
             published_records=owner.published_records,
             watermarks=owner.engine.watermarks(),
             published=owner.published,
-            held_by={stream: injector.held_by(exact=exact) for stream, injector in sources},
+            held_by={each.stream: each.held_by(exact=exact) for each in owner.injectors},
             held=owner.engine.held,
             faults=owner.faults,
         )

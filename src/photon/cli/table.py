@@ -282,8 +282,10 @@ def _text(value: Any) -> str:
 @click.option("--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Observers at a time.")
 @click.option("--once", is_flag=True, help="End when nothing is left to do.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve its metrics there, for Prometheus (plain HTTP).")
+@click.option("--retire", metavar="OBSERVER", help="End one that no program has any more, and nothing else: until "
+                                                  "then each change of its column is kept for it.")  # fmt: skip
 @formatted
-def observe(file: Path, threads: int, once: bool, metrics: str | None, out: Printed) -> int:
+def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: str | None, out: Printed) -> int:
     """Run the observers of FILE, a Python program that opens tables, until SIGTERM.
 
     Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. The
@@ -294,6 +296,7 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, out: Prin
     Examples:
       photon table observe dedup.py
       photon table observe dedup.py --once -o json
+      photon table observe dedup.py --retire cluster
       photon table observe dedup.py --threads 16 --metrics 127.0.0.1:9464
     Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers.
     """
@@ -301,6 +304,8 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, out: Prin
     from photon.tables.observing import Worker
     from photon.tables.program import tables_of
 
+    if retire is not None:
+        return _retire(file, retire, tables_of(file), out)
     found = [each for each in tables_of(file) if each.observers]
     if not found:
         raise UsageError(f"{file}: no observers; decorate functions with @observer(tables, table=..., column=...)")
@@ -326,6 +331,23 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, out: Prin
         {"observers": names, "counts": dict(counts)},
         f"observers {', '.join(names)}: {counts['observed']:,} runs committed, {counts['conflicts']:,} conflicts",
     )
+    return DONE
+
+
+def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) -> int:
+    """Nothing is kept any more for an observer that no program has. Raises UsageError."""
+    from photon.config.errors import UsageError
+    from photon.tables.system import without_observer
+
+    published = {name for each in found for names in each.system.look().observed.values() for name in names}
+    if observer not in published:
+        raise UsageError(f"--retire {observer}: no such observer; there are {', '.join(sorted(published)) or 'none'}")
+    if observer in {each.name for tables in found for each in tables.observers}:
+        raise UsageError(f"--retire {observer}: {file} has it; take it out there first")
+    for tables in found:
+        tables.system.change(lambda state: without_observer(state, observer))
+        tables.close()
+    out.show({"retired": observer}, f"{observer} is retired")
     return DONE
 
 

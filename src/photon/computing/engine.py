@@ -18,7 +18,7 @@ from photon.computing.stage import NOWHERE, Fault, Stage
 from photon.computing.standing import ENDED, Inherited, least, number_of
 from photon.computing.store import Commit, Store
 from photon.computing.topology import KeyOf, Topology
-from photon.computing.wire import NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
+from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
 
 SEQUENCER_BITS = 40
 """The id of a weak production has the sequencer of its owner above so many bits."""
@@ -41,7 +41,8 @@ class Limits:
     timers_at_once: int = 20_000
     """Keys of a computation whose timers are called between two commits."""
     timers_of_key: int = 10_000
-    """Timers of one key that are called at once: a computation that sets its own timers in the past ends there."""
+    """Timers of one key that are called at once, beyond those that were set before: a computation that sets its own
+    timers in the past ends there."""
     aside: int = 100_000
     """Records and timers put aside: above it no input is taken."""
     skew_ns: int | None = None
@@ -94,8 +95,8 @@ class Engine:
         self._faults: list[Fault] = []
         self._repeated = self._produced = self._dropped = 0
         self._changed = self._moved = self._more = False
-        self._to_ack: dict[str, list[int]] = {}
-        """Sender -> ids of weak productions."""
+        self._to_ack: dict[tuple[str, str], list[int]] = {}
+        """Sender and owner of a message -> ids of weak productions."""
         self._weak: dict[int, tuple[str, Item]] = {}
         """Id -> target, item: not acknowledged; they have no numbers yet."""
         self._weak_fresh: dict[str, list[Item]] = {}
@@ -158,9 +159,10 @@ class Engine:
     def _receive(self, message: Message, now_ns: int) -> None:
         standing, sender = self._standing, message.sender
         taken = standing.taken(sender, self._interval)
+        newest = message.upto >= least(taken)  # else it is late, and so are its watermarks
         if message.weak and message.upto < standing.seen_from.get(sender, 0):
             return  # late, and doubled: what it tells has come since with a number
-        to_ack = self._to_ack.setdefault(sender, [])
+        to_ack = self._to_ack.setdefault((sender, message.owner), [])
         seen = standing.seen.get(sender, {})
         weak = message.weak
         self._changed |= bool(message.items) if weak else message.upto > least(taken)
@@ -181,7 +183,7 @@ class Engine:
             to_ack += weak
         else:
             standing.take(sender, self._interval, message.upto)
-        if sender not in standing.ended:
+        if sender not in standing.ended and newest:
             for stream, mark in message.watermarks.items():
                 self._changed |= standing.hear(sender, stream, mark)
             if message.successors:
@@ -211,8 +213,9 @@ class Engine:
 
     # -- commit
     def ready(self, now_ns: int) -> bool:
-        """Whether to commit now: something changed, and no weak production waits for its acknowledgement."""
-        waits = self._weak and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
+        """Whether to commit now: something changed, and no weak production waits for its acknowledgement; but who has
+        others to acknowledge waits for nobody, as two would wait for each other."""
+        waits = self._weak and not self._to_ack and abs(now_ns - self._weak_since_ns) < self._limits.straggler_ns
         return self._changed and not waits
 
     def commit(self) -> None:
@@ -273,8 +276,8 @@ class Engine:
         if self._changed:
             return []
         out = [
-            Ack(sender, self.id, least(self._standing.taken(sender, self._interval)), tuple(ids))
-            for sender, ids in sorted(self._to_ack.items())
+            Ack(sender, self.id, least(self._standing.taken(sender, self._interval)), tuple(ids), owner)
+            for (sender, owner), ids in sorted(self._to_ack.items())
         ]
         self._to_ack.clear()
         return out
@@ -283,6 +286,10 @@ class Engine:
         for each in ack.weak:
             self._weak.pop(each, None)
         self._outbox.acknowledged(ack)
+
+    def awaits(self, target: str) -> bool:
+        """Whether something that it was sent after a commit was not acknowledged, so that ``resend`` may be due."""
+        return self._outbox.awaits(target)
 
     def resend(self, target: str) -> None:
         """A message to this target was lost, or was not answered in time."""
@@ -294,9 +301,6 @@ class Engine:
         topology.checked()
         if self._changed:
             self.commit()
-        for stream in self._topology.published.keys() - topology.published.keys():
-            if self._outbox.has(PUBLISH + stream):
-                raise TopologyError(f"the stream {stream!r} is not published to its end yet: try it again later")
         self._set(topology, self._intervals)
 
     def rewire(self, intervals: Intervals) -> None:
@@ -337,9 +341,18 @@ class Engine:
     # -- inside
     def _set(self, topology: Topology, intervals: Intervals) -> None:
         limits = self._limits
+        for stream in self._outbox.unpublished() - topology.published.keys():
+            raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
         self._topology, self._intervals = topology, intervals
         self._stages = [
-            Stage(part, self._store, self._guards(part.computation), limits.state_bytes, limits.timers_of_key)
+            Stage(
+                part,
+                self._store,
+                self._guards(part.computation),
+                limits.state_bytes,
+                limits.timers_of_key,
+                topology.published,
+            )
             for part in topology.checked()
         ]
         self._named = {stage.name: stage for stage in self._stages}
@@ -378,7 +391,9 @@ class Engine:
         for sender, left in sorted(self._standing.inherited.items(), key=lambda each: len(each[1].parents)):
             items = box.all_for(sender, self.id)
             if items and ended.issuperset(left.parents):
-                self._receive(Message(sender, self.id, left.last, items, successors=left.successors), now_ns)
+                self._receive(
+                    Message(sender, self.id, left.last, items, successors=left.successors, owner=self.id), now_ns
+                )
                 box.acknowledged(Ack(sender, self.id, left.last))
         return not box.has(self.id)
 
@@ -396,7 +411,7 @@ class Engine:
         for stage in self._stages:
             if groups := self._groups.pop(stage.name, None):
                 stage.run(groups, now_ns)
-            low_ns, waiting = self._low(stage)
+            low_ns, waiting = self._low(stage, exact=stage.part.exact)
             if low_ns > stage.low_ns:
                 keys, upto_ns = stage.due(low_ns, False, limits.timers_at_once)
                 self._more |= upto_ns < low_ns
@@ -413,13 +428,18 @@ class Engine:
             if stage.made:
                 made, stage.made = stage.made, []
                 self._hand_out(made, weak=stage.part.computation.idempotent, now_ns=now_ns)
-            for stream in stage.part.outputs:
-                self._hear(stream, Watermark(stage.low_ns, stage.low_ns, waiting + sum(stage.aside.values())))
+            if stage.part.outputs:
+                aside, exact_ns = sum(stage.aside.values()), self._low(stage, exact=True)[0]
+                if aside and exact_ns < ENDED_NS:
+                    exact_ns = NEVER_NS  # what was put aside may come yet, whatever its time: it stays where it is
+                mark = Watermark(min(exact_ns, stage.low_ns), stage.low_ns, waiting + aside)
+                for stream in stage.part.outputs:
+                    self._hear(stream, mark)
 
-    def _low(self, stage: Stage) -> tuple[int, int]:
+    def _low(self, stage: Stage, *, exact: bool) -> tuple[int, int]:
         low_ns, waiting = standings.ENDED.exact_ns, 0
         for stream in stage.part.inputs:
-            of_stream = self._standing.low(stream, self._senders(stream), stage.part.exact)
+            of_stream = self._standing.low(stream, self._senders(stream), exact)
             low_ns, waiting = min(low_ns, of_stream[0]), waiting + of_stream[1]
         return low_ns, waiting
 

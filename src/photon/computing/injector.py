@@ -76,7 +76,7 @@ class Injector:
                 f"the position of {stream} is in {', '.join(sorted(gone))} too, which it does not name any more: "
                 "what was not read there would be lost. Name it until it is retired, or begin with another state"
             )
-        self._stream = stream
+        self.stream = stream
         self._begin = position
         self._complete = False
         self._feeds = [_Feed(disk, name, places[name], kinds, known.get(name, Cursor())) for name in sorted(places)]
@@ -131,7 +131,7 @@ class Injector:
         for line in block.data.splitlines(keepends=True):
             try:
                 value = orjson.loads(line)
-                found.append(Record(value, value["event_time_ns"], self._stream))
+                found.append(Record(value, value["event_time_ns"], self.stream))
             except (ValueError, TypeError, KeyError):
                 raise RecordUnreadable(
                     f"{block.name}: the line at byte {at} is no output record with an event time; photon status "
@@ -143,7 +143,7 @@ class Injector:
     def _input(self, records: list[Record]) -> Input:
         begin, self._begin = self._begin, self.position()
         self._said = self.mark()
-        return Input(self._stream, begin, self._begin, records, self._said)
+        return Input(self.stream, begin, self._begin, records, self._said)
 
     def position(self) -> bytes:
         """One line of JSON."""

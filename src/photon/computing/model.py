@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
@@ -56,7 +57,22 @@ Timers = dict[tuple[int, str], None]
 """(time, tag), in the order in which they were set."""
 Production = tuple[str, int, bytes]
 """Stream, time, value as msgpack: what is done to the value later does not change it."""
-_encode = msgspec.msgpack.Encoder().encode
+PRODUCTION_BYTES_MAX = 1 << 20
+"""Of one value, encoded: several must fit into a message."""
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
+JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+
+
+def as_text(value: object) -> str:
+    """What JSON has no form for: bytes as text, or as base64 as in other records. Raises TypeError."""
+    if not isinstance(value, bytes):
+        raise TypeError(type(value).__name__)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return b64encode(value).decode()
 
 
 class Context:
@@ -64,6 +80,7 @@ class Context:
 
     __slots__ = (
         "_outputs",
+        "_published",
         "_time_ns",
         "events",
         "key",
@@ -75,8 +92,9 @@ class Context:
         "watermark_ns",
     )
 
-    def __init__(self, outputs: frozenset[str]) -> None:
+    def __init__(self, outputs: frozenset[str], published: frozenset[str]) -> None:
         self._outputs = outputs
+        self._published = published
         self._time_ns = 0
         self.key = ""
         self.state: dict[str, Any] = {}
@@ -102,7 +120,15 @@ class Context:
         time_ns = self._time_ns if time_ns is None else time_ns
         if type(time_ns) is not int:
             raise Misused(f"the time of a record is a {type(time_ns).__name__}, not int nanoseconds")
-        self.produced.append((stream, time_ns, _encode(value)))
+        data = _encode(value)
+        if len(data) > PRODUCTION_BYTES_MAX:
+            raise Misused(f"what it produces has {len(data)} bytes, more than {PRODUCTION_BYTES_MAX}")
+        if stream in self._published:  # once it is committed it must be published, so it is tried before
+            try:
+                orjson.dumps(_decode(data), as_text, JSON_OPTIONS)
+            except TypeError as error:
+                raise Misused(f"JSON cannot say what it produces to {stream!r}: {error}") from None
+        self.produced.append((stream, time_ns, data))
 
     def set_timer(self, tag: str, time_ns: int) -> None:
         """``process_timer`` is called once, when the low watermark reaches this time. One that is in the past is

@@ -70,6 +70,11 @@ class Outbox:
             if name == target
         )
 
+    def unpublished(self) -> set[str]:
+        """Streams of which something was not acknowledged by a publisher."""
+        ways = [target for (_, target), items in self._ways.items() if items]
+        return {target.removeprefix(PUBLISH) for target in ways if target.startswith(PUBLISH)}
+
     def messages(
         self,
         sender: str,
@@ -95,7 +100,8 @@ class Outbox:
             upto = number if whole else some[-1].number
             self._in_flight[way] = upto
             shown, ends = (marks(target), successors) if whole else ({}, ())
-            out.append(Message(sender, target, upto, some, shown, (), ends, parents, topology))
+            owner = "" if sender == self._me else self._me
+            out.append(Message(sender, target, upto, some, shown, (), ends, parents, topology, owner))
         return out
 
     def _some(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], bool]:
@@ -118,6 +124,10 @@ class Outbox:
         self._acked[way] = max(ack.upto, self._acked.get(way, -1))
         if self._in_flight.get(way, ack.upto + 1) <= ack.upto:
             del self._in_flight[way]
+
+    def awaits(self, target: str) -> bool:
+        """Whether a message to it is on its way."""
+        return any(name == target for _, name in self._in_flight)
 
     def has_acked(self, sender: str, target: str, number: int) -> bool:
         return self._acked.get((sender, target), -1) >= number

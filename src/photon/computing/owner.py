@@ -98,8 +98,7 @@ class Owner:
         if self.engine.ready(now_ns):
             self.engine.commit()
             busy = True
-        for ack in self.engine.acks():
-            self._links.send(ack.sender, ack)
+        self._acknowledge()
         busy |= self._send(self.engine.outgoing())
         self._repeat()
         self._look()
@@ -110,8 +109,7 @@ class Owner:
         now_ns = self._clock.now_ns()
         if self.engine.ready(now_ns):
             self.engine.commit()
-        for ack in self.engine.acks():
-            self._links.send(ack.sender, ack)
+        self._acknowledge()
         while self._send(self.engine.outgoing()):
             pass
         self._look()
@@ -150,14 +148,19 @@ class Owner:
         busy = False
         for each in self._links.received(self.interval):
             if isinstance(each, Ack):
-                self._sent.pop(each.target, None)
                 self.engine.acknowledged(each)
+                if not self.engine.awaits(each.target):  # else one that was lost would never be sent again
+                    self._sent.pop(each.target, None)
             else:
                 self.engine.receive(each, now_ns)  # one that cannot be taken yet comes again
             busy = True
         return busy
 
     # -- out
+    def _acknowledge(self) -> None:
+        for ack in self.engine.acks():
+            self._links.send(ack.to, ack)
+
     def _send(self, messages: Sequence[Message]) -> bool:
         for each in messages:
             if each.target.startswith(PUBLISH):

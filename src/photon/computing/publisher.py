@@ -21,6 +21,7 @@ from pathlib import Path
 
 import orjson
 
+from photon.computing.model import JSON_OPTIONS, as_text
 from photon.computing.wire import Item
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import UsageError
@@ -34,7 +35,6 @@ LOOK_BYTES = 64 << 10
 STATE_NAME = "state"
 """In the slot's directory: the id of the state that publishes there."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 
 
 class Publisher:
@@ -149,8 +149,8 @@ class Publisher:
                 "foreign": item.decoded(),
                 "source": {"file": self._sender, "offset": item.number},
             },
-            _shown,
-            _OPTIONS,
+            as_text,
+            JSON_OPTIONS,
         )
 
     def _name(self, number: int) -> str:
@@ -166,15 +166,3 @@ class Publisher:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def _shown(value: object) -> object:
-    """What JSON has no form for: bytes as text, or as base64 as in other records."""
-    if not isinstance(value, bytes):
-        raise TypeError(type(value).__name__)
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        from base64 import b64encode
-
-        return b64encode(value).decode()

@@ -8,7 +8,10 @@ from the first that fails again they are put aside in the key's row.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from itertools import takewhile
+from operator import ne
 from typing import Any, NamedTuple
 
 from photon.computing import row as rows
@@ -52,7 +55,15 @@ def cost(row: Row) -> int:
 
 
 class Stage:
-    def __init__(self, part: Part, store: Store, guard: Guard, state_bytes: int, timers_of_key: int) -> None:
+    def __init__(
+        self,
+        part: Part,
+        store: Store,
+        guard: Guard,
+        state_bytes: int,
+        timers_of_key: int,
+        published: Collection[str],
+    ) -> None:
         self.part = part
         self.name = part.name
         self.low_ns = NEVER_NS
@@ -70,7 +81,7 @@ class Stage:
         self._guard = guard
         self._state_bytes = state_bytes
         self._timers_of_key = timers_of_key
-        self._context = Context(frozenset(part.outputs))
+        self._context = Context(frozenset(part.outputs), frozenset(published))
         self._heaps: tuple[list[Due], list[Due]] = ([], [])
         """Timers that dirty rows have, of the watermark and of the wall clock; some are out of date."""
         self._stored_ns = [NEVER_NS, NEVER_NS]
@@ -280,6 +291,8 @@ class Stage:
             called += self._call(events, until_ns, False, most)
         if walls and wall_ns != NEVER_NS and not (most and called):
             called += self._call(walls, wall_ns, True, most)
+            if context.past:
+                called += self._call(events, self.low_ns, False)
         self._keep(key, body, context.state, events, walls)
         if made:
             self.made += made
@@ -289,21 +302,22 @@ class Stage:
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
         """Timers up to a time, in order; those too that they set. Returns how many."""
         context, guard, process = self._context, self._guard, self.part.computation.process_timer
-        called = 0
+        called, limit = 0, len(timers) + self._timers_of_key
         while due := sorted(each for each in timers if each[0] <= until_ns):
             for each in due:
                 if each not in timers:
                     continue  # cancelled by one before
-                if called >= self._timers_of_key:
-                    raise Misused(f"{called} timers came due at once: it sets its own timers in the past")
+                if called >= limit:
+                    raise Misused(f"{called} timers were called at once: it sets its own timers in the past")
                 del timers[each]
                 called += 1
                 guard.count += 1
                 context._time_ns = each[0]
+                last = next(reversed(timers), None)
                 process(context, Timer(each[1], each[0], 0 if wall else self.waiting, wall))
                 if called == most:
                     return called
-                if min(timers, default=each) < each:
+                if any(new < each for new in takewhile(partial(ne, last), reversed(timers))):
                     break  # it set an earlier one
         return called
 

@@ -17,7 +17,7 @@ PERCENTILE = "99%"
 @dataclass(frozen=True, slots=True)
 class Source:
     """A stream from outside. ``shared``: the owner of each interval reads all of it and keeps its own keys; otherwise
-    an owner sends what it reads to those that have the keys, and who reads nothing of it says so (``Engine.leave``).
+    that of the first reads it and sends each record to who has its key, and the others say so (``Engine.leave``).
     ``options`` are for whoever injects it."""
 
     stream: str

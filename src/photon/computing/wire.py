@@ -79,6 +79,8 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     """Nothing of this message is taken before these senders have ended: what they sent comes first."""
     topology: int = 0
     """The version of the sender's."""
+    owner: str = ""
+    """The interval whose owner sends it, where the sender's was split or merged; empty: the sender's."""
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -92,6 +94,13 @@ class Ack(msgspec.Struct, array_like=True, frozen=True):
     target: str
     upto: int
     weak: tuple[int, ...] = ()
+    owner: str = ""
+    """As in the message."""
+
+    @property
+    def to(self) -> str:
+        """The interval whose owner waits for it."""
+        return self.owner or self.sender
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

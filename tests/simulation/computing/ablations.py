@@ -36,7 +36,10 @@ def present_only(self: Standing, stream: str, senders: Collection[str], exact: b
 
 
 def acknowledged_before_commit(self: Engine) -> list[Ack]:
-    out = [Ack(name, self.id, least(self._standing.taken(name, self._interval))) for name in sorted(self._to_ack)]
+    out = [
+        Ack(name, self.id, least(self._standing.taken(name, self._interval)), owner=owner)
+        for name, owner in sorted(self._to_ack)
+    ]
     self._to_ack.clear()
     return out
 

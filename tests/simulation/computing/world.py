@@ -349,7 +349,7 @@ class World:
             if fate == 1:
                 return
         if isinstance(what, Ack):
-            for process in self._of(what.sender):
+            for process in self._of(what.to):
                 process.engine.acknowledged(decode_ack(what.encode()))
             return
         what = decode_message(what.encode())
@@ -359,15 +359,10 @@ class World:
         for process in self._of(what.target):
             process.engine.receive(what, self.now_ns)
 
-    def _of(self, sender: str) -> list[Process]:
-        """Who answers to a name; it may be an heir of the name."""
-        names = {sender} | {name for name, store in self.stores.items() if sender in self._heard_as(store)}
-        found = [self.processes[name] for name in sorted(names) if name in self.processes]
-        return found + [each for each in self.zombies if each.engine.id in names and self.random.random() < 0.5]
-
-    def _heard_as(self, store: MemoryStore) -> set[str]:
-        process = self.processes.get(store.interval.id)
-        return set() if process is None else set(process.engine._standing.inherited)
+    def _of(self, name: str) -> list[Process]:
+        """Who has this interval, or believes that it has."""
+        found = [self.processes[name]] if name in self.processes else []
+        return found + [each for each in self.zombies if each.engine.id == name and self.random.random() < 0.5]
 
     def _publish(self, message: Message) -> None:
         if not self.ended[message.target].issuperset(message.parents):
@@ -379,7 +374,7 @@ class World:
             if item.number > self.cursors[way]:
                 self.published[message.target.removeprefix(PUBLISH)].append(item.decoded())
         self.cursors[way] = max(self.cursors[way], message.upto)
-        self.network.append(Ack(message.sender, message.target, message.upto))
+        self.network.append(Ack(message.sender, message.target, message.upto, owner=message.owner))
 
     # -- faults
     def _fault(self) -> None:

@@ -95,6 +95,27 @@ def test_a_program_that_fails_is_one_line(tmp_path: Path, text: str, problem: st
     assert len(said.stderr.splitlines()) == 1
 
 
+def test_an_observer_that_no_program_has_is_retired(database: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    two = PROGRAM + PROGRAM[PROGRAM.index("@observer") :].replace("def count", "def gone").replace(
+        '"campaigns"', '"x"'
+    )
+    for text in (two, PROGRAM):
+        program.write_text(text.format(database=str(database)))
+        with Tables.open(database) as tables, tables.transaction() as t:
+            t.table("clicks").row(f"k{len(text)}").set("campaign", "c")
+        assert table("observe", program, "--once").exit_code == 0
+    with Tables.open(database) as tables:
+        assert len(tables.around.store.dirty("clicks", "", 10)) == 1, "it is kept for the one that is gone"
+    assert table("observe", program, "--retire", "gone").output == "gone is retired\n"
+    assert table("observe", program, "--once").exit_code == 0
+    with Tables.open(database) as tables:
+        assert tables.around.store.dirty("clicks", "", 10) == []
+    assert "take it out there first" in table("observe", program, "--retire", "count").stderr
+    again = table("observe", program, "--retire", "gone")
+    assert (again.exit_code, again.output) == (2, "photon: --retire gone: no such observer; there are count\n")
+
+
 def test_locks_that_dead_clients_left_are_told(database: Path) -> None:
     with Tables.open(database) as tables:
         primary = Cell("clicks", "k9", "campaign")

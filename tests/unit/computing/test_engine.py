@@ -14,7 +14,7 @@ from photon.computing.errors import ComputingError, Fenced, TopologyError
 from photon.computing.intervals import even
 from photon.computing.sqlite_store import SqliteStore
 from photon.computing.store import MemoryStore
-from photon.computing.wire import PUBLISH, Ack, Input, Message, Watermark, decode_ack, decode_message
+from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark, decode_ack, decode_message
 
 ONE = even(1)
 
@@ -86,6 +86,10 @@ def test_what_was_committed_is_there_after_a_kill_and_what_was_not_is_done_again
     feed(engine, ["a"], 11)
     engine.commit()
     assert values(engine, answered=False) == [["a", 11, 2], ["b", 11, 1]]
+    less = topology()
+    less.published.clear()
+    with pytest.raises(TopologyError, match="'counts' is not published to its end"):
+        Engine(less, SqliteStore(path), ONE)
     engine = Engine(topology(), SqliteStore(path), ONE)
     assert values(engine) == [["a", 11, 2], ["b", 11, 1]]
     assert values(engine) == []
@@ -284,6 +288,41 @@ def test_owners_of_two_intervals_send_each_other_what_is_the_others() -> None:
                     engines[ack.sender].acknowledged(ack)
     assert sums == [1] * 20
     assert all(engine.watermarks()["sum"].exact_ns == 11 for engine in engines.values())
+
+
+def test_a_late_message_does_not_say_that_nothing_is_waited_for() -> None:
+    two = even(2)
+    made = topology()
+    made.add(Sum(), {"counts": lambda record: "all"}, ["sums"])
+    engine = Engine(made, MemoryStore(two.all[0]), two)
+    for upto, at, waiting in ((5, 20, 3), (3, 10, 0)):
+        engine.receive(Message("i1", "i0", upto, (), {"counts": Watermark(at, at, waiting)}), 0)
+    feed(engine, [], 30)
+    assert engine.watermarks()["sum"] == Watermark(20, 20, 3)
+
+
+def test_what_follows_the_percentile_is_exact_only_as_far_as_its_input_is() -> None:
+    made = topology()
+    made.add(Sum(), {"counts": lambda record: "all"}, ["sums"], watermark="exact")
+    broken = Count()
+    for count, exact_ns in ((Count(), 15), (broken, 0)):
+        broken.broken = True
+        made.parts["count"] = topology(count).parts["count"]
+        store = MemoryStore(ONE.all[0])
+        engine = Engine(made, store, ONE)
+        engine.take(Input("in", None, b"1", [], Watermark(0, 0)), 0)
+        engine.take(Input("in", b"1", b"2", [Record("a", 1, "in")], Watermark(15, 30, 2)), 0)
+        assert engine.watermarks()["count"].percentile_ns == 30
+        assert engine.watermarks()["sum"].exact_ns == exact_ns, "what is put aside may come yet"
+        engine.commit()
+        (message,) = engine.outgoing()
+        assert message.watermarks["counts"][:2] == (exact_ns, 30)
+    broken.broken = False
+    engine.retry(0)
+    assert engine.watermarks()["sum"].exact_ns == 15
+    broken.broken = True
+    engine.take(Input("in", b"2", b"3", [Record("b", 1, "in")], Watermark(ENDED_NS, ENDED_NS)), 0)
+    assert engine.watermarks()["sum"].exact_ns == ENDED_NS
 
 
 def test_messages_of_others_are_not_taken() -> None:

@@ -14,6 +14,7 @@ from photon.computing.intervals import HASHES, Interval, Intervals, even
 from photon.computing.moving import merge, split
 from photon.computing.row import decode
 from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import MemoryStore
 from photon.computing.wire import Input, Message, Watermark
 
 
@@ -95,6 +96,27 @@ def test_a_split_shares_the_keys_and_a_merge_puts_them_together(
     assert counts == {key[::-1]: 2 for key in keys}, "what the halves had sent each other as well"
 
 
+def test_what_an_interval_had_sent_before_its_split_is_acknowledged_to_its_heir(
+    tmp_path: Path, new_store: Callable[[Interval], SqliteStore]
+) -> None:
+    two = even(2)
+    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
+    feed(Engine(topology(), stores[0], two), [f"key{n}" for n in range(40)], 1)
+    halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
+    three = Intervals([*halves, two.all[1]])
+    heir = Engine(topology(), SqliteStore(tmp_path / "a.db"), three)
+    other = Engine(topology(), stores[1], three)
+    (left,) = (each for each in heir.outgoing() if (each.sender, each.target) == ("i0", "i1"))
+    assert (left.owner, left.successors, len(left.items) > 0) == ("a", ("a", "b"), True)
+    _taken(other, left)
+    (ack,) = other.acks()
+    assert ack.to == "a"
+    assert heir.awaits("i1")
+    heir.acknowledged(ack)
+    heir.commit()
+    assert not [each for each in SqliteStore(tmp_path / "a.db").chunks() if each.target == "i1"]
+
+
 def test_what_does_not_split_is_refused(tmp_path: Path, new_store: Callable[[Interval], SqliteStore]) -> None:
     store = SqliteStore(tmp_path / "i0.db", even(1).all[0])
     with pytest.raises(ComputingError, match="does not split the interval i0"):
@@ -125,6 +147,25 @@ def test_weak_productions_leave_before_the_commit_and_are_not_stored_when_acknow
     assert one.ready(0)
     one.commit()
     assert list(stores[0].chunks()) == []
+
+
+def test_two_who_send_each_other_weak_productions_do_not_wait_for_each_other() -> None:
+    two = even(2)
+    engines = {each.id: Engine(topology(WeakKeep()), MemoryStore(each), two) for each in two.all}
+    for engine in engines.values():
+        engine.take(Input("in", None, b"1", [Record(f"key{n}", 1, "in") for n in range(40)]), 0)
+    for message in [each for engine in engines.values() for each in engine.weak()]:
+        engines[message.target].receive(message, 0)
+    assert all(engine.ready(0) for engine in engines.values())
+    before = {name: engine.counts().records for name, engine in engines.items()}
+    for _ in range(3):
+        for engine in engines.values():
+            engine.commit()
+            for ack in engine.acks():
+                engines[ack.to].acknowledged(ack)
+            for message in engine.outgoing():
+                engines[message.target].receive(message, 0)
+    assert {name: engine.counts().records for name, engine in engines.items()} == before, "they came once"
 
 
 def test_weak_productions_that_are_not_acknowledged_are_stored_and_come_once(tmp_path: Path) -> None:

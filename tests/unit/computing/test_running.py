@@ -51,9 +51,9 @@ class Total(Computation):
         ctx.produce("totals", {"all": ctx.state["sum"], "waiting": timer.waiting})
 
 
-def _topology() -> Topology:
+def _topology(*, shared: bool = True) -> Topology:
     made = Topology("sums")
-    joined = made.joined("in")
+    joined = made.source("joined", shared=shared, deployment="in")
     made.add(Sum(), {joined: lambda record: record.value["foreign"]["name"]}, ["sums"])
     made.add(Total(), {"sums": lambda record: "all"}, ["totals"])
     for stream in ("sums", "totals"):
@@ -88,9 +88,10 @@ def test_a_program_computes_what_is_there(tmp_path: Path) -> None:
     assert pair["exact_ns"] == ENDED_NS
 
 
-def test_several_owners_send_one_another_what_they_do_not_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_several_owners_send_one_another_what_they_do_not_own(tmp_path: Path, shared: bool) -> None:
     _feed(tmp_path, range(50))
-    site = Site(_topology(), tmp_path, tmp_path / "state")
+    site = Site(_topology(shared=shared), tmp_path, tmp_path / "state")
     assert len(site.intervals(4).all) == 4
     running = Running(site, once=True)
     running.run(threading.Event())

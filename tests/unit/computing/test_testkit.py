@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from photon.computing import MINUTE_NS, Computation, Context, Record, Timer, minutes
+from photon.computing.engine import Limits
 from photon.computing.testkit import Ran, run, run_steps
 from photon.computing.wire import Watermark
 
@@ -79,6 +80,8 @@ ACTIONS: dict[str, Any] = {
     "raise": _raises,
     "object": lambda ctx: ctx.state.update(what=object()),
     "unsent": lambda ctx: ctx.produce("out", object()),
+    "no JSON": lambda ctx: ctx.produce("out", {b"key": 1}),
+    "much": lambda ctx: ctx.produce("out", "x" * (2 << 20)),
     "large": lambda ctx: ctx.state.update(what="x" * (2 << 20)),
     "recursive": _recursive,
     "no dict": _no_dict,
@@ -112,6 +115,8 @@ def does(*steps: str | int) -> Ran:
         ("raise", "ValueError: two lines"),
         ("object", "TypeError: Encoding objects of type object is unsupported"),
         ("unsent", "TypeError: Encoding objects of type object is unsupported"),
+        ("no JSON", "JSON cannot say what it produces to 'out': Dict key must"),
+        ("much", "what it produces has 2097157 bytes, more than 1048576"),
         ("large", "bytes, more than 1048576"),
         ("recursive", "RecursionError"),
         ("no dict", "its state is a list, not a dict"),
@@ -121,7 +126,7 @@ def does(*steps: str | int) -> Ran:
         ("no moment", "the time of the timer 'a' is no int of nanoseconds"),
         ("surrogate", "UnicodeEncodeError"),
         ("timer", "ValueError: in a timer"),
-        ("again", "10000 timers came due at once: it sets its own timers in the past"),
+        ("again", "10001 timers were called at once: it sets its own timers in the past"),
     ],
 )
 def test_wrong_user_code_is_one_line_and_harms_its_key_only(what: str, said: str) -> None:
@@ -166,3 +171,32 @@ def test_wall_timers() -> None:
 
     ran = run(Wakes(), [Record({"key": "k"}, 1)], outputs=["out"], now_ns=77)
     assert [each.value for each in ran["out"]] == [["wake", True]]
+
+
+def test_a_wall_timer_may_set_one_of_the_watermark_in_the_past() -> None:
+    class Wakes(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            ctx.set_wall_timer("wake", ctx.now_ns)
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.produce("out", [timer.tag, timer.wall])
+            if timer.wall:
+                ctx.set_timer("past", 50)
+
+    ran = run_steps(Wakes(), [100, Record({"key": "k"}, 101)], outputs=["out"], now_ns=77)
+    assert [each.value for each in ran["out"]] == [["wake", True], ["past", False]]
+
+
+def test_more_timers_may_come_due_at_once_than_one_may_set_in_the_past() -> None:
+    n = Limits().timers_of_key + 1
+
+    class Each(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            for at in range(n):
+                ctx.set_timer("end", 10 + at)
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.state["n"] = ctx.state.get("n", 0) + 1
+
+    ran = run(Each(), [Record({"key": "k"}, 1)], [10 + n], outputs=[])
+    assert (ran.faults, ran.state) == ([], {"k": {"n": n}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import pytest
 
 from photon.tables import Tables, TablesError, Worker, observer, retrying
 from photon.tables.locks import ThreadLocks
+from photon.tables.observing import ObserverFailed
+from photon.tables.oracle import MemoryOracle
+from photon.tables.store.memory import MemoryStore
+from photon.tables.surroundings import Limits, Surroundings
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -90,6 +95,26 @@ def test_a_new_observer_sees_what_is_there_and_writers_elsewhere_notify_it(table
     assert counted(tables) == {"c": 2}
 
 
+def test_an_observer_that_moves_to_another_column_sees_what_is_there(tables: Tables) -> None:
+    counting(tables)
+    Worker(tables).publish()
+    with tables.transaction() as t:
+        t.table("clicks").row("k").set("price", 1)
+    moved = Tables(tables.around.store, tables.around.oracle)
+    moved.around.limits.grace_s = 0.0
+    seen = []
+
+    @observer(moved, table="clicks", column="price", name="count")
+    def priced(t: Any, row: Any) -> None:
+        seen.append(row.key)
+
+    worker = Worker(moved)
+    worker.publish()
+    assert (worker.drain(), seen) == (1, ["k"])
+    worker.publish()
+    assert worker.drain() == 0
+
+
 def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) -> None:
     counting(tables)
     other = Tables(tables.around.store, tables.around.oracle)
@@ -110,6 +135,28 @@ def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) 
     assert tables.around.store.dirty("clicks", "", 10) == []
 
 
+def test_a_program_that_has_not_heard_of_an_observer_forgets_none_of_its_notifications() -> None:
+    store, oracle = MemoryStore(), MemoryOracle()
+    known, fresh = (Tables(store, oracle, Surroundings(store, oracle, limits=Limits(grace_s=0.02))) for _ in range(2))
+    counting(known)
+    worker = Worker(known)
+    worker.publish()
+    seen = []
+
+    @observer(fresh, table="clicks", column="price")
+    def priced(t: Any, row: Any) -> None:
+        seen.append(row.key)
+
+    there = Worker(fresh)
+    there.publish()
+    with fresh.transaction() as t:
+        t.table("clicks").row("k").set("price", 1)
+    time.sleep(0.02)
+    worker.step()
+    there.drain()
+    assert seen == ["k"]
+
+
 def test_an_observer_that_raises_holds_up_nobody_else(tables: Tables) -> None:
     seen = []
 
@@ -127,6 +174,25 @@ def test_an_observer_that_raises_holds_up_nobody_else(tables: Tables) -> None:
     assert sorted(seen) == ["a", "z"]
     assert [each.row for each in tables.around.store.dirty("clicks", "", 10)] == ["bad"]
     assert tables.counts["observers_failed"] == 1
+
+
+def test_an_end_of_work_waits_for_other_workers_and_names_what_raises(tables: Tables) -> None:
+    met = []
+
+    @observer(tables, table="clicks", column="campaign")
+    def picky(t: Any, row: Any) -> None:
+        if row.key == "bad":
+            raise ValueError("bad\nline")
+        if not met.append(row.key) and len(met) == 1:
+            assert Worker(tables).drain() == 1, "another worker comes first"
+        t.table("runs").row(row.key).set("n", len(met))
+
+    click(tables, "k", "c")
+    assert Worker(tables).drain() == 0
+    assert met == ["k", "k"]
+    click(tables, "bad", "c")
+    with pytest.raises(ObserverFailed, match="an observer of clicks/bad/campaign raises ValueError"):
+        Worker(tables).drain()
 
 
 def test_threads_share_the_work(tables: Tables) -> None:

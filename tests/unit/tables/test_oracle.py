@@ -109,6 +109,40 @@ def test_a_request_that_fails_is_told_to_all_who_share_it_and_the_next_goes_on()
     assert oracle.timestamp() == 1
 
 
+def test_a_request_that_is_interrupted_gives_nothing_to_those_who_share_it() -> None:
+    begun, go, asked = threading.Event(), threading.Event(), []
+
+    def ask(n: int) -> int:
+        asked.append(n)
+        begun.set()
+        go.wait(5)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return 10
+
+    oracle = BatchedOracle(ask)
+    told: list[object] = []
+
+    def one() -> None:
+        try:
+            told.append(oracle.timestamp())
+        except (StoreFailed, KeyboardInterrupt) as error:
+            told.append(type(error))
+
+    threads = [threading.Thread(target=one) for _ in range(3)]
+    threads[0].start()
+    begun.wait(5)
+    for each in threads[1:]:
+        each.start()
+    while len(oracle._waiting) < 2:
+        begun.wait(0.001)
+    go.set()
+    for each in threads:
+        each.join()
+    assert asked == [1, 2]
+    assert sorted(map(str, told)) == sorted(map(str, (10, KeyboardInterrupt, StoreFailed)))
+
+
 def test_the_embedded_oracle_rises_over_processes_and_restarts(tmp_path: Path) -> None:
     one, other = SqliteStore(tmp_path / "t.db"), SqliteStore(tmp_path / "t.db")
     got = [each.oracle.timestamp() for each in (one, other, one, other)]

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from photon.tables import BadName, Conflict, OutcomeUnknown, StoreFailed, Tables, TooOld, resolving, retrying
+from photon.tables import (
+    BadName,
+    Conflict,
+    OutcomeUnknown,
+    StoreFailed,
+    Tables,
+    TooOld,
+    resolving,
+    retrying,
+    transaction,
+)
 from photon.tables.api import SYSTEM, Cell, Mutation
 from photon.tables.cell import Commit, Lock, commit_meta, lock_meta, primary_line, read_meta
 
@@ -104,6 +114,21 @@ def test_a_range_is_scanned_over_pages_in_order(tables: Tables) -> None:
     with tables.snapshot() as now:
         assert [row.get("x") for row in now.table("t").scan("010", "440", columns=["x"])] == list(range(10, 440))
         assert [row.key for row in now.table("t").scan(columns=["nothing"])] == []
+
+
+def test_a_scan_of_a_large_table_remembers_little_of_it(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "ROWS_KEPT", 10)
+    with tables.transaction() as t:
+        for n in range(40):
+            t.table("t").row(f"{n:02}").set("x", n)
+    with tables.transaction() as t:
+        rows = list(t.table("t").scan())
+        assert len(t.raw._read) == 10
+        assert [row.get("x") for row in rows] == list(range(40))
+        for row in rows:
+            row.set("x", row.get("x") + 1)
+    with tables.snapshot() as now:
+        assert [row.get("x") for row in now.table("t").scan()] == list(range(1, 41))
 
 
 def test_rows_come_in_the_order_of_their_code_points(tables: Tables) -> None:

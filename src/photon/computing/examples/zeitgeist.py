@@ -6,7 +6,7 @@ when nothing of a second is still to come, its zero means something.
 
 Run it where the deployment runs, and look at it::
 
-    photon compute run zeitgeist.py --config photon.toml
+    PHOTON_CONFIG=photon.toml photon compute run zeitgeist.py
     python zeitgeist.py out/windows out/anomalies zeitgeist.html
 """
 
