@@ -54,6 +54,10 @@ class Asked(Protocol):
     def before(self, time_ns: int) -> int: ...
 
 
+ANY_NS = -NEVER_NS
+"""What a slot says that found, at its start, records it may not have shown: of any time."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotShown:
     """What a slot said. ``unshown_ns``: the oldest event time of what it has not shown; None: nothing is known, and
@@ -104,7 +108,7 @@ class Lateness:
 
 def floored(time_ns: int) -> int:
     """Counts of events before it are exact."""
-    return time_ns // STEP_NS * STEP_NS
+    return max(time_ns, ANY_NS + STEP_NS) // STEP_NS * STEP_NS
 
 
 class Watermarks:
@@ -133,7 +137,7 @@ class Watermarks:
         silent = [each for each in sample.slots if each.unshown_ns is None]
         shown_ns = min((each.unshown_ns for each in sample.slots if each.unshown_ns is not None), default=NEVER_NS)
         exact_ns, percentile_ns = (last.exact_ns, last.percentile_ns) if last is not None else (None, None)
-        if undecided.read_ns is not None and not silent:
+        if undecided.read_ns is not None and not silent and shown_ns > ANY_NS:
             least_ns = min(undecided.read_ns, undecided.moving_ns, shown_ns)
             self._least_ns = max(least_ns, self._least_ns or least_ns)
             behind_ns = int(self.lateness.quantile_s() * NS_PER_S)

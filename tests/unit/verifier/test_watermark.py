@@ -83,6 +83,24 @@ def test_it_does_not_go_back_and_who_holds_it_is_named() -> None:
     )
 
 
+def test_after_a_start_a_slot_that_may_have_records_of_any_time_lets_nothing_be_said() -> None:
+    marks = Watermarks(WITHIN)
+    found = (SlotShown("s0", NEVER_NS), SlotShown("s1", -NEVER_NS))
+    first = _taken(marks, _sample(100, slots=found))
+    assert (first.exact_ns, first.percentile_ns) == (None, None)
+    assert first.held_by == ("records that are not published",)
+    shown = _taken(marks, _sample(200))
+    assert _taken(marks, _sample(300, slots=found)).percentile_ns == shown.percentile_ns == 200 * S
+
+
+def test_an_event_of_the_oldest_time_there_is_does_not_go_beyond_it() -> None:
+    marks = Watermarks(None)
+    marks.lateness.add(np.array([10 * S]), 0.0)
+    pair = _taken(marks, _sample(100, moving_s=-(2**63 - 2) / S))
+    assert pair.percentile_ns is not None
+    assert -(2**63) < pair.percentile_ns < -(2**63) + S
+
+
 def test_without_a_promise_there_is_only_the_percentile() -> None:
     marks = Watermarks(None)
     pair = _taken(marks, _sample(100, oldest_s=40, waiting=3))
