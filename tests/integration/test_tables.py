@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from photon.tables import Tables
-from tests.integration.commands import photon
+from tests.integration.commands import photon, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
 CLICKS = 2_000
@@ -127,11 +127,17 @@ def test_a_loader_and_observers_that_are_killed_lose_and_repeat_nothing(site: Si
     assert site.run("dedup.py", "load") == "0 records loaded\n"
 
 
+def _catches(pid: int, number: signal.Signals) -> bool:
+    [caught] = re.findall(r"SigCgt:\s+(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_observers_end_on_sigterm_and_say_what_they_did(site: Site) -> None:
     site.run("dedup.py", "load")
     observers = [site.observe("-o", "json") for _ in range(2)]
     site.wait_for_more("serving", observers[0])
     for each in observers:
+        until(lambda pid=each.pid: _catches(pid, signal.SIGTERM), 120, "it runs")
         each.send_signal(signal.SIGTERM)
     said = []
     for each in observers:
