@@ -39,7 +39,8 @@ class Ablation:
 
 
 TWICE = "twice"
-LEFT = "are owned|are reopened|lost"
+LEFT = "are owned|are reopened|lost|late"
+"""An id that is not known to be reopened is left, or joined behind a watermark that had not waited for it."""
 
 
 def _without(where: object, name: str, instead: object) -> Variant:

@@ -16,7 +16,7 @@ from tests.simulation.world.world import Violation
 
 BATCH = 10
 SEEDS = 20
-SEEDS_OF_AN_ABLATION = 2000
+SEEDS_OF_AN_ABLATION = 600
 _SEEDS = share(seeds(SEEDS, base=40_000), 5, least=SEEDS)
 
 
