@@ -192,8 +192,6 @@ class _Progress:
 
 def _serve_metrics(address: str, progress: _Progress) -> None:
     """In a thread of its own. Raises CannotListen."""
-    import asyncio
-
     from photon.computing.journal import put_status
     from photon.config.metrics.readings import Readings
     from photon.status.http import Answer, HttpServer, plain
@@ -207,9 +205,7 @@ def _serve_metrics(address: str, progress: _Progress) -> None:
         put_status(readings, progress.found)
         return Answer(readings.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(HttpServer(answer).start(address))
-    threading.Thread(target=loop.run_forever, daemon=True).start()
+    HttpServer(answer).start_in_thread(address)
 
 
 def _held(each: Status) -> str:

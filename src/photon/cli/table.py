@@ -21,8 +21,6 @@ from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 from photon.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from http.server import ThreadingHTTPServer
-
     from photon.tables.tables import Tables
 
 SHOWN = 1000
@@ -312,7 +310,8 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    server = _metrics_at(metrics, found) if metrics is not None else None
+    if metrics is not None:
+        _serve_metrics(metrics, found)
     if once:
         for tables in found:
             worker = Worker(tables)
@@ -320,9 +319,6 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
             worker.drain()
     else:
         _run(file, [Worker(tables) for tables in found], threads, stop)
-    if server is not None:
-        server.shutdown()
-        server.server_close()
     counts = _counts(found)
     for tables in found:
         tables.close()
@@ -378,38 +374,27 @@ def _counts(found: Sequence[Tables]) -> Counter[str]:
     return sum((tables.counts for tables in found), start=Counter())
 
 
-def _metrics_at(address: str, found: Sequence[Tables]) -> ThreadingHTTPServer:
-    """Serves them in a thread, at any path. Raises UsageError."""
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
+def _serve_metrics(address: str, found: Sequence[Tables]) -> None:
+    """In a thread, at any path. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.config.metrics.readings import Readings
     from photon.config.metrics.table import TABLES
+    from photon.config.tls import CannotListen
+    from photon.status.http import Answer, HttpServer
 
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            counts, into = _counts(found), Readings()
-            for metric in TABLES:
-                into.put(metric.name, counts[metric.name.removeprefix("photon_tables_").removesuffix("_total")])
-            body = into.text().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
+    def answer(_: str) -> Answer:
+        counts, into = _counts(found), Readings()
+        for metric in TABLES:
+            into.put(metric.name, counts[metric.name.removeprefix("photon_tables_").removesuffix("_total")])
+        return Answer(into.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"--metrics {address}: must be host:port")
     try:
-        server = ThreadingHTTPServer((host, int(port)), Answer)
-    except (OSError, OverflowError) as error:
-        raise UsageError(f"--metrics {address}: cannot listen there: {error}") from None
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return server
+        HttpServer(answer).start_in_thread(address)
+    except CannotListen as error:
+        raise UsageError(f"--metrics {address}: cannot listen there: {error.__context__}") from None
 
 
 # -- photon status oracle --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -65,6 +66,16 @@ class HttpServer:
         except (OSError, ValueError, OverflowError) as error:
             raise CannotListen(f"{address}: the status page cannot listen there: {error}") from None
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def start_in_thread(self, address: str) -> None:
+        """For a program without an event loop: until the process ends. Raises CannotListen."""
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self.start(address))
+        except CannotListen:
+            loop.close()
+            raise
+        threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
 
     async def stop(self) -> None:
         if self._server is not None:
