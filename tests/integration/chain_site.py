@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import random
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ import orjson
 from photon.config.loader import load
 from photon.dispatcher.ledger import Verdict
 from photon.fleet.ledger import accounts, by_join, together
+from photon.lab.demo.check import records as output_records
 from photon.lab.onlooker import alarms_in
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
@@ -155,21 +155,8 @@ class ChainSite:
     # -- what comes out ----------------------------------------------------------------------------------------------
     def records(self, stage: str, kind: str = "joined") -> list[dict[str, Any]]:
         """Of all datacentres, by whole lines."""
-        found = []
-        for dc in self.datacentres:
-            directory = self.homes[dc] / dc / f"{stage}.output" / kind
-            names = {path.name.removesuffix(".gz") for path in directory.glob("*.jsonl*")}
-            for name in sorted(names):
-                data = self._content(directory / name)
-                found += [orjson.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-        return found
-
-    @staticmethod
-    def _content(path: Path) -> bytes:
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return gzip.decompress(path.with_name(path.name + ".gz").read_bytes())
+        directories = [self.homes[dc] / dc / f"{stage}.output" / kind for dc in self.datacentres]
+        return [record for directory in directories for record in output_records(directory)]
 
     def expected(self) -> dict[str, set[tuple[str, ...]]]:
         """Of each stage the ids of all that is in a record."""
