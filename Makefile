@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+AIRFLOW := build/airflow
 N      ?= 60
 SEEDS  ?= 25
 HOURS  ?= 1
@@ -12,7 +13,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-spark up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-spark test-airflow up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -68,6 +69,15 @@ test-hbase: install      ## the tests that need a real HBase; they start one of 
 
 test-spark: install      ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
 	$(BIN)/pytest tests/spark -n $(WORKERS) --dist loadfile --timeout 900
+
+$(AIRFLOW)/.installed:
+	@$(PYTHON) -m venv $(AIRFLOW)
+	@echo "installing Airflow in $(AIRFLOW) ..."
+	@$(AIRFLOW)/bin/python -m pip install --quiet --disable-pip-version-check "apache-airflow-core>=3.3,<3.4" "apache-airflow-providers-standard>=1,<2"
+	@touch $@
+
+test-airflow: install $(AIRFLOW)/.installed  ## the DAG of deploy/airflow by a real Airflow, which has an environment of its own
+	$(BIN)/pytest tests/airflow
 
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import subprocess
@@ -78,25 +77,3 @@ def test_crontabs() -> None:
             "photon",
             "/usr/local/bin/photon-nightly /etc/photon/photon.toml /var/lib/photon/reports",
         ]
-
-
-def test_airflow() -> None:
-    """It compiles, and its commands, with the templates filled in, exist."""
-    for source in blocks("spark.md", "python"):
-        tree = ast.parse(source)
-        if not source.count("BashOperator"):
-            continue
-        names: dict[str, object] = {}
-        assigned = [node for node in tree.body if isinstance(node, ast.Assign) and "DEPLOYMENT" in ast.unparse(node)]
-        exec(compile(ast.Module(assigned, []), "dag", "exec"), names)
-        calls = [
-            node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "BashOperator"
-        ]
-        assert len(calls) == 3
-        for call in calls:
-            [value] = [keyword.value for keyword in call.keywords if keyword.arg == "bash_command"]
-            command = eval(compile(ast.Expression(value), "dag", "eval"), names)
-            filled, templates = re.subn(r"\{\{ [\w.| ]+ \}\}", "2026-11-20", command)
-            assert templates
-            assert not {"{", "}"} & {*filled}
-            check(shlex.split(filled))

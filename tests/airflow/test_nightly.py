@@ -1,0 +1,88 @@
+"""The DAG of deploy/airflow run by a real Airflow, over real processes: a day that is right, and one that is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from photon.spark.session import SparkMissing, check_present
+from tests.integration.commands import until
+from tests.integration.verified_site import T_S, WAIT_S, Site, site_in
+
+ROOT = Path(__file__).parents[2]
+AIRFLOW = ROOT / "build" / "airflow" / "bin" / "airflow"
+DAY_S = 86_400
+DAY = T_S // DAY_S * DAY_S
+EVENTS = 40
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    if os.environ.get("CI") != "true":
+        if not AIRFLOW.exists():
+            pytest.skip("no Airflow: make test-airflow installs it")
+        try:
+            check_present()
+        except SparkMissing as missing:
+            pytest.skip(str(missing))
+
+    def promise(base: Path) -> None:
+        file = base / "photon.toml"
+        text = file.read_text().replace("[join.clicks]\n", '[join.clicks]\nwritten_within = "5s"\n')
+        file.write_text(f'clock = {{ uncertainty = "0.5s" }}\n{text}')
+
+    with site_in(tmp_path_factory.mktemp("site"), prepare=promise) as made:
+        made.write(EVENTS, missing=4)
+        until(lambda: not [*(made.base / "output").glob("*/*.jsonl")], WAIT_S, "all of it is final")
+        yield made
+
+
+def _tested(site: Site, home: Path, dag: str = "photon_nightly") -> subprocess.CompletedProcess[str]:
+    """``airflow dags test``: the whole DAG in one process, without a scheduler."""
+    shutil.copytree(ROOT / "deploy" / "airflow", home / "dags", dirs_exist_ok=True)
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PHOTON_CONFIG": str(site.file),
+        "PHOTON_REPORTS": str(home / "reports"),
+        "PHOTON_VERIFY_OPTIONS": json.dumps(["--master", "local[1]"]),
+    }
+    moment = datetime.fromtimestamp(DAY + DAY_S, UTC).isoformat()
+    for command in (["db", "migrate"], ["dags", "test", dag, moment]):
+        done = subprocess.run(
+            [AIRFLOW, *command], env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+    return done
+
+
+def _verdict(home: Path) -> tuple[str, str]:
+    """(day, verdict) of the only report."""
+    [verdict] = home.glob("reports/*/verdict.json")
+    return verdict.parent.name, json.loads(verdict.read_text())["verdict"]
+
+
+def test_a_day_is_verified_when_it_is_complete(site: Site, tmp_path: Path) -> None:
+    done = _tested(site, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _verdict(tmp_path) == (datetime.fromtimestamp(DAY, UTC).date().isoformat(), "right"), done.stdout
+
+
+def test_problems_fail_the_run_and_show_what_a_repair_would_do(site: Site, tmp_path: Path) -> None:
+    """An output file that was published is lost."""
+    lost, *_ = (site.base / "output" / "joined").iterdir()
+    lost.unlink()
+    done = _tested(site, tmp_path)
+    assert _verdict(tmp_path)[1] == "problems", done.stdout
+    assert "there are problems: " in done.stdout
+    assert "what_a_repair_would_do" in done.stdout
+    assert "state=failed" in done.stdout
