@@ -113,6 +113,16 @@ class Engine:
     def id(self) -> str:
         return self._interval.id
 
+    @property
+    def version(self) -> int:
+        """Of its topology."""
+        return self._topology.version
+
+    @property
+    def inherits(self) -> bool:
+        """Whether what was sent before a split or a merge is not all delivered."""
+        return bool(self._standing.inherited)
+
     # -- input
     def position(self, source: str) -> bytes | None:
         """Where to read on; what was taken since the last commit counts. None: from the begin."""

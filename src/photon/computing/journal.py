@@ -56,6 +56,7 @@ class Status(msgspec.Struct, kw_only=True):
     held: str = ""
     """Why input is not taken now."""
     faults: list[str] = []
+    topology_version: int = 0
 
 
 def read_status(disk: Disk, state: Path) -> list[Status]:

@@ -34,7 +34,19 @@ ROLL_BYTES = 128 << 20
 LOOK_BYTES = 64 << 10
 STATE_NAME = "state"
 """In the slot's directory: the id of the state that publishes there."""
+ENDED_NAME = "ended"
+"""Is there once the sender publishes nothing more: its interval was split or merged."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def has_ended(disk: Disk, directory: Path, sender: str) -> bool:
+    """Whether it publishes nothing more in this stream; who never opened it does not either."""
+    state = _state(directory, sender)
+    return not disk.exists(state / STATE_NAME) or disk.exists(state / ENDED_NAME)
+
+
+def _state(directory: Path, sender: str) -> Path:
+    return directory / EMBEDDED_STATE / SLOTS_DIRECTORY / sender
 
 
 class Publisher:
@@ -57,7 +69,7 @@ class Publisher:
         if _NAME.fullmatch(sender) is None:
             raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
         self._disk, self._directory, self._sender, self._roll_bytes = disk, directory, sender, roll_bytes
-        self._state = directory / EMBEDDED_STATE / SLOTS_DIRECTORY / sender
+        self._state = _state(directory, sender)
         for each in (self._state, directory / KIND):
             disk.make_dir(each)
         held = lock_file(self._state / "lock")
@@ -139,6 +151,10 @@ class Publisher:
         self._disk.replace(self._state / DURABLE_NAME, content)
         self.taken = new[-1].number
         return len(new)
+
+    def end(self) -> None:
+        """Its sender sends nothing more, and all was taken: those that have its keys now may publish here."""
+        self._disk.replace(self._state / ENDED_NAME, b"")
 
     def _line(self, item: Item) -> bytes:
         return orjson.dumps(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from photon.computing.errors import TopologyError
@@ -42,7 +43,7 @@ class Topology:
 
     def __init__(self, name: str, version: int = 0) -> None:
         """``version``: higher for each change of a topology whose intervals have several owners. Who has an older one
-        takes nothing from who has a newer one."""
+        takes nothing from who has a newer one. ``photon compute`` counts it."""
         self.name = name
         self.version = version
         self.sources: dict[str, Source] = {}
@@ -114,6 +115,13 @@ class Topology:
                 order.append(part)
                 del left[part.name]
         return tuple(order)
+
+    @property
+    def shape(self) -> str:
+        """A digest of what goes where, not of code: equal where owners may send one another what they produce."""
+        parts = sorted((each.name, sorted(each.inputs), each.outputs, each.exact) for each in self.parts.values())
+        sources = sorted((each.stream, each.shared, sorted(each.options.items())) for each in self.sources.values())
+        return sha256(repr((parts, sources, sorted(self.published.items()))).encode()).hexdigest()[:16]
 
     def _new(self, stream: str, who: str = "") -> None:
         if not stream or any(sign in stream for sign in "/:\0"):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.assembly.computing import Running, Site
+from photon.assembly.computing import LEFT_S, Running, Site
+from photon.assembly.rescaling import carry_out
 from photon.computing.topology import Topology
 
 
@@ -41,12 +42,17 @@ def run(
     """
     site = Site(topology, Path(base), Path(state))
     topology.checked()
+    stop, finished = stop or threading.Event(), False
     site.intervals()
-    running = Running(site, once=once, tell=tell)
-    try:
-        running.run(stop or threading.Event())
-        found = running.say(journal=False)
-    finally:
-        running.close()
+    with site.alone():
+        site.adopt()
+        while not finished:
+            carry_out(site, tell)
+            running = Running(site, once=once, wait_s=LEFT_S, tell=tell)
+            try:
+                finished = running.run(stop)
+                found = running.say(journal=False)
+            finally:
+                running.close()
     counts = [each.counts for each in found]
     return Computed(*(sum(each[name] for each in counts) for name in ("records", "produced", "late", "aside")))
