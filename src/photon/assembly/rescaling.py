@@ -94,8 +94,16 @@ def _remove(site: Site, interval: str) -> None:
 
 def make(site: Site, move: Move, within_s: float) -> Intervals:
     """Has a move made by who runs the topology, or makes it. The intervals afterwards. Raises UsageError where
-    another one is under way, PhotonError where it was refused, or is not made in time: then it is made later."""
+    another one is under way, PhotonError where it was refused, and as ``settled``."""
     site.table.begin(move)
+    known = settled(site, within_s)
+    if known.refused:
+        raise PhotonError(f"{move}: {known.refused}; nothing was changed")
+    return known.intervals
+
+
+def settled(site: Site, within_s: float) -> Known:
+    """Once no move is under way: one that was broken off is made. Raises PhotonError where it is not made in time."""
     until = site.clock.monotonic() + within_s
     while (known := site.table.look()).move is not None:
         with suppress(Busy), site.alone():
@@ -103,15 +111,9 @@ def make(site: Site, move: Move, within_s: float) -> Intervals:
             carry_out(site)
             continue
         if site.clock.monotonic() >= until:
-            raise PhotonError(f"{move}: not within {within_s:g} s; photon compute run makes it still")
+            raise PhotonError(f"{known.move}: not within {within_s:g} s; photon compute run makes it still")
         time.sleep(POLL_S)
-    return _settled(known, move)
-
-
-def _settled(known: Known, move: Move) -> Intervals:
-    if known.refused:
-        raise PhotonError(f"{move}: {known.refused}; nothing was changed")
-    return known.intervals
+    return known
 
 
 def reload(site: Site, within_s: float) -> bool:

@@ -350,7 +350,7 @@ def rescale(
     Exit codes: 0 done, 1 refused, or not in time, 2 wrong usage.
     """
     from photon.assembly.computing import Site, default_state, load_topology
-    from photon.assembly.rescaling import make
+    from photon.assembly.rescaling import make, settled
     from photon.cli.tables import print_table
     from photon.computing.intervals import merge_of, split_of, toward
     from photon.config.errors import UsageError
@@ -361,7 +361,7 @@ def rescale(
                          "with --split")  # fmt: skip
     topology = load_topology(file)
     site = Site(topology, file.resolve().parent, state or default_state(file, topology))
-    known = site.table.look()
+    known = site.table.look() if dry_run else settled(site, timeout)
     intervals, free = known.intervals, known.free
 
     def next_move() -> Move | None:

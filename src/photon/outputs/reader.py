@@ -130,7 +130,7 @@ class Reader:
             self.held_back.update(clearing.trouble_in(ahead))
         if upto is not None:
             last = upto.positions.get(place, Position(-1, 0))
-            files = [file for file in files if file.number <= last.number]
+            files = tuple(file for file in files if file.number <= last.number)
             bounds = {**(bounds or {}), **{file.name: last.offset for file in files if file.number == last.number}}
             if not files:
                 return
