@@ -107,6 +107,7 @@ def _of_both(low: Store, high: Store) -> Iterator[Row]:
         if before is not None:
             body, more = rows.decode(before.data or b"", NOWHERE), rows.decode(row.data or b"", NOWHERE)
             body.kept += more.kept
+            body.chunks = max(body.chunks, more.chunks)
             row = row._replace(data=rows.encode(body), aside=before.aside + row.aside)
         nowhere[row.computation] = row
     yield from nowhere.values()
