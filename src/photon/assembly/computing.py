@@ -31,6 +31,7 @@ from photon.computing.links import Links
 from photon.computing.model import Computation
 from photon.computing.owner import Owner
 from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import Commit
 from photon.computing.table import NAME as TABLE_NAME
 from photon.computing.table import Table
 from photon.computing.topology import Source, Topology
@@ -162,6 +163,31 @@ class Site:
 
     def store(self, interval: Interval) -> SqliteStore:
         return SqliteStore(self.state / f"{interval.id}.db", interval)
+
+    def runs(self, once: bool, run: Callable[[bool], bool]) -> None:
+        """Calls ``run``, with whether what is published now is all: it says whether it came to its end. All timers
+        are called then, and watermarks go back to where they were, for what a later run finds. A run with ``once``
+        that was broken off comes to its end first, with what it had read. For who holds ``alone``."""
+        if self.table.look().closing == "reopening":
+            self._reopen()
+        for closing in (*([True] if self.table.look().closing else []), once):
+            if closing:
+                self.table.close("closing")
+            if not run(closing):
+                break
+            if closing:
+                self.table.close("reopening")
+                self._reopen()
+
+    def _reopen(self) -> None:
+        for interval in self.table.look().intervals.all:
+            with self.locked(interval.id, LEFT_S):
+                store = self.store(interval)
+                known = standing.decode(store.standing(), interval.id)
+                known.reopen()
+                store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
+                store.close()
+        self.table.close("")
 
     def follow(self, version: int, shape: str) -> None:
         """Reads the topology of this version. Raises UsageError, TopologyError: the old one stays."""

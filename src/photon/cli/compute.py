@@ -35,8 +35,8 @@ _state = click.option(
 @click.command()
 @click.argument("file", type=PATH)
 @_state
-@click.option("--once", is_flag=True, help="What is published now is all: the watermark goes to the end of time, and "
-                                           "it ends when all is computed.")  # fmt: skip
+@click.option("--once", is_flag=True, help="What is published now is all: all timers are called, and it ends when "
+                                           "that is done. A later run computes what has come since.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
               "is there keeps its own.")  # fmt: skip
@@ -64,7 +64,6 @@ def run(
     """
     from photon.assembly.computing import Site, default_state, load_topology
     from photon.assembly.rescaling import carry_out
-    from photon.computing.journal import Status
 
     topology = load_topology(file)
     where = state or default_state(file, topology)
@@ -78,15 +77,21 @@ def run(
         site.adopt()
         _here(site, only, stop, progress, once=once)
         return DONE
-    options = ["--state", str(where), *(["--once"] if once else [])]
+    found: list[Status] = []
+
+    def run_(closing: bool) -> bool:
+        carry_out(site, _say)
+        finished = False
+        if len(site.table.look().intervals.all) == 1:
+            found[:], finished = _here(site, only, stop, progress, once=closing)
+        if not finished:
+            options = ["--state", str(where), *(["--once"] if closing else [])]
+            found[:] = _apart(site, [str(file), *options], stop, progress, once=closing)
+        return not stop.is_set()
+
     with site.alone():
         site.adopt()
-        carry_out(site, _say)
-        found, finished = list[Status](), False
-        if len(site.intervals().all) == 1:
-            found, finished = _here(site, only, stop, progress, once=once)
-        if not finished:
-            found = _apart(site, [str(file), *options], stop, progress, once=once)
+        site.runs(once, run_)
     out.show({"topology": topology.name, "owners": [_document(each) for each in found]}, lambda: _print(found))
     return ATTENTION if any(each.counts.get("aside") for each in found) else DONE
 

@@ -58,7 +58,8 @@ class Engine:
         limits: Limits | None = None,
         guards: Guards = Unguarded,
     ) -> None:
-        """Acquires the store. ``limits``: by default the topology's. Raises TopologyError, Retired, ComputingError."""
+        """Acquires the store. ``limits``: instead of the topology's. Raises TopologyError, Retired,
+        ComputingError."""
         topology.checked()
         self.held = ""
         """Why the last ``take`` was held back, for people; empty: it was not."""
@@ -103,6 +104,11 @@ class Engine:
     def position(self, source: str) -> bytes | None:
         """Where to read on; what was taken since the last commit counts. None: from the begin."""
         return self._standing.sources.get(source)
+
+    def has_ended(self, source: str) -> bool:
+        """Whether it was said that nothing more comes of it."""
+        own = self._standing.heard.get(self.id, {})
+        return source in own and own[source].exact_ns == ENDED_NS
 
     def take(self, batch: Input, now_ns: int) -> bool:
         """Runs the computations for it. False: held back (skew, outbox or what was put aside is at its limit; see
@@ -400,6 +406,8 @@ class Engine:
             low_ns, waiting = self._low(stage, exact=stage.part.exact)
             if low_ns > stage.low_ns or stage.behind:
                 low_ns = max(low_ns, stage.low_ns)
+                if stage.low_ns < low_ns == ENDED_NS:
+                    self._standing.before[stage.name] = stage.low_ns
                 keys, upto_ns = stage.due(low_ns, False, limits.timers_at_once)
                 self._more |= upto_ns < low_ns
                 self._changed |= bool(keys) or low_ns > stage.low_ns

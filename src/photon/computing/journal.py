@@ -105,10 +105,11 @@ class PublishedWatermark:
             self._write()
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
-        """``marks``: of all owners, each of what it had published by then. Raises PublishedDamaged, OSError."""
+        """``marks``: of all owners, each of what it had published by then. The end of time is that of a run only, and
+        not said. Raises PublishedDamaged, OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
-            None if (least := min(each)) == NEVER_NS else least
+            None if (least := min(each)) in (NEVER_NS, ENDED_NS) else least
             for each in ([mark.exact_ns for mark in marks], [mark.percentile_ns for mark in marks])
         )
         last = self._pairs[-1] if self._pairs else Pair(0, None, None, 0, end_of(()))

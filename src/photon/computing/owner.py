@@ -29,9 +29,9 @@ FAULTS_MAX = 100
 class _Source:
     """An injector, and what the engine did not take yet."""
 
-    def __init__(self, injector: Injector) -> None:
+    def __init__(self, injector: Injector, *, ended: bool = False) -> None:
         self.injector = injector
-        self.ended = False
+        self.ended = ended
         self._reading: Iterator[Input] | None = None
         self._held: Input | None = None
 
@@ -74,9 +74,10 @@ class Owner:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         """``publish``: stream -> directory; ``state``, ``committed``: see Publisher; ``once``: what is there now is
-        all that comes; ``tell``: hears one line for each fault of a computation."""
+        all that comes, and where that was said before, what was there then; ``tell``: hears one line for each fault
+        of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
-        self._sources = [_Source(each) for each in injectors]
+        self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
         self.upto: Mapping[str, bytes] = {}
         """Source -> not beyond this position."""
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from photon.config.errors import DECODE_ERRORS, UsageError
 NAME = "intervals.json"
 LOCK_NAME = "intervals.lock"
 VERSION = 1
+Closing = Literal["", "closing", "reopening"]
 _Ranges = tuple[tuple[int, int, str], ...]
 
 
@@ -42,6 +44,7 @@ class _File(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: str = ""
     move: tuple[tuple[str, ...], _Ranges] | None = None
     refused: str = ""
+    closing: Closing = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Known:
     """What is under way."""
     refused: str
     """Why the last move was not made; empty: it was."""
+    closing: Closing
+    """``closing``: a run with ``--once`` has begun; ``reopening``: all of it is done, and watermarks go back."""
 
 
 class Table:
@@ -82,7 +87,7 @@ class Table:
         move = None if known.move is None else Move(known.move[0], _intervals(known.move[1]))
         free = max(known.free, len(known.intervals))
         intervals = Intervals(_intervals(known.intervals))
-        return Known(intervals, known.id, free, known.version, known.shape, move, known.refused)
+        return Known(intervals, known.id, free, known.version, known.shape, move, known.refused, known.closing)
 
     def begin(self, move: Move) -> None:
         """Raises UsageError where another one is under way."""
@@ -99,6 +104,10 @@ class Table:
             now = self.look().intervals
             ranges = _ranges((now if refused else now.after(move)).all)
             self._write(replace(self._read(), intervals=ranges, move=None, refused=refused))
+
+    def close(self, closing: Closing) -> None:
+        with self._changing():
+            self._write(replace(self._read(), closing=closing))
 
     def adopt(self, shape: str, *, again: bool = False) -> int:
         """Makes the topology of this shape the one that all are to run, and returns its version: a new one where the

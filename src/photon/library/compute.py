@@ -9,6 +9,7 @@ from pathlib import Path
 
 from photon.assembly.computing import LEFT_S, Running, Site
 from photon.assembly.rescaling import carry_out
+from photon.computing.journal import Status
 from photon.computing.topology import Topology
 
 
@@ -42,17 +43,23 @@ def run(
     """
     site = Site(topology, Path(base), Path(state))
     topology.checked()
-    stop, finished = stop or threading.Event(), False
+    stop, found = stop or threading.Event(), list[Status]()
+
+    def run_(closing: bool) -> bool:
+        finished = False
+        while not finished:
+            carry_out(site, tell)
+            running = Running(site, once=closing, wait_s=LEFT_S, tell=tell)
+            try:
+                finished = running.run(stop)
+                found[:] = running.say(journal=False)
+            finally:
+                running.close()
+        return not stop.is_set()
+
     site.intervals()
     with site.alone():
         site.adopt()
-        while not finished:
-            carry_out(site, tell)
-            running = Running(site, once=once, wait_s=LEFT_S, tell=tell)
-            try:
-                finished = running.run(stop)
-                found = running.say(journal=False)
-            finally:
-                running.close()
+        site.runs(once, run_)
     counts = [each.counts for each in found]
     return Computed(*(sum(each[name] for each in counts) for name in ("records", "produced", "late", "aside")))
