@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from operator import ne
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS
 
 NOWHERE = ""
 """The key under which records are put aside for which there is no key."""
+LAST = (ENDED_NS, "")
 _decode, _encode = rows.decode, rows.encode
 
 
@@ -327,7 +328,7 @@ class Stage:
         context, guard, process = self._context, self._guard, self.part.computation.process_timer
         called, limit, first_ns = 0, len(timers) + self._timers_of_key, NEVER_NS
         while due := sorted(each for each in timers if each[0] <= until_ns):
-            for each in due:
+            for each, following in zip_longest(due, due[1:], fillvalue=LAST):
                 if each not in timers:
                     continue  # cancelled by one before
                 if called >= limit:
@@ -344,8 +345,8 @@ class Stage:
                 process(context, Timer(each[1], each[0], 0 if wall else self.waiting, wall))
                 if called == most:
                     return called
-                if any(new < each for new in takewhile(partial(ne, last), reversed(timers))):
-                    break  # it set an earlier one
+                if any(new < following for new in takewhile(partial(ne, last), reversed(timers))):
+                    break  # it set one that comes before
         return called
 
     def _keep(

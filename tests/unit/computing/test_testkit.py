@@ -323,3 +323,18 @@ def test_a_topology_has_limits_and_says_when_input_is_held_back() -> None:
         Input("slow", None, b"1", [Record("x" * 100, 0)], Watermark(55 * SECOND_NS, 55 * SECOND_NS)), 0
     )
     assert ["more than 100" in fault.line for fault in engine.faults()] == [True]
+
+
+def test_a_timer_that_is_set_between_two_that_are_due_comes_between_them() -> None:
+    class Ticks(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            for at in record.value["at"]:
+                ctx.set_timer("tick", at)
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.produce("out", timer.time_ns)
+            if timer.time_ns < 60:
+                ctx.set_timer("tick", timer.time_ns + 10)
+
+    ran = run(Ticks(), [Record({"key": "k", "at": [10, 15, 40, 41]}, 0)], [100], outputs=["out"])
+    assert [each.value for each in ran["out"]] == [10, 15, 20, 25, 30, 35, 40, 41, 45, 50, 51, 55, 60, 61, 65]
