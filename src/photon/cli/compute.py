@@ -172,6 +172,8 @@ def _apart(
         raise PhotonError(failed)
     now = found()
     say_watermarks(site, known.intervals, now, journals)
+    for journal in journals.values():
+        journal.close()
     return now
 
 

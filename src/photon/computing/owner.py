@@ -13,9 +13,11 @@ from photon.computing.intervals import Intervals
 from photon.computing.links import Links
 from photon.computing.publisher import Publisher, has_ended
 from photon.computing.topology import Topology
-from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark
+from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Message, Watermark
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.watermarks import pairs_of, read_journal
 
 TURN_S = 0.05
 """So long input is taken before what was made of it is committed: it bounds both latency and the work of a commit."""
@@ -89,6 +91,7 @@ class Owner:
         """Stream -> the watermark of all of it that readers are shown."""
         self.published_records = 0
         self.faults: list[str] = []
+        self._told_ns: dict[str, int] = {}
         self._ended: set[tuple[str, str]] = set()
         """Stream, sender: known to have ended there."""
         for stream in publish:
@@ -215,12 +218,21 @@ class Owner:
                 self._sent.setdefault(message.target, self._clock.monotonic() - RESEND_S + PARENTS_S)
                 return
             publisher = self._publisher(stream, message.sender)
-            self.published_records += publisher.publish(message.items)
+            self.published_records += publisher.publish(message.items, self._said_ns(stream))
             if message.successors:
                 publisher.end()
             if stream in message.watermarks:
                 self.published[stream] = message.watermarks[stream]
         self.engine.acknowledged(Ack(message.sender, message.target, message.upto))
+
+    def _said_ns(self, stream: str) -> int:
+        """Nothing before it should come any more: as this owner has said, or as readers were told before it began."""
+        if stream not in self._told_ns:
+            state = OutputPlace.of_join(self._publish[stream]).state
+            told = [pair.exact_ns for pair in pairs_of(read_journal(self._disk, state)) if pair.exact_ns is not None]
+            self._told_ns[stream] = max(told, default=NEVER_NS)
+        said_ns = self.published[stream].exact_ns if stream in self.published else NEVER_NS
+        return max(self._told_ns[stream], NEVER_NS if said_ns == ENDED_NS else said_ns)
 
     def _has_ended(self, stream: str, sender: str) -> bool:
         """What it published comes before what those publish that have its keys."""
