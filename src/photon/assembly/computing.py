@@ -235,7 +235,6 @@ class Running:
         self._closing = ExitStack()
         self._counted: dict[str, tuple[float, int]] = {}
         self._journals: dict[str, PublishedWatermark] = {}
-        self._closing.callback(lambda: [each.close() for each in self._journals.values()])
         self._said_s = -SAY_S
         self._behind: list[Owner] = []
         """Those that do not run the site's topology yet."""
@@ -385,6 +384,8 @@ class Running:
         )
 
     def close(self) -> None:
+        for each in self._journals.values():
+            each.close()
         self._closing.close()
 
 
