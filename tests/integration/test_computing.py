@@ -65,6 +65,17 @@ for stream in ("seen", "totals"):
 """
 
 
+ALSO = """
+
+class Also{n}(Computation):
+    def process_record(self, ctx, record):
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+
+
+topology.add(Also{n}(), {{"sums": lambda record: str(record.value["second"])}})
+"""
+
+
 def _joined(base: Path) -> None:
     for name in ("queries", "clicks"):
         (base / name).mkdir()
@@ -107,6 +118,11 @@ def test_kill_9_leaves_no_record_out_and_doubles_none(tmp_path: Path) -> None:
     assert killed
     done = command(*run, "-o", "json", timeout=2 * WAIT_S)
     assert done.code == 0, done.err
+    _check_sums(tmp_path)
+
+
+def _check_sums(tmp_path: Path) -> None:
+    """Each record once, in what was seen and in what was summed."""
     assert sorted(each.foreign["n"] for each in photon.read(tmp_path / "published" / "seen")) == list(range(EVENTS))
     sums: Counter[int] = Counter()
     for each in photon.read(tmp_path / "out"):
@@ -117,6 +133,55 @@ def test_kill_9_leaves_no_record_out_and_doubles_none(tmp_path: Path) -> None:
 
 def _said(status: Path) -> float:
     return status.stat().st_mtime if status.exists() else 0.0
+
+
+def test_kill_9_while_keys_move_and_the_topology_changes(tmp_path: Path) -> None:
+    """Splits, merges and reloads of running processes; any of them is killed meanwhile, and the command too."""
+    rng = random.Random(drawn_seed())
+    _joined(tmp_path)
+    file = tmp_path / "sums.py"
+    slow = SUMS.replace("0.0002", "0.001")
+    file.write_text(slow)
+    state = tmp_path / ".photon-compute" / "sums"
+    run = ("compute", "run", file)
+    for n in range(ROUNDS):
+        with running(*run, log=tmp_path / "log") as process:
+            began = time.time()
+            until(lambda: _last_said(state) > began, WAIT_S, "it computes")  # noqa: B023
+            if n % 3 == 2:
+                file.write_text(slow + ALSO.format(n=n))
+                asked = ("compute", "reload", file)
+            else:
+                asked = ("compute", "rescale", file, "--processes", str(1 + (_count(state) + n) % 3))
+            with running(*asked, "--timeout", "60", log=tmp_path / "log") as asking:
+                time.sleep(rng.uniform(0.0, 6.0))
+                victims = [process.pid, *children(process.pid)]
+                if rng.random() < 0.5:
+                    victims = [rng.choice(victims)]
+                for pid in victims:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                if rng.random() < 0.5:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(asking.pid, signal.SIGKILL)
+            for pid in (process.pid, *children(process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    for count in ("3", "1"):
+        done = command("compute", "rescale", file, "--processes", count, "-o", "json", timeout=2 * WAIT_S)
+        assert done.code == 0, done.err
+        assert len(json.loads(done.out)["intervals"]) == int(count)
+    done = command(*run, "--once", "-o", "json", timeout=2 * WAIT_S)
+    assert done.code == 0, done.err
+    _check_sums(tmp_path)
+
+
+def _last_said(state: Path) -> float:
+    return max((_said(path) for path in state.glob("*.status.json")), default=0.0)
+
+
+def _count(state: Path) -> int:
+    return len(json.loads((state / "intervals.json").read_bytes())["intervals"])
 
 
 # -- Zeitgeist -------------------------------------------------------------------------------------------------------

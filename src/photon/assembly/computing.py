@@ -1,42 +1,43 @@
 """``photon compute run``: a topology from its file, where it reads and writes, and the process that runs it.
 
-The state directory has ``intervals.json`` (which keys each owner has, fixed when it is made), and for each interval
-its store, its status and its lock.
+The state directory has ``intervals.json`` (which keys each owner has: ``photon.computing.table``), and for each
+interval its store, its status and its lock. Who holds ``run.lock`` runs all of it, and makes its splits and merges.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import secrets
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-import msgspec
-
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter
 from photon.computing import guarding, standing
 from photon.computing.engine import Engine
-from photon.computing.injector import Injector
-from photon.computing.intervals import Interval, Intervals, even
+from photon.computing.errors import ComputingError
+from photon.computing.injector import Injector, furthest
+from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import PublishedWatermark, Status, read_status, streams_said, write_status
 from photon.computing.links import Links
 from photon.computing.model import Computation
 from photon.computing.owner import Owner
 from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import Commit
+from photon.computing.table import NAME as TABLE_NAME
+from photon.computing.table import Table
 from photon.computing.topology import Source, Topology
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.config.loader import load
 from photon.fleet.access import output_of
@@ -47,15 +48,6 @@ POLL_S = 0.02
 SAY_S = 1.0
 LEFT_S = 20.0
 """So long processes whose parent was killed may take to end."""
-INTERVALS_NAME = "intervals.json"
-
-
-class _Intervals(msgspec.Struct, frozen=True):
-    photon_computing: int
-    topology: str
-    intervals: list[tuple[int, int, str]]
-    id: str
-    """Of this state, for what it publishes."""
 
 
 def load_topology(file: Path) -> Topology:
@@ -108,6 +100,10 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     return {name: output_of(settings, path.parent, name) for name in found}, kinds
 
 
+class Busy(UsageError):
+    """Another process runs it."""
+
+
 @dataclass
 class Site:
     """Where a topology runs."""
@@ -119,33 +115,89 @@ class Site:
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
 
+    load: Callable[[], Topology] | None = None
+    """Reads a topology that was changed; None: it comes from a program."""
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(self.disk, self.state, self.topology.name)
+
     def intervals(self, processes: int = 1) -> Intervals:
         """Those of the state; a new one is made for so many processes. Raises UsageError."""
-        return Intervals(Interval(*each) for each in self._known(processes).intervals)
+        self.table.make(processes)
+        return self.table.look().intervals
+
+    def adopt(self) -> None:
+        """At a start: other processes run the same topology, or follow to it."""
+        self.topology.version = self.table.adopt(self.topology.shape)
 
     @cached_property
     def id(self) -> str:
         """Of the state."""
-        return self._known().id
+        return self.table.look().id
 
-    def _known(self, processes: int = 1) -> _Intervals:
-        path = self.state / INTERVALS_NAME
-        if not path.exists():
-            made = even(processes)
-            ranges = [(each.low, each.high, each.id) for each in made.all]
-            known = _Intervals(1, self.topology.name, ranges, secrets.token_hex(8))
-            self.disk.make_dir(self.state)
-            self.disk.replace(path, msgspec.json.encode(known) + b"\n")
-            return known
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Who runs it, or changes it while nobody does. Raises Busy."""
+        self.disk.make_dir(self.state)
+        with self._held("run.lock", 0.0):
+            yield
+
+    @contextmanager
+    def locked(self, interval: str, wait_s: float = 0.0) -> Iterator[None]:
+        """Nobody else owns it. Raises Busy."""
+        with self._held(f"{interval}.lock", wait_s):
+            yield
+
+    @contextmanager
+    def _held(self, name: str, wait_s: float) -> Iterator[None]:
+        until = self.clock.monotonic() + wait_s
+        while (held := lock_file(self.state / name)) is None:
+            if self.clock.monotonic() >= until:
+                raise Busy(f"{self.state}: another process runs {self.topology.name} there; stop it first")
+            time.sleep(POLL_S)
         try:
-            known = msgspec.json.decode(path.read_bytes(), type=_Intervals)
-        except DECODE_ERRORS as bad:
-            raise UsageError(f"{path}: unreadable ({bad}); put it back") from None
-        if known.topology != self.topology.name:
-            raise UsageError(
-                f"{self.state}: is the state of {known.topology}, not of {self.topology.name}; give it another one"
-            )
-        return known
+            yield
+        finally:
+            os.close(held)
+
+    def store(self, interval: Interval) -> SqliteStore:
+        return SqliteStore(self.state / f"{interval.id}.db", interval)
+
+    def runs(self, once: bool, run: Callable[[bool], bool]) -> None:
+        """Calls ``run``, with whether what is published now is all: it says whether it came to its end. All timers
+        are called then, and watermarks go back to where they were, for what a later run finds. A run with ``once``
+        that was broken off comes to its end first, with what it had read. For who holds ``alone``."""
+        if self.table.look().closing == "reopening":
+            self._reopen()
+        for closing in (*([True] if self.table.look().closing else []), once):
+            if closing:
+                self.table.close("closing")
+            if not run(closing):
+                break
+            if closing:
+                self.table.close("reopening")
+                self._reopen()
+
+    def _reopen(self) -> None:
+        for interval in self.table.look().intervals.all:
+            with self.locked(interval.id, LEFT_S):
+                store = self.store(interval)
+                known = standing.decode(store.standing(), interval.id)
+                known.reopen()
+                store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
+                store.close()
+        self.table.close("")
+
+    def follow(self, version: int, shape: str) -> None:
+        """Reads the topology of this version. Raises UsageError, TopologyError: the old one stays."""
+        if self.load is None:
+            raise UsageError(f"{self.topology.name} cannot be changed while it runs: it is run by a program")
+        topology = self.load()
+        if topology.shape != shape:
+            raise UsageError(f"the file of {self.topology.name} has been changed again: photon compute reload")
+        topology.version = version
+        self.topology = topology
 
     @property
     def published(self) -> dict[str, Path]:
@@ -167,10 +219,14 @@ class Running:
         only: Sequence[str] = (),
         *,
         once: bool = False,
+        wait_s: float = 0.0,
+        locked: bool = False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``only``: which intervals; empty: all. Raises UsageError, and what an engine or a publisher raises."""
+        """``only``: which intervals; empty: all. ``wait_s``: for others that are about to end; ``locked``: they are
+        locked already. Raises UsageError, and what an engine or a publisher raises."""
         self.site = site
+        self._whole, self._tell = not only, tell
         self._intervals = site.intervals()
         self._here = list(only) or list(self._intervals.by_id)
         if unknown := set(self._here) - set(self._intervals.by_id):
@@ -180,68 +236,116 @@ class Running:
         self._counted: dict[str, tuple[float, int]] = {}
         self._journals: dict[str, PublishedWatermark] = {}
         self._said_s = -SAY_S
+        self._behind: list[Owner] = []
+        """Those that do not run the site's topology yet."""
+        self._refused = ""
+        """Why not, as told."""
         try:
-            for each in self._here:
-                self._lock(each, LEFT_S if only else 0.0)
+            for each in () if locked else self._here:
+                self._closing.enter_context(site.locked(each, wait_s))
             self._links = Links(site.state, self._here, self._intervals.by_id)
             self._closing.callback(self._links.close)
-            self._owners = [self._owner(self._intervals.by_id[each], tell) for each in self._here]
+            self._owners = [self._owner(self._intervals.by_id[each]) for each in self._here]
         except BaseException:
             self._closing.close()
             raise
 
-    def _lock(self, interval: str, wait_s: float) -> None:
-        until = self.site.clock.monotonic() + wait_s
-        while (held := lock_file(self.site.state / f"{interval}.lock")) is None:
-            if self.site.clock.monotonic() >= until:
-                break
-            time.sleep(POLL_S)
-        if held is None:
-            raise UsageError(
-                f"{self.site.state}: another process runs {self.site.topology.name} there; stop it first"
-            )
-        self._closing.callback(os.close, held)
-
-    def _owner(self, interval: Interval, tell: Callable[[str], None]) -> Owner:
+    def _owner(self, interval: Interval) -> Owner:
         site = self.site
-        store = SqliteStore(site.state / f"{interval.id}.db", interval)
+        store = site.store(interval)
         self._closing.callback(store.close)
         committed = standing.decode(store.standing(), interval.id).number
         engine = Engine(
             site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
         )
-        injectors = []
-        for stream, source in site.topology.sources.items():
-            if source.shared or interval == self._intervals.all[0]:
-                places, kinds = places_of(source, site.base)
-                injectors.append(Injector(site.disk, stream, places, kinds, engine.position(stream)))
-            else:
-                engine.leave(stream)
+        injectors = self._injectors(interval, engine)
         owner = Owner(
             interval.id, engine, injectors, site.published,
             disk=site.disk, clock=site.clock, links=self._links, state=site.id,
-            committed=committed, once=self._once, tell=tell,
+            committed=committed, once=self._once, tell=self._tell,
         )  # fmt: skip
         self._closing.callback(owner.close)
         return owner
 
-    def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> None:
-        """Until ``stop``, or with ``once`` until all is done; then what was taken is committed and published.
-        ``look`` hears once a second how it stands. Raises what ends an owner."""
-        alone = len(self._here) == len(self._intervals.all)
-        while not stop.is_set():
+    def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Injector] = ()) -> list[Injector]:
+        """Of all that this owner reads. ``known``: those that it has."""
+        site, kept = self.site, {each.stream: each for each in known}
+        found = []
+        for stream, source in site.topology.sources.items():
+            if source.shared or interval == self._intervals.all[0]:
+                places, kinds = places_of(source, site.base)
+                before = kept.get(stream)
+                if before is not None and before.reads(places, kinds):
+                    found.append(before)
+                else:
+                    found.append(Injector(site.disk, stream, places, kinds, engine.position(stream)))
+            else:
+                engine.leave(stream)
+        return found
+
+    def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> bool:
+        """Until ``stop``, or with ``once`` until all is done, or, where these are all intervals, until one is to be
+        split or merged; then what was taken is committed and published. Whether that is the end. ``look`` hears once
+        a second how it stands. Raises what ends an owner."""
+        goes_on = True
+        while goes_on and not stop.is_set():
             busy = [owner.step() for owner in self._owners]
             done = self._once and all(owner.ended for owner in self._owners)
             if done or self.site.clock.monotonic() - self._said_s >= SAY_S:
-                look(self.say(journal=alone))
-            if done and alone:
+                look(self.say(journal=self._whole))
+                goes_on = self._follow()
+            if done and self._whole:
                 break
             if not any(busy):
                 self._links.arrived.wait(POLL_S)
                 self._links.arrived.clear()
         for owner in self._owners:
             owner.drain()
-        look(self.say(journal=alone))
+        look(self.say(journal=self._whole))
+        return goes_on
+
+    def _follow(self) -> bool:
+        """Takes up what was changed. False: a split or a merge waits for this one to end."""
+        known = self.site.table.look()
+        if known.intervals.all != self._intervals.all:
+            if gone := [each for each in self._here if each not in known.intervals.by_id]:
+                raise ComputingError(f"the keys of {', '.join(gone)} have another owner now")
+            self._intervals = known.intervals
+            self._links.rewire(known.intervals.by_id)
+            for owner in self._owners:
+                owner.rewire(known.intervals)
+        try:
+            if known.version not in (0, self.site.topology.version):
+                self.site.follow(known.version, known.shape)
+                self._behind = list(self._owners)
+            for owner in list(self._behind):
+                interval = self._intervals.by_id[owner.interval]
+                injectors = self._injectors(interval, owner.engine, owner.injectors)
+                owner.change(self.site.topology, injectors, self.site.published)
+                self._behind.remove(owner)
+        except UsageError as error:  # tried again in a second
+            if self._refused != str(error):
+                self._refused = str(error)
+                self._tell(f"not changed yet: {error}")
+        return known.move is None or not self._whole
+
+    def level(self, within_s: float) -> None:
+        """Each owner here reads on to where one of them is, of what all of them read. Raises ComputingError where it
+        does not come so far in time, and as ``run``."""
+        shared = [stream for stream, source in self.site.topology.sources.items() if source.shared]
+        upto = {stream: furthest(owner.engine.position(stream) for owner in self._owners) for stream in shared}
+        for owner in self._owners:
+            owner.upto = upto
+        until = self.site.clock.monotonic() + within_s
+        while any(len({owner.engine.position(each) for owner in self._owners}) > 1 for each in shared):
+            busy = [owner.step() for owner in self._owners]
+            if not any(busy):
+                time.sleep(POLL_S)
+            if self.site.clock.monotonic() >= until:
+                held = "".join(f": {owner.engine.held}" for owner in self._owners if owner.engine.held)
+                raise ComputingError(f"{' and '.join(self._here)} have not read up to the same position{held}")
+        for owner in self._owners:
+            owner.engine.commit()
 
     def say(self, *, journal: bool) -> list[Status]:
         """Writes the status of each owner; with ``journal`` also the watermarks of what is published."""
@@ -276,9 +380,12 @@ class Running:
             held_by={each.stream: each.held_by(exact=exact) for each in owner.injectors},
             held=owner.engine.held,
             faults=owner.faults,
+            topology_version=owner.engine.version,
         )
 
     def close(self) -> None:
+        for each in self._journals.values():
+            each.close()
         self._closing.close()
 
 
@@ -301,6 +408,6 @@ def default_state(file: Path, topology: Topology) -> Path:
 
 def statuses(state: Path) -> list[Status]:
     """Of all owners. Raises UsageError where there is no state."""
-    if not (state / INTERVALS_NAME).exists():
+    if not (state / TABLE_NAME).exists():
         raise UsageError(f"{state}: no state of computations; photon compute run makes one")
     return read_status(RealDisk(), state)

@@ -6,17 +6,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Printed, formatted
+from photon.cli.heads import PATH, Printed, dry_run, formatted
 
 if TYPE_CHECKING:
     from photon.assembly.computing import Site
+    from photon.computing.intervals import Move
     from photon.computing.journal import Status
 
 PROGRESS_S = 5.0
@@ -33,8 +35,8 @@ _state = click.option(
 @click.command()
 @click.argument("file", type=PATH)
 @_state
-@click.option("--once", is_flag=True, help="What is published now is all: the watermark goes to the end of time, and "
-                                           "it ends when all is computed.")  # fmt: skip
+@click.option("--once", is_flag=True, help="What is published now is all: all timers are called, and it ends when "
+                                           "that is done. A later run computes what has come since.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
               "is there keeps its own.")  # fmt: skip
@@ -61,27 +63,44 @@ def run(
     them, as said; 1 failed, 2 wrong usage.
     """
     from photon.assembly.computing import Site, default_state, load_topology
+    from photon.assembly.rescaling import carry_out
 
     topology = load_topology(file)
-    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    where = state or default_state(file, topology)
+    site = Site(topology, file.resolve().parent, where, load=lambda: load_topology(file))
     stop = _stopped(with_parent=stop_with_parent)
     progress = _Progress(quiet=quiet or out.json or bool(only))
     if metrics is not None:
         _serve_metrics(metrics, progress)
-    intervals = site.intervals(processes)
-    if only or len(intervals.all) == 1:
-        found = _here(site, only, stop, progress, once=once)
-    else:
-        options = ["--state", str(site.state), *(["--once"] if once else [])]
-        found = _apart(site, [str(file), *options], stop, progress, once=once)
+    site.intervals(processes)
     if only:
+        site.adopt()
+        _here(site, only, stop, progress, once=once)
         return DONE
+    found: list[Status] = []
+
+    def run_(closing: bool) -> bool:
+        carry_out(site, _say)
+        finished = False
+        if len(site.table.look().intervals.all) == 1:
+            found[:], finished = _here(site, only, stop, progress, once=closing)
+        if not finished:
+            options = ["--state", str(where), *(["--once"] if closing else [])]
+            found[:] = _apart(site, [str(file), *options], stop, progress, once=closing)
+        return not stop.is_set()
+
+    with site.alone():
+        site.adopt()
+        site.runs(once, run_)
     out.show({"topology": topology.name, "owners": [_document(each) for each in found]}, lambda: _print(found))
     return ATTENTION if any(each.counts.get("aside") for each in found) else DONE
 
 
-def _here(site: Site, only: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool) -> list[Status]:
-    from photon.assembly.computing import Running
+def _here(
+    site: Site, only: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
+) -> tuple[list[Status], bool]:
+    """How it stands at the end, and whether that is the end: not where the interval is to be split."""
+    from photon.assembly.computing import LEFT_S, Running
 
     found: list[Status] = []
 
@@ -89,35 +108,48 @@ def _here(site: Site, only: Sequence[str], stop: threading.Event, progress: _Pro
         found[:] = now
         progress.show(now)
 
-    running = Running(site, only, once=once, tell=_say)
+    running = Running(site, only, once=once, wait_s=LEFT_S, tell=_say)
     try:
-        running.run(stop, look)
+        finished = running.run(stop, look)
     finally:
         running.close()
-    return found
+    return found, finished
 
 
 def _apart(
     site: Site, arguments: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
 ) -> list[Status]:
-    """A process for each interval. One that is killed is started again; where one fails, all end."""
+    """A process for each interval. One that is killed is started again; where one fails, all end. Those of intervals
+    that are to be split or merged end before."""
     from photon.assembly.computing import say_watermarks, statuses
+    from photon.assembly.rescaling import carry_out
     from photon.computing.journal import PublishedWatermark
-    from photon.config.errors import PhotonError
+    from photon.config.errors import PhotonError, UsageError
 
-    intervals = site.intervals()
+    known = site.table.look()
     command = [sys.executable, "-m", "photon", "compute", "run", *arguments, "--stop-with-parent", "--quiet"]
     began_ns = site.clock.now_ns()
     journals: dict[str, PublishedWatermark] = {}
     children: dict[str, subprocess.Popen[bytes]] = {}
 
     def found() -> list[Status]:
-        return [each for each in statuses(site.state) if each.at_ns >= began_ns]
+        return [
+            each for each in statuses(site.state) if each.at_ns >= began_ns and each.interval in known.intervals.by_id
+        ]
 
     failed = ""
     try:
         while not stop.is_set():
-            for name in intervals.by_id:
+            known = site.table.look()
+            if known.version != site.topology.version:
+                with suppress(UsageError):  # as its children say
+                    site.follow(known.version, known.shape)
+            if known.move is not None:
+                ending = [children.pop(each) for each in known.move.old if each in children]
+                _end(ending)
+                carry_out(site, _say)
+                continue
+            for name in known.intervals.by_id:
                 if name not in children:
                     children[name] = subprocess.Popen([*command, "--only", name], stdin=subprocess.PIPE)
                 elif (code := children[name].poll()) is not None:
@@ -129,21 +161,27 @@ def _apart(
             if failed:
                 break
             now = found()
-            say_watermarks(site, intervals, now, journals)
+            say_watermarks(site, known.intervals, now, journals)
             progress.show(now)
-            if once and len(now) == len(intervals.all) and all(each.ended for each in now):
+            if once and len(now) == len(known.intervals.all) and all(each.ended for each in now):
                 break
             stop.wait(RESTART_S)
     finally:
-        for child in children.values():
-            child.terminate()
-        for child in children.values():
-            child.wait()
+        _end(children.values())
     if failed:
         raise PhotonError(failed)
     now = found()
-    say_watermarks(site, intervals, now, journals)
+    say_watermarks(site, known.intervals, now, journals)
+    for journal in journals.values():
+        journal.close()
     return now
+
+
+def _end(children: Collection[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.wait()
 
 
 def _stopped(*, with_parent: bool) -> threading.Event:
@@ -286,3 +324,104 @@ def _print(found: Sequence[Status]) -> None:
     for each in found:
         for line in each.faults:
             click.echo(line)
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@_state
+@click.option("--processes", type=click.IntRange(1, 64), metavar="N", help="Split or merge until there are so many.")
+@click.option("--split", metavar="INTERVAL", help="Divide one in two.")
+@click.option("--at", metavar="HASH", help="With --split: the first hash of the second half (0x80000000); default: "
+                                           "in the middle.")  # fmt: skip
+@click.option("--merge", nargs=2, metavar="INTERVAL INTERVAL", help="Make one of two neighbours.")
+@click.option("--timeout", type=click.FloatRange(min=1.0), default=300.0, show_default=True,
+              help="Seconds for each split or merge.")  # fmt: skip
+@dry_run
+@formatted
+def rescale(
+    file: Path, state: Path | None, processes: int | None, split: str | None, at: str | None,
+    merge: tuple[str, str] | None, timeout: float, dry_run: bool, out: Printed,
+) -> int:  # fmt: skip
+    """Divide the keys of FILE's topology among more or fewer processes, while it runs or while it does not.
+
+    Each process owns an interval of hashes of keys. A split or a merge ends the processes concerned, moves their
+    state, and starts the new ones; the others go on. No record is lost or counted twice. One that was interrupted is
+    made by photon compute run before anything else. Shows the intervals.
+
+    \b
+    Examples:
+      photon compute rescale spend.py --processes 4
+      photon compute rescale spend.py --split i0
+      photon compute rescale spend.py --merge i3 i4
+      photon compute rescale spend.py --processes 2 --dry-run
+    Exit codes: 0 done, 1 refused, or not in time, 2 wrong usage.
+    """
+    from photon.assembly.computing import Site, default_state, load_topology
+    from photon.assembly.rescaling import make, settled
+    from photon.cli.tables import print_table
+    from photon.computing.intervals import merge_of, split_of, toward
+    from photon.config.errors import UsageError
+
+    asked = [each for each in (processes, split, merge) if each is not None]
+    if len(asked) > 1 or (at is not None and split is None):
+        raise UsageError("say --processes N, --split INTERVAL or --merge INTERVAL INTERVAL, one of them; --at goes "
+                         "with --split")  # fmt: skip
+    topology = load_topology(file)
+    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    known = site.table.look() if dry_run else settled(site, timeout)
+    intervals, free = known.intervals, known.free
+
+    def next_move() -> Move | None:
+        if split is not None:
+            return split_of(intervals, split, _hash(at), free)
+        if merge is not None:
+            return merge_of(intervals, *merge, free)
+        return None if processes is None else toward(intervals, processes, free)
+
+    while (move := next_move()) is not None:
+        _say(f"{move}{', not done' if dry_run else ''}")
+        intervals, free = intervals.after(move) if dry_run else make(site, move, timeout), free + len(move.new)
+        if processes is None:
+            break
+    rows = [[each.id, f"{each.low:#010x}", f"{each.high:#010x}"] for each in intervals.all]
+    document = [{"interval": each.id, "from": each.low, "below": each.high} for each in intervals.all]
+    out.show({"topology": topology.name, "intervals": document}, lambda: print_table("interval, from, below", rows))
+    return DONE
+
+
+def _hash(text: str | None) -> int | None:
+    from photon.config.errors import UsageError
+
+    try:
+        return None if text is None else int(text, 0)
+    except ValueError:
+        raise UsageError(f"--at {text}: a hash is a number below 0x100000000") from None
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@_state
+@click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
+              help="Seconds until all processes run it.")  # fmt: skip
+@formatted
+def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
+    """Make a running photon compute run apply its changed FILE: computations and streams added, taken out, mended.
+
+    FILE is read and checked first; one with a mistake changes nothing. What is new sees what comes from then on; the
+    state of what was taken out stays, for the day it is added again. Where nothing runs, the next start applies it.
+
+    \b
+    Example:
+      photon compute reload spend.py
+    Exit codes: 0 all processes run it, or none runs; 1 not in time, 2 wrong usage or a mistake in FILE.
+    """
+    from photon.assembly.computing import Site, default_state, load_topology
+    from photon.assembly.rescaling import reload as reloaded
+
+    topology = load_topology(file)
+    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    runs = reloaded(site, timeout)
+    people = "all processes run it" if runs else "nothing runs; the next start applies it"
+    computations = list(topology.parts)
+    out.show({"topology": topology.name, "computations": computations, "running": runs}, people)
+    return DONE

@@ -47,7 +47,12 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
     "compute": (
         "Computations over what is published: state per key, timers, watermarks; each record once.",
         "run spend.py",
-        {"run": "compute:run", "status": "compute:status"},
+        {
+            "run": "compute:run",
+            "status": "compute:status",
+            "rescale": "compute:rescale",
+            "reload": "compute:reload",
+        },
     ),
     "adapter": (
         "Try a configuration on files; start an adapter of your own.",

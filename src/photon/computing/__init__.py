@@ -15,7 +15,7 @@ from photon.computing.model import (
     minutes,
     seconds,
 )
-from photon.computing.topology import Topology
+from photon.computing.topology import Limits, Topology
 
 __all__ = [
     "HOUR_NS",
@@ -23,6 +23,7 @@ __all__ = [
     "SECOND_NS",
     "Computation",
     "Context",
+    "Limits",
     "Record",
     "Timer",
     "Topology",

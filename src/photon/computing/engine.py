@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -18,37 +17,13 @@ from photon.computing.stage import NOWHERE, Fault, Stage
 from photon.computing.standing import ENDED, Inherited, least, number_of
 from photon.computing.store import Commit, Store
 from photon.computing.topology import KeyOf, Topology
+from photon.computing.topology import Limits as Limits
 from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Item, Message, Watermark
 
 SEQUENCER_BITS = 40
 """The id of a weak production has the sequencer of its owner above so many bits."""
 _decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.msgpack.Encoder().encode
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Of what can grow."""
-
-    cache_bytes: int = 256 << 20
-    """Rows that are kept in memory; those with the latest timers leave first."""
-    state_bytes: int = 1 << 20
-    """Of one key, encoded."""
-    outbox_bytes: int = 256 << 20
-    """Productions that were not acknowledged: above it no input is taken."""
-    message_items: int = 10_000
-    message_bytes: int = 4 << 20
-    timers_at_once: int = 20_000
-    """Keys of a computation whose timers are called between two commits."""
-    timers_of_key: int = 10_000
-    """Timers of one key that are called at once, beyond those that were set before: a computation that sets its own
-    timers in the past ends there."""
-    aside: int = 100_000
-    """Records and timers put aside: above it no input is taken."""
-    skew_ns: int | None = None
-    """Input that is so far ahead of the watermark is held back, as long as another source is behind it."""
-    straggler_ns: int = SECOND_NS
-    """Weak productions that were not acknowledged for so long are made durable like strong ones."""
 
 
 class Counts(NamedTuple):
@@ -80,14 +55,16 @@ class Engine:
         intervals: Intervals,
         *,
         owner: str = "",
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         guards: Guards = Unguarded,
     ) -> None:
-        """Acquires the store. Raises TopologyError, Retired, ComputingError."""
+        """Acquires the store. ``limits``: instead of the topology's. Raises TopologyError, Retired,
+        ComputingError."""
         topology.checked()
         self.held = ""
         """Why the last ``take`` was held back, for people; empty: it was not."""
-        self._store, self._limits, self._guards = store, limits, guards
+        self._store, self._given, self._guards = store, limits, guards
+        self._limits = limits = limits or topology.limits
         self._interval = store.interval
         self._sequencer = store.acquire(owner)
         self._standing = standings.decode(store.standing(), self.id)
@@ -113,10 +90,25 @@ class Engine:
     def id(self) -> str:
         return self._interval.id
 
+    @property
+    def version(self) -> int:
+        """Of its topology."""
+        return self._topology.version
+
+    @property
+    def inherits(self) -> bool:
+        """Whether what was sent before a split or a merge is not all delivered."""
+        return bool(self._standing.inherited)
+
     # -- input
     def position(self, source: str) -> bytes | None:
         """Where to read on; what was taken since the last commit counts. None: from the begin."""
         return self._standing.sources.get(source)
+
+    def has_ended(self, source: str) -> bool:
+        """Whether it was said that nothing more comes of it."""
+        own = self._standing.heard.get(self.id, {})
+        return source in own and own[source].exact_ns == ENDED_NS
 
     def take(self, batch: Input, now_ns: int) -> bool:
         """Runs the computations for it. False: held back (skew, outbox or what was put aside is at its limit; see
@@ -229,7 +221,7 @@ class Engine:
             self._tick = standing.number
         standing.lows = {**standing.lows, **{s.name: (s.low_ns, s.waiting) for s in self._stages}}
         added, done = self._outbox.changes()
-        rows = [row for stage in self._stages for row in stage.dirty.values()]
+        rows = [row for stage in self._stages for row in (*stage.dirty.values(), *stage.chunks.values())]
         self._store.commit(self._sequencer, Commit(rows, added, done, standing.encode()))
         for stage in self._stages:
             stage.committed()
@@ -340,10 +332,10 @@ class Engine:
 
     # -- inside
     def _set(self, topology: Topology, intervals: Intervals) -> None:
-        limits = self._limits
+        limits = self._given or topology.limits
         for stream in self._outbox.unpublished() - topology.published.keys():
             raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
-        self._topology, self._intervals = topology, intervals
+        self._topology, self._intervals, self._limits = topology, intervals, limits
         self._stages = [
             Stage(
                 part,
@@ -412,12 +404,17 @@ class Engine:
             if groups := self._groups.pop(stage.name, None):
                 stage.run(groups, now_ns)
             low_ns, waiting = self._low(stage, exact=stage.part.exact)
-            if low_ns > stage.low_ns:
+            if low_ns > stage.low_ns or stage.behind:
+                low_ns = max(low_ns, stage.low_ns)
+                if stage.low_ns < low_ns == ENDED_NS:
+                    self._standing.before[stage.name] = stage.low_ns
                 keys, upto_ns = stage.due(low_ns, False, limits.timers_at_once)
                 self._more |= upto_ns < low_ns
+                self._changed |= bool(keys) or low_ns > stage.low_ns
+                stage.behind = False
                 stage.fire(keys, max(upto_ns, stage.low_ns), waiting, now_ns)
                 stage.passed(upto_ns, False)
-                self._changed = True
+                stage.behind |= upto_ns < stage.low_ns
             stage.waiting = waiting
             keys, upto_ns = stage.due(now_ns, True, limits.timers_at_once)
             if keys:
@@ -428,7 +425,8 @@ class Engine:
             if stage.made:
                 made, stage.made = stage.made, []
                 self._hand_out(made, weak=stage.part.computation.idempotent, now_ns=now_ns)
-            if stage.part.outputs:
+            self._more |= stage.behind
+            if stage.part.outputs and not stage.behind:
                 aside, exact_ns = sum(stage.aside.values()), self._low(stage, exact=True)[0]
                 if aside and exact_ns < ENDED_NS:
                     exact_ns = NEVER_NS  # what was put aside may come yet, whatever its time: it stays where it is

@@ -9,7 +9,7 @@ the engine commits with what it made of the records::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import orjson
@@ -18,7 +18,7 @@ from photon.computing.model import Record
 from photon.computing.wire import ENDED_NS, NEVER_NS, Input, Watermark
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
-from photon.outputs.cursor import Cursor
+from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader
 from photon.outputs.watermarks import WatermarkTail
@@ -77,18 +77,24 @@ class Injector:
                 "what was not read there would be lost. Name it until it is retired, or begin with another state"
             )
         self.stream = stream
+        self._reads = (dict(places), tuple(kinds))
         self._begin = position
         self._complete = False
         self._feeds = [_Feed(disk, name, places[name], kinds, known.get(name, Cursor())) for name in sorted(places)]
         self._said = Watermark()
 
-    def read(self) -> Iterator[Input]:
+    def read(self, upto: bytes | None = None) -> Iterator[Input]:
         """All that is published now and was not read yet, and then the watermark, where it has moved. Of several
-        places that which is furthest behind comes first, so that little has to be kept of the others.
+        places that which is furthest behind comes first, so that little has to be kept of the others. ``upto``: a
+        position, nothing beyond it is read.
 
         Raises RecordUnreadable, CursorLost, OutputMissing, PublishedDamaged, OSError; then it has come to its end.
         """
-        rounds = {feed.name: feed.reader.read() for feed in self._feeds}
+        last = None if upto is None else _decoded(upto)
+        rounds = {
+            feed.name: feed.reader.read(None if last is None else last.get(feed.name, Cursor()))
+            for feed in self._feeds
+        }
         while rounds:
             left = [feed for feed in self._feeds if feed.name in rounds]
             feed = min(left, key=lambda each: each.mark.percentile_ns)
@@ -101,8 +107,12 @@ class Injector:
                 feed.cursor = feed.cursor.moved(block.place, block.end())
                 feed.look()
                 yield self._input(records)
-        if self.mark() != self._said:
+        if self.mark() != self._said or (last is not None and self._begin != self.position()):
             yield self._input([])
+
+    def reads(self, places: Mapping[str, OutputPlace], kinds: Sequence[str]) -> bool:
+        """Whether it is these."""
+        return self._reads == (dict(places), tuple(kinds))
 
     def complete(self) -> Input:
         """Nothing comes any more: all that was read is all there is."""
@@ -147,9 +157,24 @@ class Injector:
 
     def position(self) -> bytes:
         """One line of JSON."""
-        return msgspec.json.encode(
-            _Position(VERSION, {feed.name: msgspec.Raw(feed.cursor.encode()) for feed in self._feeds})
-        )
+        return _encoded({feed.name: feed.cursor for feed in self._feeds})
+
+
+def furthest(positions: Iterable[bytes | None]) -> bytes:
+    """The position behind all that one of them is behind."""
+    found: dict[str, dict[OutputLog, Position]] = {}
+    for position in positions:
+        for name, cursor in _decoded(position).items():
+            known = found.setdefault(name, {})
+            for log, at in cursor.positions.items():
+                known[log] = max(at, known.get(log, at))
+    return _encoded({name: Cursor(known) for name, known in found.items()})
+
+
+def _encoded(cursors: Mapping[str, Cursor]) -> bytes:
+    return msgspec.json.encode(
+        _Position(VERSION, {name: msgspec.Raw(cursors[name].encode()) for name in sorted(cursors)})
+    )
 
 
 def _decoded(position: bytes | None) -> dict[str, Cursor]:

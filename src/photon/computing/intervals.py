@@ -13,6 +13,7 @@ from itertools import pairwise
 from zlib import crc32
 
 from photon.computing.errors import ComputingError
+from photon.config.errors import UsageError
 
 HASHES = 1 << 32
 
@@ -50,6 +51,60 @@ class Intervals:
 
     def of(self, hashed: int) -> Interval:
         return self.all[bisect_right(self._lows, hashed) - 1]
+
+    def named(self, name: str) -> Interval:
+        """Raises UsageError."""
+        if name not in self.by_id:
+            raise UsageError(f"there is no interval {name}: there are {', '.join(self.by_id)}")
+        return self.by_id[name]
+
+    def after(self, move: Move) -> Intervals:
+        """Raises ComputingError."""
+        return Intervals([*(each for each in self.all if each.id not in move.old), *move.new])
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A split of one, or a merge of two."""
+
+    old: tuple[str, ...]
+    new: tuple[Interval, ...]
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.old)} into {' and '.join(each.id for each in self.new)}"
+
+
+def split_of(intervals: Intervals, name: str, at: int | None, free: int) -> Move:
+    """``at``: the first hash of the second half, by default that in the middle; ``free``: from this number on names
+    were never used. Raises UsageError."""
+    old = intervals.named(name)
+    at = (old.low + old.high) // 2 if at is None else at
+    if not old.low < at < old.high:
+        raise UsageError(
+            f"{at:#010x} does not split {name}, which begins at {old.low:#010x} and ends at {old.high:#010x}"
+        )
+    return Move((name,), (Interval(old.low, at, f"i{free}"), Interval(at, old.high, f"i{free + 1}")))
+
+
+def merge_of(intervals: Intervals, one: str, other: str, free: int) -> Move:
+    """Raises UsageError."""
+    low, high = sorted((intervals.named(one), intervals.named(other)))
+    if low.high != high.low:
+        raise UsageError(f"{one} and {other} are no neighbours: in the order of their keys there are "
+                         f"{', '.join(intervals.by_id)}")  # fmt: skip
+    return Move((low.id, high.id), (Interval(low.low, high.high, f"i{free}"),))
+
+
+def toward(intervals: Intervals, count: int, free: int) -> Move | None:
+    """The next step to so many intervals: the longest is split, or the two neighbours are merged that are the
+    shortest together. None: there are so many."""
+    if len(intervals.all) < count:
+        longest = max(intervals.all, key=lambda each: each.high - each.low)
+        return split_of(intervals, longest.id, None, free)
+    if len(intervals.all) > count:
+        low, high = min(pairwise(intervals.all), key=lambda pair: pair[1].high - pair[0].low)
+        return merge_of(intervals, low.id, high.id, free)
+    return None
 
 
 def even(count: int, prefix: str = "i") -> Intervals:

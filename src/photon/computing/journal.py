@@ -6,11 +6,14 @@ other topologies find it where they find a pipeline's (``photon.outputs.watermar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from photon.computing.publisher import LATE_NAME, slot_of
 from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 from photon.config.clock import NS_PER_S
 from photon.config.disk import Disk
@@ -18,16 +21,7 @@ from photon.config.errors import DECODE_ERRORS
 from photon.config.metrics.readings import Readings
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.watermarks import (
-    JOURNAL,
-    LINES_MAX,
-    NEWEST_KEPT,
-    OLDER_KEPT,
-    Pair,
-    pairs_of,
-    read_journal,
-    thinned,
-)
+from photon.outputs.watermarks import Journal, Late, Pair, decode, pairs_of
 
 STATUS_SUFFIX = ".status.json"
 VERSION = 1
@@ -56,6 +50,7 @@ class Status(msgspec.Struct, kw_only=True):
     held: str = ""
     """Why input is not taken now."""
     faults: list[str] = []
+    topology_version: int = 0
 
 
 def read_status(disk: Disk, state: Path) -> list[Status]:
@@ -97,38 +92,51 @@ class PublishedWatermark:
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._place = OutputPlace.of_join(directory)
-        self._path = self._place.state / JOURNAL
-        disk.make_dir(self._path.parent)
-        self._pairs = pairs_of(read_journal(disk, self._place.state))
-        if self._pairs:  # the last line may be torn
-            self._write()
+        self._journal: Journal | None = None
+        """Is made with the first pair."""
+        self._last = Pair(0, None, None, 0, end_of(()))
+        self._late: Counter[str] = Counter()
+        """Slot -> how many of its records are told as late."""
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
-        """``marks``: of all owners, each of what it had published by then. Raises PublishedDamaged, OSError."""
+        """``marks``: of all owners, each of what it had published by then. The end of time is that of a run only, and
+        not said. Raises PublishedDamaged, OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
-            None if (least := min(each)) == NEVER_NS else least
+            None if (least := min(each)) in (NEVER_NS, ENDED_NS) else least
             for each in ([mark.exact_ns for mark in marks], [mark.percentile_ns for mark in marks])
         )
-        last = self._pairs[-1] if self._pairs else Pair(0, None, None, 0, end_of(()))
+        late = [each for each in self._found_late() if each.records]
+        if exact_ns is None and percentile_ns is None and not late:
+            return
+        if self._journal is None:
+            self._journal = Journal(self._disk, self._place.state)
+            entries = self._journal.begin()
+            self._last = next(iter(pairs_of(entries)[-1:]), self._last)
+            for each in entries:
+                if isinstance(each, Late):
+                    self._late[slot_of(each.file)] += each.records
+        for each in late:
+            if (more := each.records - self._late[slot_of(each.file)]) > 0:
+                self._journal.add(replace(each, records=more))
+                self._late[slot_of(each.file)] += more
+        last = self._last
         exact_ns, percentile_ns = _later(last.exact_ns, exact_ns), _later(last.percentile_ns, percentile_ns)
-        waiting = max(mark.waiting for mark in marks)
         if (last.exact_ns, last.percentile_ns) == (exact_ns, percentile_ns):
             return
-        pair = Pair(at_ns, exact_ns, percentile_ns, waiting, end_of(self._place.published(self._disk)))
-        self._pairs.append(pair)
-        if len(self._pairs) > LINES_MAX:
-            self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
-            self._write()
-            return
-        file = self._disk.append(self._path)
-        try:
-            file.write(pair.encode() + b"\n")
-        finally:
-            file.close()
+        waiting, end = max(mark.waiting for mark in marks), end_of(self._place.published(self._disk))
+        self._last = Pair(at_ns, exact_ns, percentile_ns, waiting, end)
+        self._journal.add(self._last)
 
-    def _write(self) -> None:
-        self._disk.replace(self._path, b"".join(each.encode() + b"\n" for each in self._pairs))
+    def _found_late(self) -> Iterator[Late]:
+        """All of each slot."""
+        for state in self._place.states(self._disk):
+            if self._disk.exists(path := state / LATE_NAME):
+                yield from (each for each in decode(self._disk.read(path)) if isinstance(each, Late))
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
 
 
 def _later(known_ns: int | None, said_ns: int | None) -> int | None:

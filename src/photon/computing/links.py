@@ -13,6 +13,7 @@ import queue
 import socket
 import struct
 import threading
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ FRAME_BYTES_MAX = 64 << 20
 QUEUE_MAX = 64
 """Frames on their way to one interval."""
 TIMEOUT_S = 2.0
+RETRY_S = 0.1
 _HEAD = struct.Struct("!IB")
 _MESSAGE, _ACK = ord("M"), ord("A")
 
@@ -38,8 +40,9 @@ class Links:
         """Set when something has come."""
         self._directory = directory
         self._inboxes = {each: queue.Queue[Frame](QUEUE_MAX) for each in here}
-        self._out: dict[str, queue.Queue[bytes]] = {}
+        self._out: dict[str, queue.Queue[bytes | None]] = {}
         self._listening: list[socket.socket] = []
+        self._closed = False
         if set(everywhere) - set(here):
             for interval in here:
                 self._listen(interval)
@@ -49,8 +52,8 @@ class Links:
             self._put(interval, frame)
             return
         if interval not in self._out:
-            self._out[interval] = queue.Queue(QUEUE_MAX)
-            threading.Thread(target=self._carry, args=(interval,), daemon=True).start()
+            waiting = self._out[interval] = queue.Queue(QUEUE_MAX)
+            threading.Thread(target=self._carry, args=(interval, waiting), daemon=True).start()
         body = frame.encode()
         kind = _MESSAGE if isinstance(frame, Message) else _ACK
         with contextlib.suppress(queue.Full):
@@ -62,8 +65,23 @@ class Links:
         for _ in range(inbox.qsize()):
             yield inbox.get_nowait()
 
+    def rewire(self, everywhere: Collection[str]) -> None:
+        """Others are no more."""
+        for interval in self._out.keys() - set(everywhere):
+            waiting = self._out.pop(interval)
+            while True:
+                with contextlib.suppress(queue.Full):
+                    waiting.put_nowait(None)
+                    break
+                with contextlib.suppress(queue.Empty):
+                    waiting.get_nowait()
+
     def close(self) -> None:
+        """Another process may listen then."""
+        self._closed = True
         for each in self._listening:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # else who waits in it holds it open
             each.close()
 
     def _put(self, interval: str, frame: Frame) -> None:
@@ -97,10 +115,13 @@ class Links:
         threading.Thread(target=self._accept, args=(listening, interval), daemon=True).start()
 
     def _accept(self, listening: socket.socket, interval: str) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
+        while not self._closed:
+            try:
                 connection, _ = listening.accept()
-                threading.Thread(target=self._hear, args=(connection, interval), daemon=True).start()
+            except OSError:  # closed; or it is short of descriptors: those who wait are heard later
+                time.sleep(RETRY_S)
+                continue
+            threading.Thread(target=self._hear, args=(connection, interval), daemon=True).start()
 
     def _hear(self, connection: socket.socket, interval: str) -> None:
         with connection, contextlib.suppress(OSError, EOFError, PhotonError):
@@ -111,10 +132,9 @@ class Links:
                 body = _exactly(connection, length)
                 self._put(interval, decode_message(body) if kind == _MESSAGE else decode_ack(body))
 
-    def _carry(self, interval: str) -> None:
+    def _carry(self, interval: str, waiting: queue.Queue[bytes | None]) -> None:
         connection: socket.socket | None = None
-        while True:
-            data = self._out[interval].get()
+        while (data := waiting.get()) is not None:
             try:
                 if connection is None:
                     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -126,6 +146,8 @@ class Links:
                 if connection is not None:
                     connection.close()
                 connection = None
+        if connection is not None:
+            connection.close()
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

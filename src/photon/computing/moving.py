@@ -107,6 +107,7 @@ def _of_both(low: Store, high: Store) -> Iterator[Row]:
         if before is not None:
             body, more = rows.decode(before.data or b"", NOWHERE), rows.decode(row.data or b"", NOWHERE)
             body.kept += more.kept
+            body.chunks = max(body.chunks, more.chunks)
             row = row._replace(data=rows.encode(body), aside=before.aside + row.aside)
         nowhere[row.computation] = row
     yield from nowhere.values()
@@ -136,6 +137,9 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     merged.heard[interval.id] = _least(*own)
     merged.ended = (one.ended & other.ended) - set(names)
     merged.lows = {name: min(one.lows[name], other.lows[name]) for name in one.lows.keys() & other.lows.keys()}
+    merged.before = {
+        name: min(one.before[name], other.before[name]) for name in one.before.keys() & other.before.keys()
+    }
     merged.inherited = {**one.inherited, **other.inherited}
     for known, name in zip((one, other), names, strict=True):
         merged.inherited[name] = Inherited(known.number, (interval.id,), known.parents)

@@ -7,16 +7,23 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from photon.computing.engine import Engine
+from photon.computing.errors import TopologyError
 from photon.computing.injector import Injector
+from photon.computing.intervals import Intervals
 from photon.computing.links import Links
-from photon.computing.publisher import Publisher
-from photon.computing.wire import ENDED_NS, PUBLISH, Ack, Input, Message, Watermark
+from photon.computing.publisher import Publisher, has_ended
+from photon.computing.topology import Topology
+from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Message, Watermark
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.watermarks import pairs_of, read_journal
 
 TURN_S = 0.05
 """So long input is taken before what was made of it is committed: it bounds both latency and the work of a commit."""
 RESEND_S = 2.0
+PARENTS_S = 0.2
+"""After so long a published stream is asked again whether those that come first have ended."""
 FAULTS_MAX = 100
 """Of those that are remembered, and told in full."""
 
@@ -24,19 +31,19 @@ FAULTS_MAX = 100
 class _Source:
     """An injector, and what the engine did not take yet."""
 
-    def __init__(self, injector: Injector) -> None:
+    def __init__(self, injector: Injector, *, ended: bool = False) -> None:
         self.injector = injector
-        self.ended = False
+        self.ended = ended
         self._reading: Iterator[Input] | None = None
         self._held: Input | None = None
 
-    def next(self) -> Input | None:
-        """None: nothing more is there now."""
+    def next(self, upto: bytes | None) -> Input | None:
+        """None: nothing more is there now, or up to this position."""
         if self._held is not None:
             held, self._held = self._held, None
             return held
         if self._reading is None:
-            self._reading = self.injector.read()
+            self._reading = self.injector.read(upto)
         found = next(self._reading, None)
         if found is None:
             self._reading = None
@@ -69,9 +76,12 @@ class Owner:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         """``publish``: stream -> directory; ``state``, ``committed``: see Publisher; ``once``: what is there now is
-        all that comes; ``tell``: hears one line for each fault of a computation."""
+        all that comes, and where that was said before, what was there then; ``tell``: hears one line for each fault
+        of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
-        self._sources = [_Source(each) for each in injectors]
+        self._sources = [_Source(each, ended=once and engine.has_ended(each.stream)) for each in injectors]
+        self.upto: Mapping[str, bytes] = {}
+        """Source -> not beyond this position."""
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
         self._state, self._committed = state, committed
         self._publishers: dict[tuple[str, str], Publisher] = {}
@@ -81,6 +91,11 @@ class Owner:
         """Stream -> the watermark of all of it that readers are shown."""
         self.published_records = 0
         self.faults: list[str] = []
+        self._told_ns: dict[str, int] = {}
+        self._ended: set[tuple[str, str]] = set()
+        """Stream, sender: known to have ended there."""
+        for stream in publish:
+            self._publisher(stream, interval)
         engine.retry(clock.now_ns())
 
     @property
@@ -126,12 +141,39 @@ class Owner:
             for publisher in self._publishers.values():
                 closing.callback(publisher.close)
 
+    # -- changes while it runs
+    def change(self, topology: Topology, injectors: Sequence[Injector], publish: Mapping[str, Path]) -> None:
+        """Those of ``injectors`` that it has go on. Raises TopologyError: nothing was changed."""
+        self.drain()
+        if self.engine.inherits:
+            raise TopologyError("what was sent before a split or a merge is on its way still")
+        gone, self._publish = self._publish, {**self._publish, **publish}
+        for stream in publish:
+            self._publisher(stream, self.interval)
+        self.engine.change(topology)
+        self._publish = publish
+        for place in [place for place in self._publishers if place[0] in gone.keys() - publish.keys()]:
+            self._publishers.pop(place).close()
+            self.published.pop(place[0], None)
+        known = {each.injector.stream: each for each in self._sources}
+        self._sources = [
+            kept if (kept := known.get(each.stream)) is not None and kept.injector is each else _Source(each)
+            for each in injectors
+        ]
+
+    def rewire(self, intervals: Intervals) -> None:
+        """Intervals of other owners were split or merged."""
+        self.engine.rewire(intervals)
+        for target in self._sent.keys() - intervals.by_id.keys():
+            if not target.startswith(PUBLISH):
+                del self._sent[target]
+
     # -- in
     def _read(self, now_ns: int) -> bool:
         until, busy = self._clock.monotonic() + TURN_S, False
         for source in self._sources:
             while not source.ended or source.holds:
-                batch = source.next()
+                batch = source.next(self.upto.get(source.injector.stream))
                 if batch is None:
                     if not self._once:
                         break
@@ -171,16 +213,43 @@ class Owner:
         return bool(messages)
 
     def _show(self, message: Message, stream: str) -> None:
-        place = (stream, message.sender)
-        if place not in self._publishers:
-            committed = self._committed if message.sender == self.interval else None
-            self._publishers[place] = Publisher(
-                self._disk, self._publish[stream], message.sender, state=self._state, committed=committed
-            )
-        self.published_records += self._publishers[place].publish(message.items)
-        if stream in message.watermarks:
-            self.published[stream] = message.watermarks[stream]
+        if stream in self._publish:  # else it was taken out, and nothing of it is left
+            if not all(self._has_ended(stream, parent) for parent in message.parents):
+                self._sent.setdefault(message.target, self._clock.monotonic() - RESEND_S + PARENTS_S)
+                return
+            publisher = self._publisher(stream, message.sender)
+            self.published_records += publisher.publish(message.items, self._said_ns(stream))
+            if message.successors:
+                publisher.end()
+            if stream in message.watermarks:
+                self.published[stream] = message.watermarks[stream]
         self.engine.acknowledged(Ack(message.sender, message.target, message.upto))
+
+    def _said_ns(self, stream: str) -> int:
+        """Nothing before it should come any more: as this owner has said, or as readers were told before it began."""
+        if stream not in self._told_ns:
+            state = OutputPlace.of_join(self._publish[stream]).state
+            told = [pair.exact_ns for pair in pairs_of(read_journal(self._disk, state)) if pair.exact_ns is not None]
+            self._told_ns[stream] = max(told, default=NEVER_NS)
+        said_ns = self.published[stream].exact_ns if stream in self.published else NEVER_NS
+        return max(self._told_ns[stream], NEVER_NS if said_ns == ENDED_NS else said_ns)
+
+    def _has_ended(self, stream: str, sender: str) -> bool:
+        """What it published comes before what those publish that have its keys."""
+        place = (stream, sender)
+        if place not in self._ended and has_ended(self._disk, self._publish[stream], sender):
+            self._ended.add(place)
+        return place in self._ended
+
+    def _publisher(self, stream: str, sender: str) -> Publisher:
+        """Made before anything of it is committed: who has opened nothing has nothing to publish to its end."""
+        place = (stream, sender)
+        if place not in self._publishers:
+            committed = self._committed if sender == self.interval else None
+            self._publishers[place] = Publisher(
+                self._disk, self._publish[stream], sender, state=self._state, committed=committed
+            )
+        return self._publishers[place]
 
     def _repeat(self) -> None:
         now = self._clock.monotonic()

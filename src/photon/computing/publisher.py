@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import orjson
 
 from photon.computing.model import JSON_OPTIONS, as_text
-from photon.computing.wire import Item
+from photon.computing.wire import NEVER_NS, Item
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
@@ -34,7 +34,26 @@ ROLL_BYTES = 128 << 20
 LOOK_BYTES = 64 << 10
 STATE_NAME = "state"
 """In the slot's directory: the id of the state that publishes there."""
+ENDED_NAME = "ended"
+"""Is there once the sender publishes nothing more: its interval was split or merged."""
+LATE_NAME = "late.json"
+"""In the slot's directory: how many of its records came after its watermark had passed them (``watermarks.Late``)."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def has_ended(disk: Disk, directory: Path, sender: str) -> bool:
+    """Whether it publishes nothing more in this stream; who never opened it does not either."""
+    state = _state(directory, sender)
+    return not disk.exists(state / STATE_NAME) or disk.exists(state / ENDED_NAME)
+
+
+def _state(directory: Path, sender: str) -> Path:
+    return directory / EMBEDDED_STATE / SLOTS_DIRECTORY / sender
+
+
+def slot_of(file: str) -> str:
+    """Of a published file."""
+    return file.rpartition("/")[2].rpartition("-")[0]
 
 
 class Publisher:
@@ -57,7 +76,7 @@ class Publisher:
         if _NAME.fullmatch(sender) is None:
             raise UsageError(f"{sender}: no name for files; letters, digits, _ . and - make one")
         self._disk, self._directory, self._sender, self._roll_bytes = disk, directory, sender, roll_bytes
-        self._state = directory / EMBEDDED_STATE / SLOTS_DIRECTORY / sender
+        self._state = _state(directory, sender)
         for each in (self._state, directory / KIND):
             disk.make_dir(each)
         held = lock_file(self._state / "lock")
@@ -70,6 +89,8 @@ class Publisher:
         self._file: AppendFile | None = None
         self.taken = -1
         """Number of the last item."""
+        self._late: tuple[int, int, int] | None = None
+        """How many are late, the oldest, and up to which number they are counted."""
         try:
             self._recover(read_slot(disk, self._state).files)
             self._check(state, committed)
@@ -117,9 +138,9 @@ class Publisher:
         except (ValueError, KeyError, TypeError):
             raise PublishedDamaged(path, "its last published line is no record of a computation") from None
 
-    def publish(self, items: Iterable[Item]) -> int:
+    def publish(self, items: Iterable[Item], exact_ns: int = NEVER_NS) -> int:
         """Takes what was not taken yet; when it returns, readers are shown it, and the sender may forget it. How many
-        records these are. Raises OSError; then the process must end."""
+        records these are. ``exact_ns``: what is before it is late. Raises OSError; then the process must end."""
         new = [item for item in items if item.number > self.taken]
         if not new:
             return 0
@@ -131,6 +152,8 @@ class Publisher:
         file = self._file = self._file or self._disk.append(self._path(self._number))
         file.write(b"".join(map(self._line, new)))
         file.sync()
+        if late := [item for item in new if item.time_ns < exact_ns]:
+            self._count(late, file.size)
         if begun:
             self._disk.sync_dir(self._directory / KIND)
         name = self._name(self._number)
@@ -139,6 +162,25 @@ class Publisher:
         self._disk.replace(self._state / DURABLE_NAME, content)
         self.taken = new[-1].number
         return len(new)
+
+    def _count(self, late: Sequence[Item], end: int) -> None:
+        """Before they are shown: what comes again after a crash is counted once."""
+        path = self._state / LATE_NAME
+        if self._late is None:
+            known = orjson.loads(self._disk.read(path)) if self._disk.exists(path) else {}
+            self._late = (known.get("records", 0), known.get("oldest_ns", late[0].time_ns), known.get("upto", -1))
+        records, oldest_ns, upto = self._late
+        new = [item for item in late if item.number > upto]
+        if not new:
+            return
+        records, oldest_ns = records + len(new), min(oldest_ns, *(item.time_ns for item in new))
+        self._late = (records, oldest_ns, new[-1].number)
+        found = {"photon_late": 1, "file": self._name(self._number), "end": end, "records": records}
+        self._disk.replace(path, orjson.dumps({**found, "oldest_ns": oldest_ns, "upto": new[-1].number}) + b"\n")
+
+    def end(self) -> None:
+        """Its sender sends nothing more, and all was taken: those that have its keys now may publish here."""
+        self._disk.replace(self._state / ENDED_NAME, b"")
 
     def _line(self, item: Item) -> bytes:
         return orjson.dumps(

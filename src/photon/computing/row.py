@@ -31,9 +31,11 @@ class Body(msgspec.Struct, array_like=True):
     """Why nothing is done for this key; empty: it is not blocked."""
     kept: list[Kept] = []
     """Meanwhile; in order."""
+    chunks: int = 0
+    """So many rows more have what was kept after it: see ``chunk``."""
 
 
-EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", []])
+EMPTY = msgspec.msgpack.encode([VERSION, {}, [], [], "", [], 0])
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Body).decode
 
@@ -47,6 +49,16 @@ def decode(data: bytes, where: str) -> Body:
     if body.version != VERSION:
         raise ComputingError(f"the row of {where} is of version {body.version}, this release reads {VERSION}")
     return body
+
+
+def chunk(computation: str, number: int) -> str:
+    """Under this name a row has what was put aside of a key at once: to add to it costs what is added."""
+    return f"{computation}/{number}"
+
+
+def computation_of(name: str) -> str:
+    """Of a row, also of a chunk."""
+    return name.partition("/")[0]
 
 
 def empty() -> Body:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from operator import ne
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS
 
 NOWHERE = ""
 """The key under which records are put aside for which there is no key."""
+LAST = (ENDED_NS, "")
 _decode, _encode = rows.decode, rows.encode
 
 
@@ -69,6 +70,9 @@ class Stage:
         self.low_ns = NEVER_NS
         """Its watermark, as of the timers that were called."""
         self.waiting = 0
+        self.behind = True
+        """There may be keys with timers before its watermark: what it produces has not come so far. At first it is
+        not known."""
         self.dirty: dict[str, Row] = {}
         self.cache: dict[str, Row] = {}
         self.cached = 0
@@ -76,7 +80,13 @@ class Stage:
         self.made: list[Production] = []
         self.faults: list[Fault] = []
         self.tally = Tally()
-        self.aside = {key: count for name, key, count in store.aside() if name == part.name}
+        self.aside: dict[str, int] = {}
+        """Key -> how many."""
+        for name, key, count in store.aside():
+            if rows.computation_of(name) == part.name:
+                self.aside[key] = self.aside.get(key, 0) + count
+        self.chunks: dict[tuple[str, str], Row] = {}
+        """Of what was put aside, and changed since the last commit."""
         self._store = store
         self._guard = guard
         self._state_bytes = state_bytes
@@ -180,10 +190,9 @@ class Stage:
         if row is None or row.data is None:
             return
         body = self._body(row)
-        self.aside.pop(key, None)
-        body.blocked, kept, body.kept = "", body.kept, []
+        body.blocked = ""
+        records = self._taken_back(key, body)
         self._keep(key, body)
-        records = [Record(rows.value_of(each), each.time_ns, each.stream) for each in kept]
         self._context.now_ns = now_ns
         self._context.watermark_ns = self.low_ns
         self._each([(key, records)], self.low_ns, NEVER_NS)
@@ -193,9 +202,21 @@ class Stage:
         row = self._row(NOWHERE)
         if row is None or row.data is None:
             return []
-        kept = self._body(row).kept
-        self.aside.pop(NOWHERE, None)
+        records = self._taken_back(NOWHERE, self._body(row))
         self._keep(NOWHERE, rows.empty())
+        return records
+
+    def _taken_back(self, key: str, body: Body) -> list[Record]:
+        """What was put aside; nothing is any more."""
+        self.aside.pop(key, None)
+        kept = body.kept
+        for n in range(body.chunks):
+            name = rows.chunk(self.name, n)
+            row = self.chunks.get((name, key)) or self._store.load(name, [key]).get(key)
+            if row is not None and row.data is not None:
+                kept += _decode(row.data, name).kept
+            self.chunks[name, key] = Row(name, key, None)
+        body.kept, body.chunks = [], 0
         return [Record(rows.value_of(each), each.time_ns, each.stream) for each in kept]
 
     # -- commit
@@ -209,6 +230,7 @@ class Stage:
                 if at is not None and at < self._stored_ns[wall]:
                     self._stored_ns[wall] = at
         self.dirty.clear()
+        self.chunks.clear()
         self._heaps = ([], [])
 
     def forget(self, key: str) -> int:
@@ -238,7 +260,7 @@ class Stage:
         self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, error: BaseException
     ) -> None:
         if not records:
-            self._one_timer_each(key, until_ns, wall_ns)
+            self._one_timer_each(key, until_ns, wall_ns, error)
             return
         for n, record in enumerate(records):
             if len(records) > 1 or until_ns != NEVER_NS:
@@ -250,17 +272,19 @@ class Stage:
                     error = again
             self._block(key, records[n:], self._reason(error))
             return
-        self._one_timer_each(key, until_ns, wall_ns)
+        self._one_timer_each(key, until_ns, wall_ns, error)
 
-    def _one_timer_each(self, key: str, until_ns: int, wall_ns: int) -> None:
-        called = -1
+    def _one_timer_each(self, key: str, until_ns: int, wall_ns: int, error: BaseException) -> None:
+        called, first = -1, self.tally.timers
         try:
             while called < self.tally.timers:
                 called = self.tally.timers
+                if called > first + self._timers_of_key:
+                    raise error
                 with self._guard:
                     self._run(key, (), until_ns, wall_ns, most=1)
-        except FAILED as error:
-            self._block(key, (), self._reason(error))
+        except FAILED as again:
+            self._block(key, (), self._reason(again))
 
     def _run(self, key: str, records: Sequence[Record], until_ns: int, wall_ns: int, most: int = 0) -> None:
         """The whole of it, or it raises and nothing has changed."""
@@ -302,13 +326,17 @@ class Stage:
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
         """Timers up to a time, in order; those too that they set. Returns how many."""
         context, guard, process = self._context, self._guard, self.part.computation.process_timer
-        called, limit = 0, len(timers) + self._timers_of_key
+        called, limit, first_ns = 0, len(timers) + self._timers_of_key, NEVER_NS
         while due := sorted(each for each in timers if each[0] <= until_ns):
-            for each in due:
+            for each, following in zip_longest(due, due[1:], fillvalue=LAST):
                 if each not in timers:
                     continue  # cancelled by one before
                 if called >= limit:
-                    raise Misused(f"{called} timers were called at once: it sets its own timers in the past")
+                    if until_ns == ENDED_NS or each[0] <= first_ns:
+                        raise Misused(f"{called} timers were called at once: it sets its own timers in the past")
+                    self.behind = True  # a long way, but it comes on
+                    return called
+                first_ns = each[0] if called == 0 else first_ns
                 del timers[each]
                 called += 1
                 guard.count += 1
@@ -317,8 +345,8 @@ class Stage:
                 process(context, Timer(each[1], each[0], 0 if wall else self.waiting, wall))
                 if called == most:
                     return called
-                if any(new < each for new in takewhile(partial(ne, last), reversed(timers))):
-                    break  # it set an earlier one
+                if any(new < following for new in takewhile(partial(ne, last), reversed(timers))):
+                    break  # it set one that comes before
         return called
 
     def _keep(
@@ -358,9 +386,14 @@ class Stage:
 
     def _put_aside(self, key: str, body: Body, records: Sequence[Record], reason: str) -> None:
         body.blocked = reason
-        body.kept += [Kept(each.stream, each.time_ns, _encode(each.value)) for each in records]
+        if records:
+            chunk = rows.empty()
+            chunk.kept = [Kept(each.stream, each.time_ns, _encode(each.value)) for each in records]
+            name = rows.chunk(self.name, body.chunks)
+            self.chunks[name, key] = Row(name, key, _encode(chunk), aside=len(records))
+            body.chunks += 1
         self._keep(key, body)
-        self.aside[key] = len(body.kept) + 1
+        self.aside[key] = self.aside.get(key, 1) + len(records)
 
     def _tell(self, key: str, reason: str) -> None:
         self.faults.append(Fault(self.name, key, reason))

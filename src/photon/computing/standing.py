@@ -8,7 +8,7 @@ import msgspec
 
 from photon.computing.errors import ComputingError
 from photon.computing.intervals import Interval
-from photon.computing.wire import ENDED_NS, Watermark
+from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 
 VERSION = 1
 Pieces = tuple[tuple[int, int, int], ...]
@@ -48,6 +48,8 @@ class Standing(msgspec.Struct, array_like=True):
     """Sender -> weak messages that left at a lower number are not looked at: their ids are forgotten."""
     parents: tuple[str, ...] = ()
     """The intervals that were split or merged into this one."""
+    before: dict[str, int] = {}
+    """Computation -> its watermark before the end of time was reached."""
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -83,6 +85,14 @@ class Standing(msgspec.Struct, array_like=True):
                 del seen[each]
             self.seen_from[sender] = number
         seen.update((each, number) for each in ids)
+
+    def reopen(self) -> None:
+        """More comes after the end of time: watermarks are where they were before it, and who sends says its own."""
+        self.lows = {
+            name: (self.before.get(name, NEVER_NS), 0) if low_ns == ENDED_NS else (low_ns, waiting)
+            for name, (low_ns, waiting) in self.lows.items()
+        }
+        self.heard = {sender: {} for sender in self.heard}
 
     def end(self, sender: str, successors: Iterable[str]) -> None:
         """It sends no more; those that have its keys are waited for from now on."""

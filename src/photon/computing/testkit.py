@@ -93,7 +93,11 @@ def run_topology(topology: Topology, inputs: Mapping[str, Iterable[Step]], *, no
     if not inputs:
         _drain(engine, produced, now_ns)
     topology.published = published
-    states = {(row.computation, row.key): decode(row.data or b"", row.key).state for row in store.scan()}
+    states = {
+        (row.computation, row.key): decode(row.data or b"", row.key).state
+        for row in store.scan()
+        if "/" not in row.computation
+    }
     return Ran(produced, states, engine.faults())
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from typing import Any
 
 from photon.computing.errors import TopologyError
-from photon.computing.model import Computation, Record, name_of
+from photon.computing.model import SECOND_NS, Computation, Record, name_of
 
 KeyOf = Callable[[Record], str]
 EXACT = "exact"
@@ -37,14 +38,47 @@ class Part:
     """Which watermark of its sources it follows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of what can grow, for each process. Raises TopologyError."""
+
+    cache_bytes: int = 256 << 20
+    """Rows that are kept in memory; those with the latest timers leave first."""
+    state_bytes: int = 1 << 20
+    """Of one key, encoded; a key whose state is larger is put aside."""
+    outbox_bytes: int = 256 << 20
+    """Productions that were not acknowledged: above it no input is taken."""
+    message_items: int = 10_000
+    message_bytes: int = 4 << 20
+    timers_at_once: int = 20_000
+    """Keys of a computation whose timers are called between two commits."""
+    timers_of_key: int = 10_000
+    """Timers of one key that are called between two commits, beyond those that were set before; so many that do not
+    come later than the one before are a fault."""
+    aside: int = 100_000
+    """Records and timers put aside: above it no input is taken."""
+    skew_ns: int | None = None
+    """Input that is so far ahead of the watermark is held back, as long as another source is behind it."""
+    straggler_ns: int = SECOND_NS
+    """Weak productions that were not acknowledged for so long are made durable like strong ones."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            least = 0 if each.name in ("straggler_ns", "skew_ns", "aside", "timers_of_key") else 1
+            if (value is not None or each.default is not None) and (type(value) is not int or value < least):
+                raise TopologyError(f"Limits: {each.name} is {value!r}, not an int of at least {least}")
+
+
 class Topology:
     """Built up by calls, then ``checked``; parts may be added and taken out while it runs: ``Engine.change``."""
 
-    def __init__(self, name: str, version: int = 0) -> None:
+    def __init__(self, name: str, version: int = 0, limits: Limits = Limits()) -> None:
         """``version``: higher for each change of a topology whose intervals have several owners. Who has an older one
-        takes nothing from who has a newer one."""
+        takes nothing from who has a newer one. ``photon compute`` counts it."""
         self.name = name
         self.version = version
+        self.limits = limits
         self.sources: dict[str, Source] = {}
         self.parts: dict[str, Part] = {}
         self.published: dict[str, str] = {}
@@ -70,6 +104,8 @@ class Topology:
         """``inputs``: stream -> the key of each of its records, a str that is not empty. ``watermark``: which of the
         sources' watermarks moves its timers, EXACT or PERCENTILE. Raises TopologyError."""
         name = name_of(computation)
+        if "/" in name:
+            raise TopologyError(f"computation {name!r}: its name must not hold /")
         if name in self.parts:
             raise TopologyError(f"two computations are named {name!r}: give one of them another `name`")
         if watermark not in (EXACT, PERCENTILE):
@@ -114,6 +150,13 @@ class Topology:
                 order.append(part)
                 del left[part.name]
         return tuple(order)
+
+    @property
+    def shape(self) -> str:
+        """A digest of what goes where, not of code: equal where owners may send one another what they produce."""
+        parts = sorted((each.name, sorted(each.inputs), each.outputs, each.exact) for each in self.parts.values())
+        sources = sorted((each.stream, each.shared, sorted(each.options.items())) for each in self.sources.values())
+        return sha256(repr((parts, sources, sorted(self.published.items()))).encode()).hexdigest()[:16]
 
     def _new(self, stream: str, who: str = "") -> None:
         if not stream or any(sign in stream for sign in "/:\0"):

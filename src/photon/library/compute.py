@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from photon.assembly.computing import Running, Site
+from photon.assembly.computing import LEFT_S, Running, Site
+from photon.assembly.rescaling import carry_out
+from photon.computing.journal import Status
 from photon.computing.topology import Topology
 
 
@@ -41,12 +43,23 @@ def run(
     """
     site = Site(topology, Path(base), Path(state))
     topology.checked()
+    stop, found = stop or threading.Event(), list[Status]()
+
+    def run_(closing: bool) -> bool:
+        finished = False
+        while not finished:
+            carry_out(site, tell)
+            running = Running(site, once=closing, wait_s=LEFT_S, tell=tell)
+            try:
+                finished = running.run(stop)
+                found[:] = running.say(journal=False)
+            finally:
+                running.close()
+        return not stop.is_set()
+
     site.intervals()
-    running = Running(site, once=once, tell=tell)
-    try:
-        running.run(stop or threading.Event())
-        found = running.say(journal=False)
-    finally:
-        running.close()
+    with site.alone():
+        site.adopt()
+        site.runs(once, run_)
     counts = [each.counts for each in found]
     return Computed(*(sum(each[name] for each in counts) for name in ("records", "produced", "late", "aside")))

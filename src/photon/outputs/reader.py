@@ -76,8 +76,8 @@ class Reader:
         """Behind all that is published now, of all kinds. Raises PublishedDamaged, OSError."""
         return end_of(self._place.published(self._disk))
 
-    def read(self) -> Iterator[OutputBlock]:
-        """All that is published at this moment and was not read yet.
+    def read(self, upto: Cursor | None = None) -> Iterator[OutputBlock]:
+        """All that is published at this moment and was not read yet; with ``upto`` nothing beyond it.
 
         What was yielded counts as read; the caller keeps the cursor for going on later:
         ``cursor = cursor.moved(block.place, block.end())``. Raises CursorLost, OutputMissing, PublishedDamaged,
@@ -89,7 +89,7 @@ class Reader:
             progress = False
             for slot, clearing in slots:
                 for kind in self._kinds:
-                    for block in self._turn(slot, OutputLog(slot.slot, kind), clearing):
+                    for block in self._turn(slot, OutputLog(slot.slot, kind), clearing, upto):
                         progress = True
                         yield block
 
@@ -116,7 +116,9 @@ class Reader:
                 raise CursorLost(place, log.at, f"there is no {place.slot} below {self._place.state}")
 
     # -- one log -----------------------------------------------------------------------------------------------
-    def _turn(self, slot: SlotOutput, place: OutputLog, clearing: Clearing | None) -> Iterator[OutputBlock]:
+    def _turn(
+        self, slot: SlotOutput, place: OutputLog, clearing: Clearing | None, upto: Cursor | None
+    ) -> Iterator[OutputBlock]:
         log = self._logs.setdefault(place, _Log(None))
         files = slot.of(place.kind)
         if slot.retired and behind_all(files, log.at):
@@ -126,6 +128,12 @@ class Reader:
             bounds = clearing.bounds(files)
             ahead = [file for file in files if log.at is None or (file.number, file.length) > log.at]
             self.held_back.update(clearing.trouble_in(ahead))
+        if upto is not None:
+            last = upto.positions.get(place, Position(-1, 0))
+            files = tuple(file for file in files if file.number <= last.number)
+            bounds = {**(bounds or {}), **{file.name: last.offset for file in files if file.number == last.number}}
+            if not files:
+                return
         if log.content is not None and not log.content.unpacked:
             log.content = None  # what stands before is looked at again: a dispatcher may have lost its memory of it
         left = TURN_BYTES

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.clock import NS_PER_S
-from photon.config.disk import Disk
+from photon.config.disk import AppendFile, Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError
 from photon.outputs.cursor import Cursor
 
@@ -201,3 +201,48 @@ def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:
     old = pairs[:-newest]
     step = max(1, -(-len(old) // older))
     return [*late.values(), *old[::-step][::-1], *pairs[-newest:]]
+
+
+class Journal:
+    """``watermarks.jsonl``, appended to and synced line by line, by one process at a time. Raises OSError."""
+
+    def __init__(self, disk: Disk, state: Path) -> None:
+        self._disk = disk
+        self._state = state
+        disk.make_dir((state / JOURNAL).parent)
+        self._file: AppendFile | None = None
+        self._lines = 0
+
+    def begin(self) -> list[Entry]:
+        """What is kept of it. It is read and written again, here and whenever it has become long."""
+        kept, data = _fewer(read_journal(self._disk, self._state))
+        self.close()
+        self._disk.replace(self._state / JOURNAL, data)
+        self._file, self._lines = self._disk.append(self._state / JOURNAL), len(kept)
+        return kept
+
+    def add(self, entry: Entry) -> None:
+        file = self._file
+        assert file is not None
+        file.write(entry.encode() + b"\n")
+        file.sync()
+        self._lines += 1
+        if self._lines >= LINES_MAX or file.size > BYTES_MAX:
+            self.begin()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _fewer(entries: Sequence[Entry]) -> tuple[list[Entry], bytes]:
+    """Those that are kept, and their lines: at most half the bytes of the journal, so that it is not written again
+    with the next pair; at least the newest two pairs."""
+    newest, older = NEWEST_KEPT, OLDER_KEPT
+    while True:
+        kept = thinned(entries, newest, older)
+        data = b"".join(entry.encode() + b"\n" for entry in kept)
+        if len(data) <= BYTES_MAX // 2 or newest == older == 1:
+            return kept, data
+        newest, older = max(1, newest // 2), max(1, older // 2)

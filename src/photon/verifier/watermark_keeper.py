@@ -12,26 +12,14 @@ from typing import Any
 import numpy as np
 
 from photon.config.clock import NS_PER_S, Clock
-from photon.config.disk import AppendFile, Disk
+from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.config.metrics.readings import Readings
 from photon.config.settings import Settings
 from photon.config.stopping import end, first, until
 from photon.config.structured import get_logger
 from photon.outputs.cursor import Cursor
-from photon.outputs.watermarks import (
-    BYTES_MAX,
-    JOURNAL,
-    LINES_MAX,
-    NEWEST_KEPT,
-    OLDER_KEPT,
-    Entry,
-    Late,
-    Pair,
-    pairs_of,
-    read_journal,
-    thinned,
-)
+from photon.outputs.watermarks import JOURNAL, Journal, Late, Pair, pairs_of
 from photon.verifier.watermark import Asked, Sample, SlotShown, Watermarks
 
 PERIOD_S = 1.0
@@ -46,51 +34,6 @@ def within_ns(settings: Settings, join: str) -> int | None:
     """How long after its event time, by any clock, a line is in its log; None: nothing is promised."""
     within = settings.join[join].written_within
     return None if within is None else int((within + settings.clock.uncertainty) * NS_PER_S)
-
-
-class Journal:
-    """``watermarks.jsonl``, appended to and synced line by line. Raises OSError."""
-
-    def __init__(self, disk: Disk, state: Path) -> None:
-        self._disk = disk
-        self._state = state
-        disk.make_dir((state / JOURNAL).parent)
-        self._file: AppendFile | None = None
-        self._lines = 0
-
-    def begin(self) -> list[Entry]:
-        """What is kept of it. It is read and written again, here and whenever it has become long."""
-        kept, data = _fewer(read_journal(self._disk, self._state))
-        self.close()
-        self._disk.replace(self._state / JOURNAL, data)
-        self._file, self._lines = self._disk.append(self._state / JOURNAL), len(kept)
-        return kept
-
-    def add(self, entry: Entry) -> None:
-        file = self._file
-        assert file is not None
-        file.write(entry.encode() + b"\n")
-        file.sync()
-        self._lines += 1
-        if self._lines >= LINES_MAX or file.size > BYTES_MAX:
-            self.begin()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-def _fewer(entries: Sequence[Entry]) -> tuple[list[Entry], bytes]:
-    """Those that are kept, and their lines: at most half the bytes of the journal, so that it is not written again
-    with the next pair; at least the newest two pairs."""
-    newest, older = NEWEST_KEPT, OLDER_KEPT
-    while True:
-        kept = thinned(entries, newest, older)
-        data = b"".join(entry.encode() + b"\n" for entry in kept)
-        if len(data) <= BYTES_MAX // 2 or newest == older == 1:
-            return kept, data
-        newest, older = max(1, newest // 2), max(1, older // 2)
 
 
 class WatermarkKeeper:

@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from photon.computing.journal import PublishedWatermark
 from photon.computing.publisher import Publisher
-from photon.computing.wire import Item
+from photon.computing.wire import Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
 from photon.outputs import decode
 from photon.outputs.published import PublishedDamaged
+from photon.outputs.watermarks import Late, late_in, pairs_of, read_journal
 
 DISK = RealDisk()
 
@@ -105,3 +107,28 @@ def test_another_state_and_an_older_copy_are_refused(tmp_path: Path) -> None:
     for state, committed in (("two", 9), ("one", 1)):
         with pytest.raises(UsageError, match="another state, or from a newer one"):
             Publisher(DISK, tmp_path, "i0", state=state, committed=committed)
+
+
+def test_what_comes_after_the_watermark_is_counted_once(tmp_path: Path) -> None:
+    publisher = Publisher(DISK, tmp_path, "i0")
+    publisher.publish(_items(1, 2, 3), 0)
+    watermark = PublishedWatermark(DISK, tmp_path)
+    watermark.say([Watermark(25, 30, 1)], 7)
+    publisher.publish(_items(1, 2, 3), 35)
+    broken = RealDisk()
+    broken.replace = lambda path, data: None if path.name == "durable.json" else DISK.replace(path, data)  # type: ignore[method-assign]
+    publisher._disk = broken
+    publisher.publish([*_items(4), *(msgspec.structs.replace(item, time_ns=9) for item in _items(5, 6))], 35)
+    publisher.close()
+    again = Publisher(DISK, tmp_path, "i0")
+    assert again.taken == 3
+    again.publish([*_items(4), *(msgspec.structs.replace(item, time_ns=9) for item in _items(5, 6))], 35)
+    watermark.say([Watermark(25, 30, 1)], 8)
+    watermark.close()
+    after = PublishedWatermark(DISK, tmp_path)
+    again.publish([msgspec.structs.replace(item, time_ns=8) for item in _items(7)], 35)
+    after.say([Watermark(25, 40, 1)], 9)
+    entries = read_journal(DISK, tmp_path / ".photon")
+    assert late_in(entries) == 3
+    assert min(each.oldest_ns for each in entries if isinstance(each, Late)) == 8
+    assert [(each.exact_ns, each.percentile_ns) for each in pairs_of(entries)] == [(25, 30), (25, 40)]

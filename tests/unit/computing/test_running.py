@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import urllib.request
 from pathlib import Path
@@ -18,7 +17,9 @@ from photon.cli.main import main
 from photon.computing import Computation, Context, Record, Timer, Topology
 from photon.computing.journal import put_status
 from photon.computing.links import Links
+from photon.computing.owner import Owner
 from photon.computing.publisher import Publisher
+from photon.computing.standing import Standing
 from photon.computing.wire import ENDED_NS, Ack, Item, Message, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -83,9 +84,42 @@ def test_a_program_computes_what_is_there(tmp_path: Path) -> None:
     assert _read(tmp_path / "totals") == [{"all": sum(range(100)), "waiting": 0}]
     again = compute.run(_topology(), state=tmp_path / "state", base=tmp_path, once=True)
     assert (again.records, len(_read(tmp_path / "totals"))) == (0, 1)
-    (line,) = (tmp_path / "totals/.photon/verifier/watermarks.jsonl").read_text().splitlines()
-    pair = json.loads(line)
-    assert pair["exact_ns"] == ENDED_NS
+    assert not (tmp_path / "totals/.photon/verifier/watermarks.jsonl").exists(), "more may come"
+
+
+@pytest.mark.parametrize("intervals", [1, 2])
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_later_run_counts_what_has_come_since_and_nothing_of_it_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, intervals: int, kill: bool
+) -> None:
+    """Also where the run before was killed near its end."""
+    site = Site(_topology(), tmp_path, tmp_path / "state")
+    site.intervals(intervals)
+    for n in range(4):
+        _feed(tmp_path, range(50 * n, 50 * n + 50), slot=f"s{n}")
+        if kill and n % 2 == 0:
+            where, name, what = (Standing, "reopen", _killed) if n else (Owner, "ended", property(_killed))
+            with monkeypatch.context() as patched:
+                patched.setattr(where, name, what)
+                with pytest.raises(Killed):
+                    compute.run(_topology(), state=tmp_path / "state", base=tmp_path, once=True)
+            continue
+        done = compute.run(_topology(), state=tmp_path / "state", base=tmp_path, once=True)
+        assert (done.late, done.aside) == (0, 0)
+    assert sum(each["sum"] for each in _read(tmp_path / "sums")) == sum(range(200))
+    totals = [sum(range(50 * n + 50)) for n in range(4)]
+    assert sorted(each["all"] for each in _read(tmp_path / "totals")) == totals, "one of each run, with all before"
+    assert site.table.look().closing == ""
+
+
+class Killed(BaseException):
+    pass
+
+
+def _killed(owner: object) -> bool:
+    if isinstance(owner, Owner) and not all(each.low_ns == ENDED_NS for each in owner.engine._stages):
+        return False
+    raise Killed
 
 
 @pytest.mark.parametrize("shared", [True, False])

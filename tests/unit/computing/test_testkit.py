@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from photon.computing import MINUTE_NS, Computation, Context, Record, Timer, minutes
-from photon.computing.engine import Limits
+from photon.computing import MINUTE_NS, SECOND_NS, Computation, Context, Limits, Record, Timer, Topology, minutes
+from photon.computing.engine import Engine
+from photon.computing.errors import TopologyError
+from photon.computing.intervals import even
+from photon.computing.row import decode
+from photon.computing.store import Commit, MemoryStore
 from photon.computing.testkit import Ran, run, run_steps
-from photon.computing.wire import Watermark
+from photon.computing.wire import Ack, Input, Watermark
 
 
 class Spend(Computation):
@@ -200,3 +204,137 @@ def test_more_timers_may_come_due_at_once_than_one_may_set_in_the_past() -> None
 
     ran = run(Each(), [Record({"key": "k"}, 1)], [10 + n], outputs=[])
     assert (ran.faults, ran.state) == ([], {"k": {"n": n}})
+
+
+def test_timers_that_set_the_next_one_may_come_a_long_way() -> None:
+    n = 2 * Limits().timers_of_key + 7
+
+    class Ticks(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            ctx.set_timer("tick", 1)
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.state["n"] = ctx.state.get("n", 0) + 1
+            if timer.time_ns < n:
+                ctx.set_timer("tick", timer.time_ns + 1)
+            else:
+                ctx.produce("out", timer.time_ns)
+
+    for records in ([Record({"key": "k"}, 0)], [Record({"key": "k"}, 0), Record({"key": "other"}, 0)]):
+        ran = run(Ticks(), records, [n + 1], outputs=["out"])
+        assert (ran.faults, [each.value for each in ran["out"]]) == ([], [n] * len(records))
+        assert ran.state == {record.value["key"]: {"n": n} for record in records}
+
+
+def test_one_that_is_killed_on_the_way_goes_on_and_its_stream_waits() -> None:
+    made = Topology("t", limits=Limits(timers_of_key=10))
+
+    class Ticks(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            ctx.set_timer("tick", 1)
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.set_timer("tick", timer.time_ns + 1)
+            ctx.produce("out", timer.time_ns)
+
+    made.add(Ticks(), {made.source("in"): lambda record: "k"}, ["out"])
+    made.publish("out", "out")
+    store, seen = MemoryStore(even(1).all[0]), list[int]()
+    Engine(made, store, even(1)).commit()
+    more, marks = True, list[int]()
+    while more:
+        engine = Engine(made, store, even(1))
+        engine.take(Input("in", None, b"1", [Record(0, 0)], Watermark(35, 35)), 0)
+        more = engine.advance(0)
+        engine.commit()
+        for message in engine.outgoing():
+            seen += [item.decoded() for item in message.items]
+            marks += [mark.percentile_ns for mark in message.watermarks.values()]
+            engine.acknowledged(Ack(message.sender, message.target, message.upto))
+        engine.commit()
+    assert seen == list(range(1, 36))
+    assert [mark for mark in marks if mark > 0] == [35]
+
+
+def test_what_is_put_aside_is_added_to_at_the_price_of_what_is_added() -> None:
+    mended = False
+
+    class Waits(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            if not mended:
+                raise ValueError("not yet")
+            ctx.state.setdefault("seen", []).append(record.value)
+
+    made = Topology("t")
+    made.add(Waits(), {made.source("in"): lambda record: "k"})
+    store = MemoryStore(even(1).all[0])
+    engine = Engine(made, store, even(1))
+    written = []
+
+    def commit(sequencer: int, commit: Commit) -> None:
+        written.append(sum(len(row.data or b"") for row in commit.rows))
+        MemoryStore.commit(store, sequencer, commit)
+
+    store.commit = commit  # type: ignore[method-assign]
+    for n in range(50):
+        assert engine.take(Input("in", engine.position("in"), b"%d" % n, [Record(n, n, "in")]), 0)
+        engine.commit()
+    assert written[-1] <= written[1] + 10
+    assert engine.counts().aside == 51
+    again = Engine(made, store, even(1))
+    again.retry(0)
+    again.commit()
+    assert again.counts().aside == 51
+    mended = True
+    again.retry(0)
+    again.commit()
+    assert again.counts().aside == 0
+    (row,) = store.scan()
+    assert decode(row.data or b"", "k").state == {"seen": list(range(50))}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"cache_bytes": 0}, "cache_bytes is 0, not an int of at least 1"),
+        ({"skew_ns": 1.5}, "skew_ns is 1.5, not an int of at least 0"),
+        ({"aside": None}, "aside is None"),
+    ],
+)
+def test_limits_are_checked(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(TopologyError, match=why):
+        Limits(**wrong)
+
+
+def test_a_topology_has_limits_and_says_when_input_is_held_back() -> None:
+    made = Topology("t", limits=Limits(skew_ns=10 * SECOND_NS, state_bytes=100))
+
+    class Keeps(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            ctx.state["kept"] = record.value
+
+    made.add(Keeps(), dict.fromkeys((made.source("fast"), made.source("slow")), lambda record: "k"))
+    engine = Engine(made, MemoryStore(even(1).all[0]), even(1))
+    assert engine.take(Input("fast", None, b"1", [], Watermark(0, 0)), 0)
+    assert not engine.take(Input("fast", b"1", b"2", [Record("x", 60 * SECOND_NS)]), 0)
+    assert "fast is " in engine.held
+    assert engine.held.endswith("s ahead of slow")
+    assert engine.take(
+        Input("slow", None, b"1", [Record("x" * 100, 0)], Watermark(55 * SECOND_NS, 55 * SECOND_NS)), 0
+    )
+    assert ["more than 100" in fault.line for fault in engine.faults()] == [True]
+
+
+def test_a_timer_that_is_set_between_two_that_are_due_comes_between_them() -> None:
+    class Ticks(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            for at in record.value["at"]:
+                ctx.set_timer("tick", at)
+
+        def process_timer(self, ctx: Context, timer: Timer) -> None:
+            ctx.produce("out", timer.time_ns)
+            if timer.time_ns < 60:
+                ctx.set_timer("tick", timer.time_ns + 10)
+
+    ran = run(Ticks(), [Record({"key": "k", "at": [10, 15, 40, 41]}, 0)], [100], outputs=["out"])
+    assert [each.value for each in ran["out"]] == [10, 15, 20, 25, 30, 35, 40, 41, 45, 50, 51, 55, 60, 61, 65]

@@ -14,6 +14,7 @@ from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import Readings
+from photon.outputs import watermarks
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.watermarks import JOURNAL, late_in, pairs_of, read_journal
 from photon.verifier import watermark_keeper
@@ -148,7 +149,7 @@ async def test_late_records_are_journaled_once(tmp_path: Path) -> None:
 
 async def test_the_journal_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LINES_MAX", 20), ("NEWEST_KEPT", 5), ("OLDER_KEPT", 5)):
-        monkeypatch.setattr(watermark_keeper, name, value)
+        monkeypatch.setattr(watermarks, name, value)
     pipeline = _Pipeline(tmp_path)
     keeper = pipeline.keeper()
     for number in range(100):
@@ -163,7 +164,7 @@ async def test_the_journal_does_not_grow_without_end(tmp_path: Path, monkeypatch
 async def test_the_journal_has_a_bound_in_bytes_however_many_slots_a_cursor_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watermark_keeper, "BYTES_MAX", 40_000)
+    monkeypatch.setattr(watermarks, "BYTES_MAX", 40_000)
     pipeline = _Pipeline(tmp_path, others=50)
     keeper = pipeline.keeper()
     for number in range(100):
@@ -173,6 +174,6 @@ async def test_the_journal_has_a_bound_in_bytes_however_many_slots_a_cursor_has(
     pairs = pairs_of(read_journal(RealDisk(), tmp_path))
     assert 5 < len(pairs) < 40
     assert pairs[-1].exact_ns == 189 * S
-    monkeypatch.setattr(watermark_keeper, "BYTES_MAX", 10)
+    monkeypatch.setattr(watermarks, "BYTES_MAX", 10)
     again = pipeline.keeper()
     assert again.watermarks.last == pairs[-1], "the newest ones stay whatever they have"

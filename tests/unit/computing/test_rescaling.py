@@ -1,0 +1,298 @@
+"""Splits, merges and changed topologies, at rest and while it runs, broken off and done again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from photon import compute
+from photon.assembly import rescaling
+from photon.assembly.computing import Busy, Running, Site, load_topology
+from photon.assembly.rescaling import carry_out, make
+from photon.cli.main import main
+from photon.computing import Topology
+from photon.computing.errors import ComputingError
+from photon.computing.intervals import HASHES, Move, even, merge_of, split_of, toward
+from photon.computing.sqlite_store import SqliteStore
+from photon.computing.table import Table
+from photon.config.errors import PhotonError, UsageError
+from tests.integration.commands import until
+from tests.unit.computing.test_running import _feed, _read, _topology
+
+SECONDS = 60.0
+
+
+def _site(base: Path, topology: Topology | None = None) -> Site:
+    return Site(topology or _topology(), base, base / "state")
+
+
+def _sums(count: int) -> dict[str, int]:
+    return {f"name {k}": sum(range(k, count, 7)) for k in range(7)}
+
+
+def _names(site: Site) -> list[str]:
+    return [each.id for each in site.table.look().intervals.all]
+
+
+@contextmanager
+def _running(base: Path, topology: Topology | None = None) -> Iterator[Callable[[], object]]:
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            compute.run(topology or _topology(), state=base / "state", base=base, stop=stop)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield lambda: failed
+    finally:
+        stop.set()
+        thread.join(SECONDS)
+    assert not failed
+
+
+def test_the_next_step_to_so_many_is_an_even_one() -> None:
+    intervals, free = even(1), 1
+    names = []
+    for count in (4, 4, 2, 3, 1):
+        while (move := toward(intervals, count, free)) is not None:
+            intervals, free = intervals.after(move), free + len(move.new)
+        names.append([each.id for each in intervals.all])
+        lengths = {each.high - each.low for each in intervals.all}
+        assert max(lengths) <= 2 * min(lengths)
+    assert [len(each) for each in names] == [4, 4, 2, 3, 1]
+    for wrong, why in (
+        (lambda: split_of(even(2), "i7", None, 2), "no interval i7: there are i0, i1"),
+        (lambda: split_of(even(2), "i0", HASHES - 1, 2), "does not split i0"),
+        (lambda: merge_of(even(3), "i0", "i2", 3), "no neighbours"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            wrong()
+
+
+def _move(site: Site, split: str = "", merge: tuple[str, str] | None = None) -> Move:
+    known = site.table.look()
+    if merge is not None:
+        return merge_of(known.intervals, *merge, known.free)
+    return split_of(known.intervals, split, None, known.free)
+
+
+def _check(base: Path, count: int) -> None:
+    assert {each["name"]: each["sum"] for each in _read(base / "sums")} == _sums(count)
+    assert _read(base / "totals") == [{"all": sum(range(count)), "waiting": 0}]
+
+
+def test_at_rest_two_that_have_not_read_as_far_are_merged(tmp_path: Path) -> None:
+    _feed(tmp_path, range(50))
+    site = _site(tmp_path)
+    site.intervals(1)
+    make(site, _move(site, split="i0"), SECONDS)
+    for name, count in (("i1", 60), ("i2", 70)):
+        running = Running(site, [name])
+        stop = threading.Event()
+        running.run(stop, lambda found, stop=stop: stop.set() if found[0].counts["records"] else None)  # type: ignore[misc]
+        running.close()
+        _feed(tmp_path, range(count - 10, count), slot="t")
+    with pytest.raises(UsageError, match="no neighbours"):
+        _move(site, merge=("i1", "i1"))
+    make(site, _move(site, merge=("i2", "i1")), SECONDS)
+    assert _names(site) == ["i3"]
+    assert sorted(path.name for path in site.state.glob("*.db")) == ["i3.db"]
+    done = compute.run(_topology(), state=site.state, base=tmp_path, once=True)
+    assert done.late == 0
+    _check(tmp_path, 70)
+
+
+def test_while_it_runs(tmp_path: Path) -> None:
+    _feed(tmp_path, range(20))
+    site = _site(tmp_path)
+    with _running(tmp_path):
+        until(lambda: (site.state / "i0.status.json").exists(), SECONDS, "it runs")
+        with pytest.raises(Busy), site.alone():
+            raise AssertionError("it is alone")
+        make(site, _move(site, split="i0"), SECONDS)
+        _feed(tmp_path, range(20, 40), slot="t")
+        make(site, _move(site, split="i2"), SECONDS)
+        _feed(tmp_path, range(40, 60), slot="u")
+        make(site, _move(site, merge=("i1", "i3")), SECONDS)
+        assert _names(site) == ["i5", "i4"]
+    compute.run(_topology(), state=site.state, base=tmp_path, once=True)
+    _check(tmp_path, 60)
+
+
+@pytest.mark.parametrize("kill_at", range(6))
+@pytest.mark.parametrize("kind", ["split", "merge"])
+def test_one_that_is_broken_off_is_made_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kill_at: int
+) -> None:
+    _feed(tmp_path, range(30))
+    site = _site(tmp_path)
+    site.intervals(1 if kind == "split" else 2)
+    running = Running(site)
+    stop = threading.Event()
+    running.run(stop, lambda found: stop.set() if sum(each.counts["records"] for each in found) == 30 else None)
+    running.close()
+    site.table.begin(_move(site, split="i0") if kind == "split" else _move(site, merge=("i0", "i1")))
+    steps = [0]
+
+    def killed(real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*given: Any, **named: Any) -> Any:
+            """Killed before it is done, or after."""
+            steps[0] += 1
+            if steps[0] == 2 * kill_at:
+                raise Killed
+            done = real(*given, **named)
+            if steps[0] == 2 * kill_at + 1:
+                raise Killed
+            return done
+
+        return step
+
+    with monkeypatch.context() as patched:
+        for name in ("acquire", "commit", "retire"):
+            patched.setattr(SqliteStore, name, killed(getattr(SqliteStore, name)))
+        patched.setattr(Table, "settle", killed(Table.settle))
+        with contextlib.suppress(Killed):
+            carry_out(site)
+    assert compute.run(_topology(), state=site.state, base=tmp_path, once=True).late == 0
+    assert site.table.look().move is None
+    assert _names(site) == (["i1", "i2"] if kind == "split" else ["i2"])
+    _check(tmp_path, 30)
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_what_cannot_be_made_is_said_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _feed(tmp_path, range(30))
+    site = _site(tmp_path)
+    site.intervals(2)
+    move = _move(site, merge=("i0", "i1"))
+
+    def broken(*given: object) -> None:
+        raise ComputingError("it is\nbroken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rescaling, "merge", broken)
+        with pytest.raises(PhotonError, match="i0 and i1 into i2: it is broken; nothing was changed"):
+            make(site, move, SECONDS)
+    assert _names(site) == ["i0", "i1"]
+    site.table.begin(move)
+    with pytest.raises(UsageError, match="another split or merge is under way"):
+        make(site, move, SECONDS)
+    monkeypatch.setattr(Table, "begin", lambda *given: None)
+    with site.alone(), pytest.raises(PhotonError, match=r"not within 0\.1 s"):
+        make(site, move, 0.1)
+    compute.run(_topology(), state=site.state, base=tmp_path, once=True)
+    _check(tmp_path, 30)
+
+
+def test_parts_are_added_and_taken_out_while_it_runs(tmp_path: Path) -> None:
+    _feed(tmp_path, range(20))
+    file = tmp_path / "change.py"
+    file.write_text(CHANGED)
+    state = tmp_path / "state"
+    site = Site(load_topology(file), tmp_path, state, load=lambda: load_topology(file))
+    site.intervals(3)
+    site.adopt()
+    running, stop = Running(site), threading.Event()
+    thread = threading.Thread(target=running.run, args=(stop,))
+    held = site.alone()
+    with held:
+        thread.start()
+        until(lambda: len(_counted(tmp_path / "seen")) == 20, SECONDS, "it computes")
+        file.write_text(CHANGED + ADDED)
+        command = ["compute", "reload", str(file), "--state", str(state), "-o", "json"]
+        done = CliRunner().invoke(main, command)
+        assert (done.exit_code, json.loads(done.output)["running"]) == (0, True), done.output
+        _feed(tmp_path, range(20, 40), slot="t")
+        until(lambda: len(_counted(tmp_path / "more")) == 20, SECONDS, "what is new computes")
+        file.write_text(CHANGED.replace('topology.publish("seen", "seen")', "") + ADDED)
+        assert CliRunner().invoke(main, command).exit_code == 0
+        _feed(tmp_path, range(40, 60), slot="u")
+        until(lambda: len(_counted(tmp_path / "more")) == 40, SECONDS, "it goes on")
+        file.write_text("topology =")
+        done = CliRunner().invoke(main, command)
+        assert (done.exit_code, "SyntaxError" in done.output) == (2, True), done.output
+        stop.set()
+        thread.join(SECONDS)
+        running.close()
+    assert _counted(tmp_path / "seen") == sorted(range(40))
+    assert _counted(tmp_path / "more") == sorted(range(20, 60))
+    file.write_text(CHANGED)
+    done = CliRunner().invoke(main, command)
+    assert json.loads(done.output) == {"topology": "change", "computations": ["first", "second"], "running": False}
+
+
+CHANGED = """
+from photon.computing import Computation, Topology
+
+
+class First(Computation):
+    def process_record(self, ctx, record):
+        ctx.produce("passed", record.value["foreign"])
+
+
+class Second(Computation):
+    stream = "seen"
+
+    def process_record(self, ctx, record):
+        ctx.produce(self.stream, record.value)
+
+
+topology = Topology("change")
+topology.add(First(), {topology.joined("in"): lambda record: record.value["foreign"]["name"]}, ["passed"])
+topology.add(Second(), {"passed": lambda record: str(record.value["n"])}, ["seen"])
+topology.publish("seen", "seen")
+"""
+ADDED = """
+
+class Third(Second):
+    stream = "more"
+
+
+topology.add(Third(), {"passed": lambda record: str(record.value["n"])[::-1]}, ["more"])
+topology.publish("more", "more")
+"""
+
+
+def _counted(path: Path) -> list[int]:
+    return sorted(each["n"] for each in _read(path)) if (path / ".photon").exists() else []
+
+
+def test_the_command(tmp_path: Path) -> None:
+    _feed(tmp_path, range(3))
+    file = tmp_path / "change.py"
+    file.write_text(CHANGED)
+
+    def rescale(*options: str) -> Result:
+        return CliRunner().invoke(main, ["compute", "rescale", str(file), *options])
+
+    assert (done := rescale()).exit_code == 2
+    assert "photon compute run makes one" in done.output
+    assert CliRunner().invoke(main, ["compute", "run", str(file), "--once"]).exit_code == 0
+    done = rescale("--processes", "3", "--dry-run", "-o", "json")
+    assert "photon: i0 into i1 and i2, not done" in done.stderr
+    assert len(json.loads(done.stdout)["intervals"]) == 3
+    assert len(json.loads(rescale("-o", "json").stdout)["intervals"]) == 1
+    assert rescale("--split", "i0", "--at", "0x40000000").exit_code == 0
+    assert (done := rescale("--merge", "i2", "i1")).exit_code == 0
+    assert done.stdout.splitlines()[1].split() == ["i3", "0x00000000", "0x100000000"]
+    for wrong in ("--split i0", "--split i3 --at half", "--at 1", "--split i3 --processes 2"):
+        done = rescale(*wrong.split())
+        assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+    table = tmp_path / ".photon-compute" / "change" / "intervals.json"
+    table.write_text(table.read_text().replace('"photon_computing":1', '"photon_computing":9'))
+    assert "of version 9; this release reads version 1" in rescale().output
