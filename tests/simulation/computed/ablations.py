@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 from photon.computing.engine import Engine
 from photon.computing.injector import Injector
@@ -12,10 +14,12 @@ from photon.computing.owner import Owner
 from photon.computing.publisher import Publisher
 from photon.computing.store import MemoryStore
 from photon.computing.wire import NEVER_NS, PUBLISH, Ack, Message, Watermark
-from photon.config.disk import Disk
+from photon.config.disk import AppendFile
 from photon.outputs import watermarks
 from photon.outputs.cursor import Cursor
+from photon.outputs.published import OutputFile
 from photon.outputs.watermarks import Pair
+from tests.simulation.computed.world import LifeDisk
 from tests.simulation.computing.ablations import unfenced
 from tests.simulation.datacentres.ablations import AfterTheData, WaitingNotCounted
 from tests.simulation.world.world import Variant
@@ -52,10 +56,7 @@ def _is_published(target: str) -> bool:
 
 def acknowledged_before_published(self: Owner, message: Message, stream: str) -> None:
     self.engine.acknowledged(Ack(message.sender, message.target, message.upto))
-    if self.engine.ready(self._clock.now_ns()):
-        self.engine.commit()
-    if message.items:  # the process may be killed here
-        self._links.send(self.interval, Ack(message.sender, message.target, message.upto))
+    self.engine.commit()
     _show(self, message, stream)
 
 
@@ -84,8 +85,17 @@ _mark = Injector.mark
 
 
 # -- publishing ------------------------------------------------------------------------------------------------------
-def recovers_nothing(self: Publisher) -> int:
+def looks_at_nothing(self: Publisher, file: OutputFile) -> int:
     return -1
+
+
+def never_synced(self: LifeDisk, path: Path) -> AppendFile:
+    file: Any = _append(self, path)
+    file.sync = lambda: None
+    return cast(AppendFile, file)
+
+
+_append = LifeDisk.append
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,12 @@ ABLATIONS = {
     "sent before the commit": Ablation(_without(Owner, "_read", sent_before_commit), WRONG),
     "published before the commit": Ablation(_without(Owner, "_read", published_before_commit), WRONG),
     "acknowledged before it is published": Ablation(_without(Owner, "_show", acknowledged_before_published), WRONG),
+    "a start does not look at what was published": Ablation(
+        _without(Publisher, "_last_number", looks_at_nothing), "twice"
+    ),
+    "lengths are published before what they promise": Ablation(
+        _without(LifeDisk, "append", never_synced), "lost|unreadable|refused"
+    ),
     "the sequencer is not compared": Ablation(_without(MemoryStore, "_check", unfenced), WRONG),
     "the watermark is sampled after the data": Ablation(Variant(sampler=AfterTheData), BELOW),
     "a watermark is newer than what was read": Ablation(

@@ -207,7 +207,11 @@ def _below(stream: str, lines: Sequence[Shown], said: Sequence[Pair], *, exact: 
     for line in lines:
         for pair in said:
             mark_ns = pair.exact_ns if exact else pair.percentile_ns
-            if mark_ns is not None and line.time_ns < mark_ns and pair.cursor.positions.get(line.log, (0, 0)) <= line.at:
+            if (
+                mark_ns is not None
+                and line.time_ns < mark_ns
+                and pair.cursor.positions.get(line.log, (0, 0)) <= line.at
+            ):
                 yield f"below: {line} of {stream} was published after its watermark {mark_ns} was said"
                 return
 

@@ -1,5 +1,5 @@
-"""Seeded schedules of the join and of computations over what it publishes (``world``), and that a rule that is missing
-is noticed."""
+"""Seeded schedules of the join and of computations over what it publishes (``world``), and that a missing rule is
+noticed."""
 
 from __future__ import annotations
 

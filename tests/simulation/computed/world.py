@@ -583,10 +583,12 @@ class Site:
         for _ in range(ROUNDS_MAX):
             self._deliver(all_now=True)
             self.ahead_s += 0.5
-            for life in [*self.zombies, *(self.lives.get(each.id) or self._start(each.id, once=True) for each in self.table.all)]:
-                if life is not None:
-                    life.asleep_until = 0.0
-                    self._step(life)
+            for name in self.table.by_id:
+                if name not in self.lives:
+                    self._start(name, once=True)
+            for life in [*self.zombies, *self.lives.values()]:
+                life.asleep_until = 0.0
+                self._step(life)
             if self.world.violation is not None:
                 return
             if len(self.lives) == len(self.table.all) and all(each.owner.ended for each in self.lives.values()):

@@ -46,7 +46,7 @@ class Sampler:
     place: Place
     watermarks: Watermarks = field(default_factory=lambda: Watermarks(WITHIN_NS))
     pairs: list[Pair] = field(default_factory=list)
-    keep: Callable[[Pair], bool] = lambda pair: True  # noqa: E731
+    keep: Callable[[Pair], bool] = lambda pair: True
     """Journals it. False: that failed, and it was never said."""
     read_ns: list[int] = field(default_factory=list)
     """Of each pair: all lines that were there by then had been read, some time before."""
@@ -94,7 +94,7 @@ class Sampler:
         if self.keep(pair):
             self.watermarks.journaled(pair)
             self.pairs.append(pair)
-            self.read_ns.append(max(asked.read_ns or 0, *self.read_ns[-1:]))
+            self.read_ns.append(max([asked.read_ns or 0, *self.read_ns[-1:]]))
 
 
 class WorldWatermarks:
@@ -178,9 +178,10 @@ class WorldWatermarks:
                     break
                 before = pair.percentile_ns is not None and time_ns < pair.percentile_ns
                 if before and not pair.waiting and there_ns + settings.UNCERTAINTY_NS < read_ns:
+                    said_s = ((pair.percentile_ns or 0) - EPOCH_NS) / 1e9
                     yield (
-                        f"late: {record['event_id']} of {sampler.place.name} had been read when none before "
-                        f"{((pair.percentile_ns or 0) - EPOCH_NS) / 1e9:.1f} was said to wait; it is in {file} at {offset}"
+                        f"waited: {record['event_id']} of {sampler.place.name} had been read when none before "
+                        f"{said_s:.1f} was said to wait; it is in {file} at {offset}"
                     )
                     break
 
