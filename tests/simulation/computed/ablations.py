@@ -109,10 +109,10 @@ def _without(where: object, name: str, instead: object) -> Variant:
     return Variant(patches=((where, name, instead),))
 
 
-WRONG = "lost|twice|does not come to its end|refused|another state"
+WRONG = "lost|twice|came late|another state"
 BELOW = "late|early|below|final"
 ABLATIONS = {
-    "no dedup": Ablation(_without(Computation, "dedup", False), "twice"),
+    "no dedup": Ablation(_without(Computation, "dedup", False), "twice|came late"),
     "sent before the commit": Ablation(_without(Owner, "_read", sent_before_commit), WRONG),
     "published before the commit": Ablation(_without(Owner, "_read", published_before_commit), WRONG),
     "acknowledged before it is published": Ablation(_without(Owner, "_show", acknowledged_before_published), WRONG),
@@ -125,9 +125,9 @@ ABLATIONS = {
     "the sequencer is not compared": Ablation(_without(MemoryStore, "_check", unfenced), WRONG),
     "the watermark is sampled after the data": Ablation(Variant(sampler=AfterTheData), BELOW),
     "a watermark is newer than what was read": Ablation(
-        _without(watermarks, "newest_before", newest_anywhere), "early"
+        _without(watermarks, "newest_before", newest_anywhere), BELOW
     ),
-    "present instead of expected injectors": Ablation(_without(Injector, "mark", of_those_present), "early"),
+    "present instead of expected injectors": Ablation(_without(Injector, "mark", of_those_present), BELOW),
     "late primaries hold nothing back": Ablation(Variant(sampler=WaitingNotCounted), BELOW),
     "late primaries are not counted as waiting": Ablation(_without(Injector, "mark", not_waiting), "called final"),
 }
