@@ -147,8 +147,18 @@ class Watermarks:
                     exact_ns, floored(min(undecided.read_ns - self._within_ns, undecided.oldest_ns, shown_ns))
                 )
         held_by = tuple(self._holders(sample, shown_ns, silent))
-        waiting = 0 if percentile_ns is None else undecided.before(percentile_ns)
+        waiting = 0 if percentile_ns is None else self._waiting(sample, percentile_ns)
         return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample.cursor), held_by)
+
+    def _waiting(self, sample: Sample, before_ns: int) -> int:
+        """How many events before a time are still to be published: those without a verdict, and one of each slot that
+        has some to show, or is not heard."""
+        undecided, last = sample.undecided, self.last
+        waiting = undecided.before(before_ns)
+        waiting += sum(each.unshown_ns is None or each.unshown_ns < before_ns for each in sample.slots)
+        if last is not None and (undecided.read_ns is None or undecided.read_ns < before_ns):
+            return max(waiting, last.waiting)  # its memory is gone, or an older one: it reads again what it knew of
+        return waiting
 
     def held(self, at_ns: int, why: str) -> Pair | None:
         """There is nobody to ask: what held goes on to hold. None: nothing was known before."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -46,6 +46,10 @@ class Sampler:
     place: Place
     watermarks: Watermarks = field(default_factory=lambda: Watermarks(WITHIN_NS))
     pairs: list[Pair] = field(default_factory=list)
+    keep: Callable[[Pair], bool] = lambda pair: True
+    """Journals it. False: that failed, and it was never said."""
+    read_ns: list[int] = field(default_factory=list)
+    """Of each pair: all lines that were there by then had been read, some time before."""
 
     steps = ("dispatcher", "slots", "published")
 
@@ -87,8 +91,10 @@ class Sampler:
         if asked is None:
             return
         pair = self.watermarks.take(Sample(0, asked, self.slots, self.cursor))
-        self.watermarks.journaled(pair)
-        self.pairs.append(pair)
+        if self.keep(pair):
+            self.watermarks.journaled(pair)
+            self.pairs.append(pair)
+            self.read_ns.append(max([asked.read_ns or 0, *self.read_ns[-1:]]))
 
 
 class WorldWatermarks:
@@ -135,12 +141,13 @@ class WorldWatermarks:
             if exact != sorted(exact):
                 found.append(f"the watermark of {sampler.place.name} went back")
             found += self._late(sampler, generations)
+            found += self._waited(sampler, generations)
         return found
 
     def _late(self, sampler: Sampler, generations: dict[bytes, int]) -> Iterator[str]:
         late: Counter[str] = Counter()
         of_file: dict[str, tuple[list[int], list[int]]] = {}
-        for file, number, log, offset, record in _records(sampler.place):
+        for file, number, log, offset, record in records_of(sampler.place):
             time_ns = record.get("event_time_ns")
             offsets, times = of_file.setdefault(file, ([], []))
             offsets.append(offset)
@@ -160,15 +167,36 @@ class WorldWatermarks:
             if (counted.records if counted else 0) != late[file]:
                 yield f"{late[file]} records of {file} are late, {counted} counted"
 
+    def _waited(self, sampler: Sampler, generations: dict[bytes, int]) -> Iterator[str]:
+        """Where no event before a time was said to wait, none came that had been read."""
+        for file, number, log, offset, record in records_of(sampler.place):
+            if generations.get(record["event_id"].encode()):
+                continue
+            time_ns, there_ns = record["event_time_ns"], self._there_ns(sampler.place, record)
+            for pair, read_ns in zip(sampler.pairs, sampler.read_ns, strict=True):
+                if pair.cursor.positions.get(log, (0, 0)) > (number, offset):
+                    break
+                before = pair.percentile_ns is not None and time_ns < pair.percentile_ns
+                if before and not pair.waiting and there_ns + settings.UNCERTAINTY_NS < read_ns:
+                    said_s = ((pair.percentile_ns or 0) - EPOCH_NS) / 1e9
+                    yield (
+                        f"waited: {record['event_id']} of {sampler.place.name} had been read when none before "
+                        f"{said_s:.1f} was said to wait; it is in {file} at {offset}"
+                    )
+                    break
+
     def _kept(self, place: Place, record: dict[str, Any]) -> bool:
         """Whether its line was in the log's copy in time."""
+        return self._there_ns(place, record) - record["event_time_ns"] <= int(WRITTEN_WITHIN_S * NS_PER_S)
+
+    def _there_ns(self, place: Place, record: dict[str, Any]) -> int:
+        """When its line was in the log's copy, by a clock that is right."""
         source = record["source"]
         (log,) = [each for each in self._world.truth.foreign if each.name == source["file"]]
-        there_s = log.arrivals[place.name][log.index_of[source["offset"]]]
-        return EPOCH_NS + int(there_s * 1e9) - record["event_time_ns"] <= int(WRITTEN_WITHIN_S * NS_PER_S)
+        return EPOCH_NS + int(log.arrivals[place.name][log.index_of[source["offset"]]] * 1e9)
 
 
-def _records(place: Place) -> Iterator[tuple[str, int, OutputLog, int, dict[str, Any]]]:
+def records_of(place: Place) -> Iterator[tuple[str, int, OutputLog, int, dict[str, Any]]]:
     """File, its number, its log, offset in it, the record."""
     for joiner in place.joiners:
         disk = place.disks[joiner]

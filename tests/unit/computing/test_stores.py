@@ -90,6 +90,30 @@ def test_many_keys_are_loaded_at_once(opened: Callable[[], Store]) -> None:
     assert len(store.load("c", [row.key for row in rows])) == 1_700
 
 
+def test_a_power_cut_in_a_commit_leaves_all_of_it_or_nothing(tmp_path: Path) -> None:
+    path, ways = tmp_path / "store.db", [("i1", "publish:x", 1), ("i1", "publish:x", 2)]
+    store = SqliteStore(path, INTERVAL)
+    assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)  # the log is synced in each commit
+    sequencer, wal = store.acquire("me"), path.with_name("store.db-wal")
+    sizes, states = [], []
+    for n, way in enumerate(ways, 1):
+        rows = [Row("c", f"k{key}", b"%d" % n * 2000, n) for key in range(5)]
+        store.commit(sequencer, Commit(rows, [Chunk(*way, b"x")], (), b"standing %d" % n))
+        sizes.append(wal.stat().st_size)
+        states.append((store.standing(), list(store.scan()), list(store.chunks())))
+    log = wal.read_bytes()
+    for cut in {*range(sizes[0], sizes[1], 1500), sizes[0] + 1, sizes[1] - 1, sizes[1]}:
+        for tail in (b"", bytes(sizes[1] - cut)):
+            copy = tmp_path / "copy.db"
+            copy.with_name("copy.db-shm").unlink(missing_ok=True)
+            copy.write_bytes(path.read_bytes())
+            copy.with_name("copy.db-wal").write_bytes(log[:cut] + tail)
+            found = SqliteStore(copy)
+            whole = log[:cut] + tail == log
+            assert (found.standing(), list(found.scan()), list(found.chunks())) == states[whole], (cut, len(tail))
+            found.close()
+
+
 def test_what_is_no_store_is_said(tmp_path: Path) -> None:
     with pytest.raises(ComputingError, match="is not there"):
         SqliteStore(tmp_path / "none.db")

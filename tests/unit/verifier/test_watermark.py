@@ -79,7 +79,7 @@ def test_it_does_not_go_back_and_who_holds_it_is_named() -> None:
     still = _taken(marks, _sample(100, at_ns=3600 * S))
     assert still.held_by == ("its dispatcher has said nothing since 1970-01-01T00:00:00Z",)
     assert marks.held(7, "nobody is there") == Pair(
-        7, 90 * S, held.percentile_ns, 0, unread.cursor, ("nobody is there",)
+        7, 90 * S, held.percentile_ns, 1, unread.cursor, ("nobody is there",)
     )
 
 
@@ -107,6 +107,17 @@ def test_without_a_promise_there_is_only_the_percentile() -> None:
     assert (pair.exact_ns, pair.percentile_ns, pair.waiting) == (None, 100 * S, 3)
     assert "written_within" in pair.held_by[0]
     assert Watermarks(None).held(1, "why") is None
+
+
+def test_what_is_not_shown_waits_too_and_so_does_what_a_dispatcher_has_forgotten() -> None:
+    marks = Watermarks(WITHIN)
+    _taken(marks, _sample(100, waiting=2))
+    assert _taken(marks, _sample(110, slots=(SlotShown("s0", 90 * S),))).waiting == 1
+    assert _taken(marks, _sample(120, slots=(SlotShown("s0", None, "is down"),))).waiting == 1
+    assert _taken(marks, _sample(130, waiting=2)).waiting == 2
+    assert _taken(marks, _sample(None)).waiting == 2
+    assert _taken(marks, _sample(90, waiting=1)).waiting == 2
+    assert _taken(marks, _sample(140)).waiting == 0
 
 
 def test_the_percentile_is_behind_by_the_lateness_of_the_records() -> None:

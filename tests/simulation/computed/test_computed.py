@@ -1,0 +1,68 @@
+"""Seeded schedules of the join and of computations over what it publishes (``world``), and that a missing rule is
+noticed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.computed.ablations import ABLATIONS
+from tests.simulation.computed.world import EverythingWorld, run_seed
+from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import seeds, share
+from tests.simulation.world.world import Violation
+
+BATCH = 10
+SEEDS = 10
+SEEDS_OF_AN_ABLATION = 200
+_SEEDS = share(seeds(SEEDS, base=60_000), 5, least=SEEDS)
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize(
+    "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
+)
+def test_computed_is_what_follows_from_the_joined_output_alone(batch: list[int]) -> None:
+    told = "PHOTON_SIM_SEED" in os.environ
+    for seed in batch:
+        world = run_seed(seed, story=told)
+        if told:
+            print("\n".join(world.story or []))
+        print(f"seed {seed}: {[dict(site.counts) for site in world.sites]}")
+
+
+@pytest.mark.seeded
+def test_so_is_it_over_slots_that_are_adopted_and_shards_that_change() -> None:
+    for seed in share(seeds(1, base=60_000), 20):
+        run_seed(seed, kind=EverythingWorld)
+
+
+def test_a_seed_replays_exactly() -> None:
+    one, other = run_seed(3, story=True), run_seed(3, story=True)
+    assert one.story == other.story
+
+
+def test_schedules_reach_what_they_are_for() -> None:
+    """In the first of them, together."""
+    told: Counter[str] = Counter()
+    wanted = ("ended", "zombie", "fenced", "clock", "power", "split", "merged", "late", "in time", "final", "waiting")
+    for seed in range(40):
+        for site in run_seed(seed).sites:
+            told += site.counts
+        if all(told[what] > 1 for what in wanted):
+            return
+    raise AssertionError(told)
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_world_notices_a_missing_rule(name: str) -> None:
+    ablation = ABLATIONS[name]
+    notice(
+        f"computed: {name}",
+        range(SEEDS_OF_AN_ABLATION),
+        lambda seed: run_seed(seed, ablation.variant),
+        ablation.finds,
+        Violation,
+    )
