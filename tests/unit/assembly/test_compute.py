@@ -1,4 +1,4 @@
-"""Computations as a process of a deployment: kept running, whatever the user's file does, and what is said of them."""
+"""Computations as a process of a deployment: kept running, whatever their file does, and what is said of them."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_broken_file_is_one_line_and_is_taken_up_once_it_is_mended_and_w
             (tmp_path / "counts.py").write_text(TOPOLOGY)
             for killed in (True, False):
                 said.begun_ns = SystemClock().now_ns()
-                while not (found := said.look()[0]) or not said.look()[1]["running"]:
+                while not (found := said.look()[0]) or not said.look()[1]["running"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 pid = found[0].pid
                 assert pid in children(os.getpid())
