@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +26,7 @@ from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter
 from photon.computing import guarding, standing
 from photon.computing.engine import Engine
-from photon.computing.injector import Injector
+from photon.computing.injector import Injector, Said
 from photon.computing.intervals import Interval, Intervals, even
 from photon.computing.journal import PublishedWatermark, Status, read_status, streams_said, write_status
 from photon.computing.links import Links
@@ -39,7 +39,9 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.config.file_lock import lock_file
 from photon.config.loader import load
-from photon.fleet.access import output_of
+from photon.config.tls import OPERATOR
+from photon.fleet.access import output_here, tls_of
+from photon.fleet.watermarks import VerifierTail
 from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S = 0.02
@@ -105,7 +107,21 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     if join not in joins:
         raise UsageError(f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=…)")
     found = [name for name, each in settings.datacentre.items() if each.join == join]
-    return {name: output_of(settings, path.parent, name) for name in found}, kinds
+    return {name: output_here(settings, path.parent, name) for name in found}, kinds
+
+
+def said_elsewhere(
+    source: Source, base: Path, places: Mapping[str, OutputPlace], kinds: Sequence[str], tell: Callable[[str], None]
+) -> dict[str, Said]:
+    """The watermarks of places whose states are on other machines: their verifiers are asked, with the operator's
+    certificate. ``tell`` hears of one that is silent. Raises UsageError."""
+    path = base / str(source.options["deployment"])
+    apart = [name for name, place in places.items() if not place.state.is_dir()]
+    if path.suffix != ".toml" or not apart:
+        return {}
+    settings = load(path, environment=os.environ)
+    tls = tls_of(settings, path.parent, OPERATOR)
+    return {name: VerifierTail(settings, name, tls, kinds, tell).moved for name in apart}
 
 
 @dataclass
@@ -214,7 +230,8 @@ class Running:
         for stream, source in site.topology.sources.items():
             if source.shared or interval == self._intervals.all[0]:
                 places, kinds = places_of(source, site.base)
-                injectors.append(Injector(site.disk, stream, places, kinds, engine.position(stream)))
+                said = said_elsewhere(source, site.base, places, kinds, tell)
+                injectors.append(Injector(site.disk, stream, places, kinds, engine.position(stream), said))
             else:
                 engine.leave(stream)
         owner = Owner(
