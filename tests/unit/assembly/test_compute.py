@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from photon.assembly.compute import SILENT_S, STILL_S, Watch, serve_compute
-from photon.assembly.computing import INTERVALS_NAME
+from photon.assembly.computing import INTERVALS_NAME, statuses
 from photon.assembly.room import Room
 from photon.computing.journal import Status, write_status
 from photon.computing.publisher import Publisher
@@ -22,6 +23,9 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.metrics.readings import Readings
+from photon.fleet.polling import Gatherer
+from photon.fleet.processes import processes
+from photon.supervision.ports import free_ports
 from tests.integration.commands import alive, children
 
 T = 1_760_000_000
@@ -154,41 +158,45 @@ def test_before_the_first_start_nothing_is_known(tmp_path: Path) -> None:
     assert (row["running"], row["intervals"], row["stages"], row["alarms"]) == (False, 0, [], [])
 
 
-def _settings(base: Path) -> Any:
+def _settings(base: Path, address: str = "127.0.0.1:1") -> Any:
     file = base / "photon.toml"
-    file.write_text('[compute.spend]\nfile = "counts.py"\nstate = "state"\n')
+    file.write_text(f'[compute.spend]\nfile = "counts.py"\nstate = "state"\naddress = "{address}"\n')
     return load(file, environment={})
 
 
 async def test_a_broken_file_is_one_line_and_is_taken_up_once_it_is_mended_and_what_is_killed_begins_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     Publisher(RealDisk(), tmp_path / "out", "s").close()
     (tmp_path / "counts.py").write_text("import nowhere\n")
-    stop, up = asyncio.Event(), asyncio.Event()
-    room = Room(_settings(tmp_path), tmp_path, stop, None, "spend", up=up.set)
-    serving = asyncio.create_task(serve_compute(room))
-    said, pid = Watch("spend", tmp_path / "state", SystemClock()), None
+    settings, stop, up = _settings(tmp_path, f"127.0.0.1:{free_ports(1)[0]}"), asyncio.Event(), asyncio.Event()
+    [process], asking, pid = processes(settings), Gatherer(None), None
+    serving = asyncio.create_task(serve_compute(Room(settings, tmp_path, stop, None, "spend", up=up.set)))
+
+    async def until(what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        while not (row := (await asking.ask(process)).details.get("computing")) or not what(row):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        return dict(row)
+
     try:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(180):
             await up.wait()
-            printed = ""
-            while "has ended" not in printed and "have ended" not in printed:
-                printed += "".join(capsys.readouterr())
-                await asyncio.sleep(0.05)
-            assert "counts.py, line 1: ModuleNotFoundError: No module named 'nowhere'" in printed
+            broken = await until(lambda row: bool(row["problem"]))
+            assert broken["problem"].endswith("counts.py, line 1: ModuleNotFoundError: No module named 'nowhere'")
             (tmp_path / "counts.py").write_text(TOPOLOGY)
-            for killed in (True, False):
-                said.begun_ns = SystemClock().now_ns()
-                while not (found := said.look()[0]) or not said.look()[1]["running"]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-                pid = found[0].pid
-                assert pid in children(os.getpid())
-                if killed:
-                    os.kill(pid, signal.SIGKILL)
+            await until(lambda row: row["running"])
+            [status] = statuses(tmp_path / "state")
+            assert status.pid in children(os.getpid())
+            os.kill(status.pid, signal.SIGKILL)
+            killed = await until(lambda row: bool(row["problem"]))
+            assert killed["problem"] == "killed by SIGKILL"
+            await until(lambda row: row["running"])
+            pid = statuses(tmp_path / "state")[0].pid
+            assert pid != status.pid
     finally:
         stop.set()
         await serving
+        await asking.close()
     assert not alive(pid)
 
 
