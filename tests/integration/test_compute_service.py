@@ -103,12 +103,12 @@ def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds
     said = _status(site)
     assert said["spend"]["running"]
     assert (said["spend"]["records"], said["spend"]["processes"], said["spend"]["intervals"]) == (5, 2, 2)
-    assert [(each["stage"], each["computation"]) for each in said["spend"]["stages"]] == [(1, "Spend")]
+    assert [(each["stage"], each["computation"]) for each in said["spend"]["stages"]] == [(1, "spend")]
     broken = f"{site.parent / 'broken.py'}, line 1: SyntaxError: "
     assert not said["broken"]["running"]
     assert said["broken"]["problem"].startswith(broken)
     shown = command("status", "--config", site).out
-    assert "  stage 1    Spend " in shown
+    assert "  stage 1    spend " in shown
     assert f"compute broken: does not run: {broken}" in shown
     top = json.loads(command("top", "--config", site, "--once", "-o", "json").out)
     assert {"spend", "broken"} <= {each["process"] for each in top["processes"] if each["service"] == "compute"}
