@@ -17,12 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from photon.assembly.computing import interval_names, statuses
+import msgspec
+
+from photon.assembly.computing import INTERVALS_NAME
 from photon.assembly.room import Room
-from photon.computing.journal import Status, put_status
+from photon.computing.journal import Status, put_status, read_status
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import NS_PER_S, Clock, utc
-from photon.config.errors import UsageError
+from photon.config.disk import RealDisk
+from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.roles import Role
@@ -177,11 +180,8 @@ class Watch:
 
     def look(self) -> tuple[list[Status], dict[str, Any]]:
         """All owners, and the row of the status page (docs/status.md). Raises OSError."""
-        try:
-            names = set(interval_names(self._state))
-            found = [each for each in statuses(self._state) if each.interval in names]
-        except UsageError:  # it has not begun
-            names, found = set(), []
+        names = _names(self._state)
+        found = [each for each in read_status(RealDisk(), self._state) if each.interval in names] if names else []
         here = [each for each in found if self._speaks(each)]
         running = bool(here)
         said: dict[str, Any] = {
@@ -242,6 +242,19 @@ class Watch:
             "exact_ns": min(mark.exact_ns for mark in marks),
             "percentile_ns": low_ns,
         }
+
+
+class _Table(msgspec.Struct, frozen=True):
+    intervals: list[tuple[int, int, str]]
+
+
+def _names(state: Path) -> set[str]:
+    """Of the intervals of a state, without its topology; none while it has not begun."""
+    try:
+        table = msgspec.json.decode((state / INTERVALS_NAME).read_bytes(), type=_Table)
+    except (FileNotFoundError, *DECODE_ERRORS):
+        return set()
+    return {name for _, _, name in table.intervals}
 
 
 def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -323,12 +323,3 @@ def statuses(state: Path) -> list[Status]:
     if not (state / INTERVALS_NAME).exists():
         raise UsageError(f"{state}: no state of computations; photon compute run makes one")
     return read_status(RealDisk(), state)
-
-
-def interval_names(state: Path) -> list[str]:
-    """Of a state, without its topology. Raises UsageError where there is none."""
-    path = state / INTERVALS_NAME
-    try:
-        return [name for _, _, name in msgspec.json.decode(path.read_bytes(), type=_Intervals).intervals]
-    except (OSError, *DECODE_ERRORS) as bad:
-        raise UsageError(f"{path}: unreadable ({bad})") from None
