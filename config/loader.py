@@ -16,6 +16,7 @@ from photon.config.settings import (
     NAME,
     SIDES,
     CacheNode,
+    ComputeSettings,
     DispatcherWorker,
     Duration,
     Join,
@@ -116,6 +117,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
                 each(pipeline.get("dispatchers"), f"datacentre.{name}.dispatchers", DispatcherWorker)
     each(raw.get("join"), "join", Join)
     each(datacentres, "datacentre", Pipeline)
+    each(raw.get("compute"), "compute", ComputeSettings)
     return found
 
 
@@ -125,6 +127,7 @@ def problems(settings: Settings) -> list[str]:
     names: list[tuple[str, Iterable[str]]] = [
         ("join", settings.join),
         ("datacentre", settings.datacentre),
+        ("compute", settings.compute),
         ("registry.replicas", settings.registry.replicas),
     ]
     names += [(f"datacentre.{dc}.joiners", pipeline.joiners) for dc, pipeline in settings.datacentre.items()]
@@ -347,6 +350,9 @@ def _registry_problems(settings: Settings) -> list[str]:
     addresses = [(f"registry.replicas.{n}", r.address) for n, r in registry.replicas.items()]
     if settings.wan is not None:
         addresses.append(("wan.control", settings.wan.control))
+    states = [each.state for each in settings.compute.values()]
+    found += [f"compute: two have the state {state}; give each its own" for state in _twice(states)]
+    addresses += [(f"compute.{n}.address", c.address) for n, c in settings.compute.items() if c.address is not None]
     for dc, pipeline in settings.datacentre.items():
         addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
         if pipeline.relay is not None:

@@ -17,6 +17,7 @@ class Role(enum.StrEnum):
     VERIFIER = "verifier"
     RELAY = "relay"
     COPIES = "copies"
+    COMPUTE = "compute"
     STATUS = "status"
     SPARK = "spark"
     WAN = "wan"
@@ -24,7 +25,7 @@ class Role(enum.StrEnum):
 
 
 PLACED = frozenset(Role) - {Role.WAN, Role.OPERATOR}
-"""Their identities name a replica (``registry-r1``) or a datacentre (``joiner-east``)."""
+"""Their identities name a replica (``registry-r1``), a computation, or a datacentre (``joiner-east``)."""
 CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.SPARK, Role.STATUS})
 """Nobody calls them, so their certificates are not for servers: none of them can pose as a service."""
 

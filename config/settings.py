@@ -275,6 +275,19 @@ class TablesSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The operator's word that this HBase keeps what it acknowledged through a crash: that it stands on HDFS."""
 
 
+class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[compute.NAME]``: a process with computations over what is published (docs/computations.md)."""
+
+    file: str
+    """Python file with their topology."""
+    state: str
+    """Directory of all that is kept of them."""
+    processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Of a new state: into so many intervals are its keys divided, each with a process."""
+    address: str | None = None
+    """host:port of its metrics and health; unset: it has none, and is not seen by others."""
+
+
 class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
@@ -345,6 +358,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wan: Wan | None = None
     tables: TablesSettings | None = None
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
+    compute: dict[str, ComputeSettings] = msgspec.field(default_factory=dict)
     key_file: str | None = None
     """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
 
@@ -414,6 +428,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "tables": TablesSettings,
         "registry": RegistrySettings,
         "registry.replicas.NAME": Replica,
+        "compute.NAME": ComputeSettings,
         "datacentre.NAME": Pipeline,
         "datacentre.NAME.hbase": HBaseSettings,
         "datacentre.NAME.joiners.SLOT": JoinerSlot,

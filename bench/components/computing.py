@@ -5,8 +5,9 @@ counts seconds of each of 1,000 keys, sums the counts by second, and publishes t
 commit synced). ``--peers``: Bytewax computes the same windows over the same lines, with recovery, in its own
 environment. Latency: one computation that passes records on, at 2,000 a second, from when a record is there until it
 may leave: for strong productions after the commit, for weak ones before it. Cache: CPU seconds where all rows are in
-memory, and where a tenth of them is. Wall clock of a busy machine is a lower bound of its speed; CPU seconds suffer
-less.
+memory, and where a tenth of them is. Processes (``--processes``, nothing else): ``photon compute run`` with 1 to 4 of
+them, two computations under different keys, strong productions, from when a record is published until the second one
+has it. Wall clock of a busy machine is a lower bound of its speed; CPU seconds suffer less.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -36,7 +38,7 @@ T_NS = 1_760_000_000 * SECOND_NS
 KEYS = 1_000
 RATE = 2_000
 TICK_S = 0.001
-LATENCY_S = 10.0
+LATENCY_S, WARM_S = 10.0, 5.0
 
 
 class Count(Computation):
@@ -178,6 +180,75 @@ def _batches(rounds: int, keys: int) -> Iterator[Sequence[Record]]:
             yield [Record(f"key {n}", T_NS + at) for n in range(begin, begin + 2_000)]
 
 
+SPREAD = """
+import os
+import time
+
+from photon.computing import Computation, Topology
+
+found = []
+
+
+class Pass(Computation):
+    def process_record(self, ctx, record):
+        ctx.produce("passed", record.value["foreign"])
+
+
+class Arrive(Computation):
+    def process_record(self, ctx, record):
+        found.append(f"{record.value['at']} {time.time() - record.value['at']}\\n")
+        if len(found) == 100:
+            with open(f"delays/{os.getpid()}", "a") as file:
+                file.writelines(found)
+            found.clear()
+
+
+topology = Topology("spread")
+joined = topology.joined("in")
+topology.add(Pass(), {joined: lambda record: record.value["foreign"]["user"]}, ["passed"])
+topology.add(Arrive(), {"passed": lambda record: str(record.value["n"] % 1009)})
+"""
+
+
+def spread(base: Path, processes: int, seconds: float = LATENCY_S) -> tuple[float, float]:
+    """p50 and p95, milliseconds, with so many processes."""
+    (base / "delays").mkdir(parents=True)
+    (base / "spread.py").write_text(SPREAD)
+    publisher = Publisher(RealDisk(), base / "in", "in")
+    command = [
+        sys.executable,
+        "-m",
+        "photon",
+        "compute",
+        "run",
+        "spread.py",
+        "--processes",
+        str(processes),
+        "--quiet",
+    ]
+    running = subprocess.Popen(command, cwd=base, stdout=subprocess.DEVNULL)
+    sent, begun, measured = 0, time.time(), float("inf")
+    try:
+        while (now := time.time()) < measured + seconds:
+            if measured == float("inf") and any((base / "delays").iterdir()):
+                measured = now + WARM_S
+            due = int((now - begun) * RATE)
+            publisher.publish(Item(n, "", "", T_NS + n, _spread(n, now), "in") for n in range(sent, due))
+            sent = due
+            time.sleep(5 * TICK_S)
+    finally:
+        publisher.close()
+        running.terminate()
+        running.wait()
+    lines = [line.split() for file in (base / "delays").iterdir() for line in file.read_text().splitlines()]
+    delays = sorted(float(delay) for at, delay in lines if float(at) >= measured)
+    return 1e3 * delays[len(delays) // 2], 1e3 * delays[len(delays) * 95 // 100]
+
+
+def _spread(n: int, now: float) -> bytes:
+    return msgspec.msgpack.encode({"user": f"user {n % KEYS}", "n": n, "at": now})
+
+
 def bytewax(base: Path) -> float:
     """Seconds of wall clock, with recovery. Raises Unavailable."""
     script = Path(__file__).parents[1] / "peers" / "bytewax_windows.py"
@@ -194,7 +265,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--processes", action="store_true")
     given = parser.parse_args()
+    if given.processes:
+        for processes in range(1, 5):
+            with tempfile.TemporaryDirectory(prefix="photon-computing-") as directory:
+                p50, p95 = spread(Path(directory), processes)
+            print(f"{processes} processes at {RATE:,}/s: p50 {p50:.1f} ms, p95 {p95:.1f} ms", flush=True)
+        return
     with tempfile.TemporaryDirectory(prefix="photon-computing-") as directory:
         base = Path(directory)
         wall, cpu = throughput(base, given.records)

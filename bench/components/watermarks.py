@@ -3,7 +3,11 @@
 Deployments of one datacentre and of two under ``photon up``, with one registry replica; clicks with their queries at
 100 and at 2,000 a second in each copy of the logs. Ten times a second the journals are read as ``photon watermark``
 does: lag is the time since the least percentile of all datacentres, and since the exact one, less what was promised
-(``written_within`` and ``clock.uncertainty``). The first seconds are left out.
+(``written_within`` and ``clock.uncertainty``). The first seconds are left out. ``behind``: the share of the records
+that were published behind a pair whose percentile is newer; 1 % may be.
+
+Over it a topology of three computations, one behind the other, in two intervals of keys, in this process: how far the
+watermark of the first is behind, and by how much more each further one's.
 """
 
 from __future__ import annotations
@@ -11,11 +15,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,15 +30,23 @@ import numpy as np
 
 from bench.measure import kill_tree
 from bench.results import BenchmarkFailed
+from photon.assembly import computing
+from photon.computing import Computation, Context, Record, Topology
+from photon.computing.journal import Status
+from photon.config.disk import RealDisk
 from photon.config.loader import load
 from photon.config.settings import Settings
 from photon.fleet.watermarks import JoinWatermark, over_all, watermarks
+from photon.library.output import Output
+from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.watermarks import pairs_of, read_journal
 from photon.supervision.ports import free_ports
 
 RATES = (100, 2_000)
 DATACENTRES = (("east",), ("east", "west"))
 PROMISE_S, UNCERTAINTY_S = 1.0, 0.5
 WARM_S, EVERY_S, WRITE_S = 8.0, 0.1, 0.01
+STAGES = ("first", "second", "third")
 READY_S, STOP_S = 120.0, 60.0
 HEAD = """
 key_file = "key"
@@ -111,6 +125,77 @@ def running(base: Path, names: Sequence[str]) -> Iterator[Settings]:
             kill_tree(up.pid)
 
 
+class Pass(Computation):
+    """To the next one, under another key."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        """See Computation."""
+        ctx.produce(self.name, {"key": ctx.key})
+
+
+class Stages(threading.Thread):
+    """Runs computations over a deployment until ``ended``; ``lags``: seconds that each stage is behind the one
+    before, the first one behind the clock."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(daemon=True)
+        self.ended, self.lags = threading.Event(), [list[float]() for _ in STAGES]
+        topology, stream = Topology("stages"), "joined"
+        topology.joined(str(base / "photon.toml"), stream=stream)
+        for name in STAGES:
+            key = self._first_key if stream == "joined" else self._key
+            topology.add(Pass(name), {stream: key}, [name])
+            stream = name
+        computing.SAY_S = EVERY_S
+        self._site = computing.Site(topology, base, base / "computing")
+        self._site.intervals(2)
+
+    @staticmethod
+    def _first_key(record: Record) -> str:
+        return str(record.value["primary"]["q"])[-2:]
+
+    @staticmethod
+    def _key(record: Record) -> str:
+        return str(record.value["key"])[::-1]
+
+    def run(self) -> None:
+        """See the class."""
+        running = computing.Running(self._site)
+        try:
+            running.run(self.ended, self._look)
+        finally:
+            running.close()
+
+    def _look(self, found: Sequence[Status]) -> None:
+        before = time.time_ns()
+        for name, lags in zip(STAGES, self.lags, strict=True):
+            mark = min(each.watermarks[name].percentile_ns for each in found)
+            lags.append((before - mark) / 1e9)
+            before = mark
+
+
+def behind(settings: Settings, base: Path, since_ns: int) -> float:
+    """The share of the records from ``since_ns`` on that stand behind a pair whose percentile is newer."""
+    late = total = 0
+    for name, pipeline in settings.datacentre.items():
+        pairs = pairs_of(read_journal(RealDisk(), base / pipeline.state))
+        for batch in Output.of_deployment(base / "photon.toml", name).batches():
+            log = OutputLog(batch.slot, batch.kind)
+            begins = [pair.cursor.positions.get(log, Position(0, 0)) for pair in pairs]
+            number, end = Cursor.decode(batch.cursor, "cursor").positions[log]
+            at = end - len(batch.data)
+            for line in batch.data.splitlines(keepends=True):
+                time_ns, before = json.loads(line)["event_time_ns"], bisect_right(begins, (number, at))
+                if time_ns >= since_ns:
+                    late += before > 0 and time_ns < (pairs[before - 1].percentile_ns or 0)
+                    total += 1
+                at += len(line)
+    return late / max(total, 1)
+
+
 def measure(names: Sequence[str], rate: int, seconds: float) -> dict[str, list[float]]:
     """Lags in seconds. Raises BenchmarkFailed."""
     with tempfile.TemporaryDirectory() as directory:
@@ -125,14 +210,21 @@ def measure(names: Sequence[str], rate: int, seconds: float) -> dict[str, list[f
                 time.sleep(EVERY_S)
             time.sleep(WARM_S)
             lags: dict[str, list[float]] = {"percentile": [], "exact": []}
-            end = time.monotonic() + seconds
+            stages = Stages(base)
+            stages.start()
+            time.sleep(WARM_S)
+            begun_ns, end = time.time_ns(), time.monotonic() + seconds
             while time.monotonic() < end:
                 found, now_ns = _look(settings, base), time.time_ns()
                 lags["percentile"].append((now_ns - (found.percentile_ns or 0)) / 1e9)
                 lags["exact"].append((now_ns - (found.exact_ns or 0)) / 1e9 - PROMISE_S - UNCERTAINTY_S)
                 time.sleep(EVERY_S)
             feed.ended.set()
+            stages.ended.set()
             feed.join()
+            stages.join()
+            lags |= {name: found[-int(seconds / EVERY_S) :] for name, found in zip(STAGES, stages.lags, strict=True)}
+            lags["behind"] = [100 * behind(settings, base, begun_ns)]
         return lags
 
 
@@ -146,11 +238,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How far watermarks are behind.")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each run")
     options = parser.parse_args()
-    print("| datacentres | clicks/s | percentile p50 / p95, s | exact p50 / p95, s, beyond the promise |")
-    print("| --- | --- | --- | --- |")
+    columns = ("datacentres", "clicks/s", "percentile, s", "exact beyond the promise, s", "first stage, s",
+               "second beyond, s", "third beyond, s", "behind, %")  # fmt: skip
+    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for names, rate in itertools.product(DATACENTRES, RATES):
         lags = measure(names, rate, options.seconds)
-        said = (" / ".join(f"{np.quantile(lags[which], share):.2f}" for share in (0.5, 0.95)) for which in lags)
+        bad = lags.pop("behind")[0]
+        said = [" / ".join(f"{np.quantile(lags[which], share):.2f}" for share in (0.5, 0.95)) for which in lags]
+        said.append(f"{bad:.2f}")
         print(f"| {len(names)} | {rate:,} | {' | '.join(said)} |", flush=True)
 
 

@@ -291,6 +291,18 @@ _COMPUTE = [
     ),
     *_gauges(
         "photon_computing",
+        (),
+        running="1: it computes; 0: it could not be begun, or has ended.",
+        alarms="What wants a person: the status page says it.",
+    ),
+    *_gauges(
+        "photon_computing",
+        ("topology", "computation"),
+        lag_seconds="By how much its watermark is behind the clock, over all intervals.",
+        still_seconds="Since that has moved.",
+    ),
+    *_gauges(
+        "photon_computing",
         ("topology", "interval", "computation"),
         watermark_seconds="Unix time of the watermark up to which it has processed its input.",
         waiting="Events before the watermark that may still come.",

@@ -35,6 +35,7 @@ OWNER = {
     Role.VERIFIER: (),
     Role.RELAY: (),
     Role.COPIES: ("photon.v1.Copies",),
+    Role.COMPUTE: (),
     Role.WAN: ("photon.v1.Wan",),
 }
 """Services of each, beside health and metrics."""

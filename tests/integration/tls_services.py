@@ -133,7 +133,19 @@ async def _copies(directory: Path, tls: Tls) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _relay(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    server = await listen("127.0.0.1:0", KINDS["relay"].health, tls=tls)
+    async with _only_metrics("relay", tls) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _compute(directory: Path, tls: Tls) -> AsyncIterator[str]:
+    async with _only_metrics("compute", tls) as address:
+        yield address
+
+
+@asynccontextmanager
+async def _only_metrics(kind: str, tls: Tls) -> AsyncIterator[str]:
+    server = await listen("127.0.0.1:0", KINDS[kind].health, tls=tls)
     await server.serving()
     try:
         yield f"127.0.0.1:{server.port}"
@@ -171,6 +183,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.VERIFIER: (VERIFIER, _verifier),
     Role.RELAY: (KINDS["relay"].health, _relay),
     Role.COPIES: (COPIES.name, _copies),
+    Role.COMPUTE: (KINDS["compute"].health, _compute),
     Role.WAN: (CONTROL.name, _wan),
 }
 """What its health is reported under, and how it starts: (an empty directory, certificate) -> address."""

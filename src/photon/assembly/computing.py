@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +24,7 @@ from photon.adapters.contract import Adapter
 from photon.computing import guarding, standing
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError
-from photon.computing.injector import Injector, furthest
+from photon.computing.injector import Injector, Said, furthest
 from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import PublishedWatermark, Status, read_status, streams_said, write_status
 from photon.computing.links import Links
@@ -40,7 +40,9 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.config.loader import load
-from photon.fleet.access import output_of
+from photon.config.tls import OPERATOR
+from photon.fleet.access import output_here, tls_of
+from photon.fleet.watermarks import VerifierTail
 from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S = 0.02
@@ -97,7 +99,21 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     if join not in joins:
         raise UsageError(f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=…)")
     found = [name for name, each in settings.datacentre.items() if each.join == join]
-    return {name: output_of(settings, path.parent, name) for name in found}, kinds
+    return {name: output_here(settings, path.parent, name) for name in found}, kinds
+
+
+def said_elsewhere(
+    source: Source, base: Path, places: Mapping[str, OutputPlace], kinds: Sequence[str], tell: Callable[[str], None]
+) -> dict[str, Said]:
+    """The watermarks of places whose states are on other machines: their verifiers are asked, with the operator's
+    certificate. ``tell`` hears of one that is silent. Raises UsageError."""
+    path = base / str(source.options["deployment"])
+    apart = [name for name, place in places.items() if not place.state.is_dir()]
+    if path.suffix != ".toml" or not apart:
+        return {}
+    settings = load(path, environment=os.environ)
+    tls = tls_of(settings, path.parent, OPERATOR)
+    return {name: VerifierTail(settings, name, tls, kinds, tell).moved for name in apart}
 
 
 class Busy(UsageError):
@@ -278,7 +294,8 @@ class Running:
                 if before is not None and before.reads(places, kinds):
                     found.append(before)
                 else:
-                    found.append(Injector(site.disk, stream, places, kinds, engine.position(stream)))
+                    said = said_elsewhere(source, site.base, places, kinds, self._tell)
+                    found.append(Injector(site.disk, stream, places, kinds, engine.position(stream), said))
             else:
                 engine.leave(stream)
         return found
@@ -377,6 +394,8 @@ class Running:
             published_records=owner.published_records,
             watermarks=owner.engine.watermarks(),
             published=owner.published,
+            sources={each.stream: each.mark() for each in owner.injectors},
+            exact=exact,
             held_by={each.stream: each.held_by(exact=exact) for each in owner.injectors},
             held=owner.engine.held,
             faults=owner.faults,

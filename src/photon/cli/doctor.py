@@ -96,7 +96,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
 
     base, now = config.parent, gathering.now_utc()
     here = list(named) or gathering.datacentres_here(settings, base)
-    mistakes = gathering.adapter_mistakes(settings, base)
+    mistakes = [*gathering.adapter_mistakes(settings, base), *gathering.topology_mistakes(settings, base)]
     tls, unasked = gathering.operators_tls(settings, base)
     _tell("processes")
     processes = [] if unasked else gathering.processes(settings, tls, base)

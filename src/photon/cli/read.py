@@ -80,7 +80,7 @@ def read(
     if with_watermark and output_format == "table":
         raise UsageError("--with-watermark and -o table exclude each other")
     place = named_place(output, config, datacentre)
-    watermark = _watermarks(place, kinds) if with_watermark else lambda cursor: b""
+    watermark = _watermarks(place, kinds, config, datacentre) if with_watermark else lambda cursor: b""
     kept = CursorFile(RealDisk(), cursor_file) if cursor_file is not None else None
     try:
         start = _start(place, kept, begin)
@@ -131,14 +131,30 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     return start
 
 
-def _watermarks(place: OutputPlace, kinds: Sequence[str]) -> Callable[[Cursor], bytes]:
+def _watermarks(
+    place: OutputPlace, kinds: Sequence[str], config: Path | None, datacentre: str | None
+) -> Callable[[Cursor], bytes]:
+    """Of its journal; where that is on another machine, as the datacentre's verifier says. Raises UsageError."""
     from photon.config.disk import RealDisk
     from photon.outputs.watermarks import WatermarkTail
 
-    tail = WatermarkTail(RealDisk(), place.state, kinds)
+    if config is None or place.state.is_dir():
+        moved = WatermarkTail(RealDisk(), place.state, kinds).moved
+    else:
+        import os
+
+        from photon.config.loader import load
+        from photon.config.tls import OPERATOR
+        from photon.fleet.access import pipeline_named, tls_of
+        from photon.fleet.watermarks import VerifierTail
+
+        settings = load(config, environment=os.environ)
+        tls = tls_of(settings, config.parent, OPERATOR)
+        name = pipeline_named(settings, datacentre)[0]
+        moved = VerifierTail(settings, name, tls, kinds, lambda line: click.echo(f"photon: {line}", err=True)).moved
 
     def line(cursor: Cursor) -> bytes:
-        pair = tail.moved(cursor)
+        pair = moved(cursor)
         return b"" if pair is None else pair.encode() + b"\n"
 
     return line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from photon.config.words import NONE, delay, rate, share, size
+from photon.config.words import NONE, delay, many, rate, share, size
 
 SHARDS_SHOWN = 12
 ALARMS_SHOWN = 20
@@ -16,6 +16,7 @@ def text(datacentres: Sequence[dict[str, Any]], now_s: float) -> str:
     parts = [_datacentre(each, now_s) for each in datacentres]
     if datacentres:
         parts.append(_registry(datacentres[0]["registry"]))
+        parts += [_computation(each) for each in datacentres[0].get("computations", ())]
         alarms = list({(a["where"], a["what"]): a for each in datacentres for a in each["alarms"]}.values())
         parts.append(_alarms(alarms))
     return "\n\n".join(parts)
@@ -79,6 +80,20 @@ def _registry(registry: dict[str, Any]) -> str:
         )
     if len(shards) > SHARDS_SHOWN:
         lines.append(f"  and {len(shards) - SHARDS_SHOWN} more: -o json, or the status page")
+    return "\n".join(lines)
+
+
+def _computation(said: dict[str, Any]) -> str:
+    done = (
+        f"{rate(said['records_per_s'])}, {said['late']:,} late, {said['aside']:,} put aside, {said['published']:,} "
+        f"published; {many(said['processes'], 'process', 'processes')} for {many(said['intervals'], 'interval')}"
+    )
+    lines = [f"compute {said['compute']}: {done if said['running'] else said['problem'] or 'it has not begun'}"]
+    lines += [
+        f"  stage {each['stage']:<4} {each['computation']:<12} watermark {each['watermark'] or NONE} "
+        f"({delay(each['lag_s'])} ago), {each['waiting']:,} events wait"
+        for each in said["stages"]
+    ]
     return "\n".join(lines)
 
 

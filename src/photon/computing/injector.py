@@ -9,7 +9,9 @@ the engine commits with what it made of the records::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
 
 import msgspec
 import orjson
@@ -21,8 +23,10 @@ from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import OutputBlock, Reader
-from photon.outputs.watermarks import WatermarkTail
+from photon.outputs.watermarks import Pair, WatermarkTail
 
+Said: TypeAlias = Callable[[Cursor], "Pair | None"]
+"""As ``WatermarkTail.moved``."""
 VERSION = 1
 BLOCK_BYTES = 256 << 10
 
@@ -39,16 +43,18 @@ class _Position(msgspec.Struct, frozen=True):
 class _Feed:
     """One source."""
 
-    def __init__(self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor) -> None:
+    def __init__(
+        self, disk: Disk, name: str, place: OutputPlace, kinds: Sequence[str], cursor: Cursor, said: Said | None
+    ) -> None:
         self.name, self.cursor = name, cursor
         self.mark = Watermark()
         self.held_by: tuple[str, ...] = ("says no watermark",)
         self.reader = Reader(disk, place, kinds, cursor=cursor, block_bytes=BLOCK_BYTES)
-        self._tail = WatermarkTail(disk, place.state, kinds)
+        self._said = said or WatermarkTail(disk, place.state, kinds).moved
 
     def look(self) -> None:
         """Takes up what the watermark of all that was read has become. Raises OSError."""
-        if (pair := self._tail.moved(self.cursor)) is None:
+        if (pair := self._said(self.cursor)) is None:
             return
         exact_ns, percentile_ns = (NEVER_NS if each is None else each for each in (pair.exact_ns, pair.percentile_ns))
         self.mark = Watermark(
@@ -67,9 +73,10 @@ class Injector:
         places: Mapping[str, OutputPlace],
         kinds: Sequence[str],
         position: bytes | None,
+        said: Mapping[str, Said] = MappingProxyType({}),
     ) -> None:
-        """``places``: all that are expected, by name; ``position``: None for the beginning. Raises UsageError where
-        that is of other places."""
+        """``places``: all that are expected, by name; ``position``: None for the beginning; ``said``: watermarks that
+        are not journaled in the place. Raises UsageError where the position is of other places."""
         known = _decoded(position)
         if gone := known.keys() - places.keys():
             raise UsageError(
@@ -80,7 +87,10 @@ class Injector:
         self._reads = (dict(places), tuple(kinds))
         self._begin = position
         self._complete = False
-        self._feeds = [_Feed(disk, name, places[name], kinds, known.get(name, Cursor())) for name in sorted(places)]
+        self._feeds = [
+            _Feed(disk, name, places[name], kinds, known.get(name, Cursor()), said.get(name))
+            for name in sorted(places)
+        ]
         self._said = Watermark()
 
     def read(self, upto: bytes | None = None) -> Iterator[Input]:

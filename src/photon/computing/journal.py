@@ -45,6 +45,10 @@ class Status(msgspec.Struct, kw_only=True):
     """Of each computation."""
     published: dict[str, Watermark] = {}
     """Of what is shown of each published stream."""
+    sources: dict[str, Watermark] = {}
+    """Of what of each was read."""
+    exact: bool = False
+    """Whether any computation follows the exact one."""
     held_by: dict[str, list[str]] = {}
     """Source -> who keeps its watermark from moving on."""
     held: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,12 @@ def output_of(settings: Settings, base: Path, datacentre: str) -> OutputPlace:
     kept = [base / each.state / COPIES_NAME / datacentre for each in settings.datacentre.values()]
     copies = tuple(directory for directory in kept if directory.is_dir())
     return OutputPlace(base / pipeline.output, base / pipeline.state, copies)
+
+
+def output_here(settings: Settings, base: Path, datacentre: str) -> OutputPlace:
+    """The same for readers: where its state is on another machine, the copies of its slots as they grow, too."""
+    place = output_of(settings, base, datacentre)
+    return place if place.state.is_dir() or not place.copies else replace(place, live=True)
 
 
 def tls_of(settings: Settings, base: Path, identity: str) -> Tls | None:

@@ -78,6 +78,11 @@ def _wan(settings: Settings) -> Iterator[Process]:
         yield Process("", "wan", "gateway", settings.wan.control, WAN, "", "wan", ())
 
 
+def _compute(settings: Settings) -> Iterator[Process]:
+    for name, each in settings.compute.items():
+        yield Process("", "compute", name, each.address, identity(Role.COMPUTE, name), "", f"compute {name}", (name,))
+
+
 def _of_pipelines(
     kind: str, members: Callable[[str, Pipeline, Settings], Iterable[Member]]
 ) -> Callable[[Settings], Iterator[Process]]:
@@ -153,13 +158,14 @@ KINDS: Mapping[str, Kind] = {
     "registry": Kind(
         1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name id_rules"),
     "wan": Kind(0, "photon.v1.Wan", _wan),
+    "compute": Kind(6, "photon.v1.Compute", _compute, "photon.assembly.compute:serve_compute", "name"),
     "status": Kind(
         6, "", _of_pipelines("status", _status), "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip
 """By their name for ``photon serve``, in the order in which they are shown."""
 
 
-COMMON = ("registry", "wan")
+COMMON = ("registry", "wan", "compute")
 """Kinds that belong to no datacentre alone, though a replica is lost with one."""
 
 
@@ -176,7 +182,8 @@ def stages(settings: Settings) -> list[list[Process]]:
 
 
 def asked_of(settings: Settings, datacentre: str) -> list[Process]:
-    """Those that tell how a datacentre is: its own, the registry's replicas, the proxy between regions."""
+    """Those that tell how a datacentre is: its own, the registry's replicas, the proxy between regions, and what is
+    computed over all."""
     return [
         each
         for each in processes(settings)

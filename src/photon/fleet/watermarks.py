@@ -5,19 +5,26 @@ They are read from the states on this machine; of others their verifiers are ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import RealDisk
-from photon.config.errors import PhotonError
+from photon.config.errors import PhotonError, UsageError
 from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.undecided import read_undecided
 from photon.fleet.polling import Gatherer, Heard
 from photon.fleet.processes import of_datacentre
-from photon.outputs.watermarks import JOURNAL, Pair, decode, late_in, pairs_of, read_journal
+from photon.outputs.cursor import Cursor
+from photon.outputs.watermarks import JOURNAL, Pair, PairsHeard, decode, late_in, pairs_of, read_journal
+
+ASK_EVERY_S = 0.25
+FIRST_S = 3.0
+"""Longer than a question may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,49 @@ def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
     problem = "" if pairs else f"no {state / JOURNAL}: its verifier keeps it, where the state is"
     last = pairs[-1] if pairs else None
     return DatacentreWatermark(datacentre, join, state, last, late_in(entries), problem, *_moved(pairs))
+
+
+class VerifierTail:
+    """The watermark of a reader who goes on, of a datacentre on another machine: its verifier is asked, again and
+    again, in a thread. It says its newest pair; each is true by itself, so nothing is lost with those between."""
+
+    def __init__(
+        self, settings: Settings, datacentre: str, tls: Tls | None, kinds: Collection[str],
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """``tell`` hears one line when it does not answer. Raises UsageError where it has no address."""
+        address = settings.datacentre[datacentre].verifier
+        if address is None:
+            raise UsageError(
+                f"datacentre.{datacentre}.verifier: has no address, and the state is on another machine, so nothing "
+                "is known of its watermark"
+            )
+        self._verifier = of_datacentre("verifier", datacentre, datacentre, address)
+        self._tls, self._tell, self._said = tls, tell, ""
+        self._heard, self._lock, self._first = PairsHeard(kinds), threading.Lock(), threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._ask()), name="watermarks", daemon=True).start()
+
+    async def _ask(self) -> None:
+        gatherer, last = Gatherer(self._tls), b""
+        while True:
+            heard = await gatherer.ask(self._verifier)
+            line = str(heard.details.get("watermark", {}).get("line", "")).encode()
+            if heard.problem and heard.problem != self._said:
+                self._tell(f"{self._verifier.title} does not answer: {heard.problem}; its watermark rests")
+            self._said = heard.problem
+            if line and line != last:
+                with self._lock:
+                    self._heard.add(pairs_of(decode(line)))
+                last = line
+            self._first.set()
+            await asyncio.sleep(ASK_EVERY_S)
+
+    def moved(self, cursor: Cursor) -> Pair | None:
+        """As ``photon.outputs.watermarks.WatermarkTail``. The first time it waits until the verifier has answered, or
+        has had the time to."""
+        self._first.wait(FIRST_S)
+        with self._lock:
+            return self._heard.moved(cursor)
 
 
 def over_all(found: Sequence[DatacentreWatermark]) -> list[JoinWatermark]:

@@ -19,7 +19,7 @@ import orjson
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.loader import load
-from photon.fleet.access import output_of, pipeline_named
+from photon.fleet.access import output_here, pipeline_named
 from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
 
 POLL_S = 0.2
@@ -133,7 +133,7 @@ def output_place(config: Path, datacentre: str | None) -> OutputPlace:
     """The output of ``datacentre`` (None: the only one). Raises ConfigError, UsageError."""
     settings = load(config, environment=os.environ)
     name = pipeline_named(settings, datacentre)[0]
-    place = output_of(settings, config.parent, name)
+    place = output_here(settings, config.parent, name)
     if not place.state.is_dir() and not place.states(RealDisk()):
         raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
     return place

@@ -146,29 +146,22 @@ def newest_before(pairs: Sequence[Pair], cursor: Cursor, kinds: Collection[str])
     return next((pair for pair in reversed(pairs) if pair.is_before(cursor, kinds)), None)
 
 
-class WatermarkTail:
-    """The watermark of a reader who goes on, of these kinds. Of the journal only what came since is read."""
+class PairsHeard:
+    """Pairs of a pipeline as they are heard of, for a reader who goes on, of these kinds."""
 
-    def __init__(self, disk: Disk, state: Path, kinds: Collection[str]) -> None:
-        """``state``: of the pipeline."""
-        self._disk, self._path, self._kinds = disk, state / JOURNAL, kinds
-        self._read_to = 0
+    def __init__(self, kinds: Collection[str]) -> None:
+        self._kinds = kinds
         self._pairs: list[Pair] = []
         self._said: tuple[int | None, int | None] = (None, None)
 
+    def add(self, pairs: Iterable[Pair]) -> None:
+        """Newer ones, oldest first."""
+        self._pairs += pairs
+        if len(self._pairs) > LINES_MAX:
+            self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
+
     def moved(self, cursor: Cursor) -> Pair | None:
-        """The newest pair that holds for a reader at ``cursor``, if its times are later than those said before.
-        Raises OSError."""
-        size = self._disk.size(self._path) if self._disk.exists(self._path) else 0
-        if size < self._read_to:  # written again, with fewer lines
-            self._read_to, self._pairs = 0, []
-        if size > self._read_to:
-            data = self._disk.read(self._path, self._read_to, size - self._read_to)
-            whole = data.rfind(b"\n") + 1
-            self._read_to += whole
-            self._pairs += pairs_of(decode(data[:whole]))
-            if len(self._pairs) > LINES_MAX:
-                self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
+        """The newest pair that holds for a reader at ``cursor``, if its times are later than those said before."""
         found = newest_before(self._pairs, cursor, self._kinds)
         if found is None:
             return None
@@ -178,6 +171,28 @@ class WatermarkTail:
             return None  # or an older pair: the one that was said is no longer among those that are left
         self._said = times
         return found
+
+
+class WatermarkTail(PairsHeard):
+    """Those of a journal. Only what came since is read."""
+
+    def __init__(self, disk: Disk, state: Path, kinds: Collection[str]) -> None:
+        """``state``: of the pipeline."""
+        super().__init__(kinds)
+        self._disk, self._path = disk, state / JOURNAL
+        self._read_to = 0
+
+    def moved(self, cursor: Cursor) -> Pair | None:
+        """See PairsHeard. Raises OSError."""
+        size = self._disk.size(self._path) if self._disk.exists(self._path) else 0
+        if size < self._read_to:  # written again, with fewer lines
+            self._read_to, self._pairs = 0, []
+        if size > self._read_to:
+            data = self._disk.read(self._path, self._read_to, size - self._read_to)
+            whole = data.rfind(b"\n") + 1
+            self._read_to += whole
+            self.add(pairs_of(decode(data[:whole])))
+        return super().moved(cursor)
 
 
 def _is_later(now_ns: int | None, said_ns: int | None) -> bool:

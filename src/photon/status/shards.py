@@ -148,6 +148,8 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
     if details.get("unbalanced_hours"):
         hours = many(details["unbalanced_hours"], "hour")
         yield _alarm(where, f"the ledger of {hours} does not balance", "see photon ledger")
+    for alarm in details.get("computing", {}).get("alarms", []):
+        yield _alarm(where, alarm["what"], alarm["todo"])
     for line in details.get("unread", []):
         yield _alarm(where, line, "see docs/dispatcher.md")
 

@@ -133,6 +133,7 @@ class View:
             "slots": slots_of(heard, now),
             "copies": copies_of(heard, now),
             "registry": registry_of(heard, now),
+            "computations": [each.details["computing"] for each in heard if "computing" in each.details],
             "processes": [_process(each, now, now_s) for each in heard],
             **self._history.as_json(),
         }

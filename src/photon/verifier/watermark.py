@@ -80,7 +80,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Lateness:
-    """How far behind the watermark records are when they are published: a histogram that forgets. Seconds."""
+    """How far behind the newest pair before them records are published: a histogram that forgets. Seconds."""
 
     _weights: np.ndarray[tuple[int], np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(BUCKETS))
     _at_s: float = float("-inf")
@@ -124,6 +124,8 @@ class Watermarks:
         self._counted: dict[str, int] = {}
         for each in late:
             self._counted[each.file] = max(each.end, self._counted.get(each.file, 0))
+        self._leasts = [ANY_NS] * len(self._pairs)
+        """What the percentile of each pair was taken from."""
         self._least_ns: int | None = None
 
     @property
@@ -186,8 +188,9 @@ class Watermarks:
     def journaled(self, pair: Pair) -> None:
         """It is in the journal: from now on it holds."""
         self._pairs.append(pair)
+        self._leasts.append(ANY_NS if self._least_ns is None else self._least_ns)
         if len(self._pairs) >= 2 * PAIRS_KEPT:
-            del self._pairs[:-PAIRS_KEPT]
+            del self._pairs[:-PAIRS_KEPT], self._leasts[:-PAIRS_KEPT]
 
     # -- published lines -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: I64, now_s: float) -> Late | None:
@@ -195,11 +198,12 @@ class Watermarks:
         was not counted: to be journaled, and then given to ``count``."""
         if not len(times_ns):
             return None
-        if self._least_ns is not None:
-            self.lateness.add(self._least_ns - times_ns, now_s)
         at = np.array(offsets, np.int64)
-        begins, exact = self._exact_in(file)
-        bounds = exact[np.searchsorted(begins, at, "right")]
+        begins, exact, least = self._before(file, int(at[0]))
+        row = np.searchsorted(begins, at, "right")
+        if (known := least[row] > ANY_NS).any():
+            self.lateness.add((least[row] - times_ns)[known], now_s)
+        bounds = exact[row]
         late = np.flatnonzero((times_ns < bounds) & (at >= self._counted.get(file, 0)))
         if not len(late):
             return None
@@ -209,23 +213,23 @@ class Watermarks:
         self.late_records += late.records
         self._counted[late.file] = late.end
 
-    def _exact_in(self, file: str) -> tuple[I64, I64]:
-        """(n offsets in a file, n + 1 exact watermarks): from each offset on the one after it in its row holds;
-        before the first offset the first one, which nothing is before."""
+    def _before(self, file: str, first: int) -> tuple[I64, I64, I64]:
+        """(n offsets in a file, n + 1 exact watermarks, n + 1 times that a percentile was taken from): from each
+        offset on those after it in their rows, of the newest pair whose cursor is not behind a record; ANY_NS: there
+        is none. Of the pairs whose cursors are not behind ``first`` the newest is enough."""
         log, number = _log_of(file)
-        begins: list[int] = []
-        exact = [-NEVER_NS]
-        for pair in self._pairs:
+        rows: list[tuple[int, int, int]] = []
+        for pair, least_ns in zip(reversed(self._pairs), reversed(self._leasts), strict=True):
             at = pair.cursor.positions.get(log, Position(0, 0))
-            if pair.exact_ns is None or at.number > number:
+            if at.number > number:
                 continue
             begin = at.offset if at.number == number else 0
-            if begins and begins[-1] == begin:
-                exact[-1] = pair.exact_ns
-            else:
-                begins.append(begin)
-                exact.append(pair.exact_ns)
-        return np.array(begins, np.int64), np.array(exact, np.int64)
+            if not rows or rows[-1][0] != begin:
+                rows.append((begin, ANY_NS if pair.exact_ns is None else pair.exact_ns, least_ns))
+            if begin <= first:
+                break
+        begins, exact, least = np.array(rows[::-1], np.int64).reshape(-1, 3).T
+        return begins, np.append(ANY_NS, exact), np.append(ANY_NS, least)
 
 
 def _later(before_ns: int | None, now_ns: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import urllib.request
 from pathlib import Path
@@ -15,7 +16,7 @@ from photon import compute
 from photon.assembly.computing import Running, Site, load_topology, statuses
 from photon.cli.main import main
 from photon.computing import Computation, Context, Record, Timer, Topology
-from photon.computing.journal import put_status
+from photon.computing.journal import Status, put_status
 from photon.computing.links import Links
 from photon.computing.owner import Owner
 from photon.computing.publisher import Publisher
@@ -24,8 +25,11 @@ from photon.computing.wire import ENDED_NS, Ack, Item, Message, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import Readings
+from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.watermarks import Pair
 from photon.supervision.ports import free_ports
 from tests.integration.commands import interrupt, running, until
+from tests.unit.fleet.test_watermarks import Verifier
 
 DISK = RealDisk()
 
@@ -265,3 +269,42 @@ def _get(url: str) -> str:
             return str(answer.read().decode())
     except OSError:
         return ""
+
+
+async def test_a_datacentre_on_another_machine_is_read_from_its_copies_and_its_verifier_says_the_watermark(
+    tmp_path: Path,
+) -> None:
+    verifier = Verifier(tmp_path)
+    server = await verifier.listen()
+    _feed(tmp_path, range(100), "east-1")
+    kept = tmp_path / "west" / "state" / "copies" / "east"
+    kept.mkdir(parents=True)
+    (tmp_path / "in" / ".photon" / "slots" / "east-1").rename(kept / "east-1")
+    (tmp_path / "in").rename(kept / "east-1" / "output")
+    (kept / "east-1" / "copy.json").write_text("{}")
+    end = (kept / "east-1" / "output" / "joined" / "east-1-000001.jsonl").stat().st_size
+    verifier.pair = Pair(1, None, 1_000_000_000, 7, Cursor({OutputLog("east-1", "joined"): Position(1, end)}))
+    west = tmp_path / "west" / "state" / "verifier" / "watermarks.jsonl"
+    west.parent.mkdir()
+    west.write_bytes(Pair(1, None, 2_000_000_000, 0, Cursor()).encode() + b"\n")
+    made = Topology("sums")
+    joined = made.joined("photon.toml")
+    made.add(Sum(), {joined: lambda record: record.value["foreign"]["name"]}, ["sums"])
+    made.publish("sums", "sums")
+    stop = threading.Event()
+
+    def look(found: list[Status]) -> None:
+        if found[0].counts["timers"] == 7:
+            [mark] = found[0].watermarks.values()
+            assert (found[0].counts["records"], mark.waiting) == (100, 7)
+            stop.set()
+
+    site = Site(made, tmp_path, tmp_path / "state")
+    run = Running(site)
+    try:
+        await asyncio.wait_for(asyncio.to_thread(run.run, stop, look), 60)
+    finally:
+        stop.set()
+        run.close()
+        await server.stop(0.0)
+    assert sum(each["sum"] for each in _read(tmp_path / "sums")) == sum(range(100))

@@ -329,3 +329,21 @@ def test_bounds_are_nanoseconds_and_one_may_be_left_out() -> None:
     within = settings.join["pay"].within
     assert within is not None
     assert (within.before_ns, within.after_ns) == (3600 * 10**9, 0)
+
+
+def test_computations_have_an_address_and_a_state_of_their_own() -> None:
+    one = {"file": "spend.py", "state": "spend", "address": "127.0.0.1:7901"}
+    assert convert({"compute": {"spend": one}}, "f").compute["spend"].processes == 1
+    for more, said in (
+        ({"b": {**one, "address": "127.0.0.1:7902"}}, "compute: two have the state spend; give each its own"),
+        ({"b": {**one, "state": "b"}}, "address 127.0.0.1:7901: used twice; each process listens on its own"),
+        ({"b": {**one, "state": "b", "address": "7902"}}, "compute.b.address: address '7902' must be host:port, for"),
+        ({"b": {"file": "b.py", "state": "b", "processes": 65}}, "compute.b.processes = 65: expected `int` <= 64"),
+        (
+            {"b": {"file": "b.py", "state": "b", "process": 2}},
+            "compute.b.process: unknown key; did you mean 'processes'",
+        ),
+    ):
+        with pytest.raises(ConfigError) as error:
+            convert({"compute": {"a": one, **more}}, "f")
+        assert str(error.value).startswith(f"f: {said}"), error.value

@@ -169,3 +169,20 @@ def test_the_oldest_pending_events_are_each_shown_once() -> None:
     ]
     found = View("east", "1.0").update(heard, 100.0)["oldest"]
     assert [one["offset"] for one in found] == list(range(20))
+
+
+def test_computations_are_shown_by_stage_with_what_they_want() -> None:
+    stage = {"stage": 1, "computation": "Spend", "watermark": "2026-11-24T10:00:00Z", "lag_s": 1.5, "waiting": 12}
+    row = {
+        "compute": "spend", "running": True, "problem": "", "intervals": 2, "processes": 2, "records_per_s": 20.0,
+        "late": 1, "aside": 3, "published": 9, "stages": [stage], "alarms": [{"what": "w", "todo": "t"}],
+    }  # fmt: skip
+    ended = {**row, "compute": "total", "running": False, "problem": "total.py, line 3: NameError", "stages": []}
+    heard = [said("compute", each["compute"], details={"computing": each}) for each in (row, ended)]
+    found = View("east", "1.0").update([*heard, silent("compute", "gone")], 100.0)
+    assert found["computations"] == [row, ended]
+    assert [alarm["where"] for alarm in found["alarms"]] == ["compute spend", "compute total", "compute gone"]
+    shown = text([found], 100.0)
+    assert "compute spend: 20/s, 1 late, 3 put aside, 9 published; 2 processes for 2 intervals" in shown
+    assert "  stage 1    Spend        watermark 2026-11-24T10:00:00Z (1.5 s ago), 12 events wait" in shown
+    assert "compute total: total.py, line 3: NameError" in shown

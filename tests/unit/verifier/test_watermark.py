@@ -130,6 +130,18 @@ def test_the_percentile_is_behind_by_the_lateness_of_the_records() -> None:
     assert 165 * S <= moved <= 170 * S  # 30 s, and at most a step of the histogram more
 
 
+def test_lateness_is_that_behind_the_pair_before_a_record_however_late_it_is_looked_at() -> None:
+    marks = Watermarks(WITHIN, [Pair(0, None, 0, 0, Cursor())])
+    marks.published(FILE, range(100), np.array([-500 * S] * 100, np.int64), 0.0)  # nobody knows what held then
+    _taken(marks, _sample(100, at=10))
+    _taken(marks, _sample(200, at=110))
+    times = np.array([0] * 10 + [100 * S] * 98 + [70 * S] * 2 + [200 * S] * 40, np.int64)
+    marks.published(FILE, range(150), times, 0.0)
+    moved = _taken(marks, _sample(300, at=150)).percentile_ns
+    assert moved is not None
+    assert 265 * S <= moved <= 270 * S
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=200), st.floats(0.01, 1.0))
 def test_so_late_or_less_is_that_share(late_s: list[float], share: float) -> None:
     lateness = Lateness()

@@ -39,7 +39,7 @@ class Level(enum.StrEnum):
 
 
 AREAS = ("configuration", "versions", "clocks", "disks", "logs", "descriptors", "ports", "certificates", "registry",
-         "watermarks")  # fmt: skip
+         "watermarks", "computations")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def findings(facts: Facts, now: datetime) -> list[Finding]:
         checks.append(_descriptors(facts))
     else:
         checks += [_clocks(facts), _disks(facts), _logs(facts), _descriptors(facts), _ports(facts)]
-        checks += [_certificates(facts, now), _registry(facts), _watermarks(facts)]
+        checks += [_certificates(facts, now), _registry(facts), _watermarks(facts), _computations(facts)]
     said: list[Finding] = []
     for found in checks:
         here = list(found)
@@ -352,6 +352,15 @@ def _watermarks(facts: Facts) -> Iterator[Finding]:
             yield _warning("watermarks", each.datacentre, what, do)
     known = [each.behind_s for each in facts.watermarks]
     yield _ok("watermarks", f"{max(known):,.0f} s behind at most" if known else "none is kept yet")
+
+
+def _computations(facts: Facts) -> Iterator[Finding]:
+    known = [each for each in facts.processes if each.alarms is not None]
+    for each in known:
+        for what, do in each.alarms or ():
+            yield _warning("computations", each.name, what, do)
+    said = f"{len(known)} run, their watermarks move, nothing is put aside"
+    yield _ok("computations", said if known else "none is named, or none was asked")
 
 
 def worst(said: Iterable[Finding]) -> Level:

@@ -154,7 +154,11 @@ def directories(settings: Settings, base: Path, here: Sequence[str]) -> list[Dir
         path = base / replica.directory
         if path.is_dir() or replica.address.startswith(LOOPBACK):
             found.append(_directory("", f"registry {name}", path))
-    return found
+    return found + [
+        _directory("", f"compute {name}", path)
+        for name, each in settings.compute.items()
+        if (path := base / each.state).is_dir()
+    ]
 
 
 def _directory(datacentre: str, what: str, path: Path) -> Directory:
@@ -257,6 +261,21 @@ def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
         hbase.check(settings)
     except PhotonError as error:
         found.append(str(error))
+    return found
+
+
+def topology_mistakes(settings: Settings, base: Path) -> list[str]:
+    """Files of computations that cannot be run at all. They are not: that is for ``photon compute run``."""
+    found = []
+    for name, each in settings.compute.items():
+        path = base / each.file
+        try:
+            compile(path.read_bytes(), str(path), "exec")
+        except OSError as error:
+            found.append(f"compute.{name}.file: {path}: {error.strerror}")
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            found.append(f"compute.{name}.file: {path}{f', line {line}' if line else ''}: {error}")
     return found
 
 
@@ -421,6 +440,9 @@ def process_of(heard: Heard, begun_s: float, ended_s: float) -> Process:
         open_files=now.sum("process_open_fds"),
         max_files=now.sum("process_max_fds"),
         ambiguous_keys=now.sum("photon_eventstore_ambiguous_keys_total"),
+        alarms=[(each["what"], each["todo"]) for each in heard.details.get("computing", {}).get("alarms", ())]
+        if who.kind == "compute"
+        else None,
     )
 
 

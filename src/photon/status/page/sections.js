@@ -93,6 +93,18 @@ export function drawSlots(s) {
     copies.map(c => [c.slot, c.state, bytes(c.behind_bytes)]), "none", copies.map(c => c.bypassed || c.trouble ? "bad" : ""));
 }
 
+// A row for each stage; what is of all of them stands in the first one.
+export function drawComputations(computations) {
+  $("computations-part").hidden = !computations.length;
+  const rows = computations.flatMap(c => (c.stages.length ? c.stages : [{}]).map((s, i) => [c, s, i === 0]));
+  table("computations", "computations", [["computation", "l"], ["stage", "long"], ["watermark (UTC)", ""], ["behind", ""], ["events wait", ""],
+    ["records", ""], ["late", ""], ["put aside", ""], ["processes", ""], ["state", "long"]], rows.map(([c, s, head]) => [head ? c.compute : "",
+    s.computation ? `${s.stage} ${s.computation}` : NONE, s.watermark ?? NONE, seconds(s.lag_s), count(s.waiting),
+    ...(head ? [rate(c.records_per_s), count(c.late), count(c.aside), `${c.processes} for ${many(c.intervals, "interval")}`,
+      c.alarms[0]?.what ?? (c.running ? "computes" : "begins")] : ["", "", "", "", ""])]),
+    "none", rows.map(([c]) => c.alarms.length ? "bad" : ""));
+}
+
 export function drawProcesses(processes) {
   const rank = p => p.up ? 1 : 0, rows = [...processes].sort((a, b) => rank(a) - rank(b));  // the silent ones first
   table("processes", "processes", [["process", "l"], ["datacentre", "l"], ["state", "l"], ["memory", ""], ["files", ""], ["since", ""], ["address", "l"]],

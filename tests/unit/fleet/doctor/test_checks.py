@@ -235,3 +235,12 @@ def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> Non
     assert "the percentile has not moved for 90 s; held back by: slot east-1: its joiner does" in finding.what
     waits = replace(east, exact_still_s=100.0, held_by=("events that have no verdict",))
     assert "the exact one has not moved for 100 s" in only("watermarks", Level.WARNING, watermarks=(waits,)).what
+
+
+def test_what_a_computation_says_is_passed_on() -> None:
+    assert "none is named" in only("computations", Level.OK).what
+    well = Process("", "compute spend", "127.0.0.1:7901", "", "0.1.0", 0.001, 0.002, 50, 20_000, alarms=())
+    assert "1 run" in only("computations", Level.OK, processes=(JOINER, WEST, well)).what
+    held = replace(well, alarms=(("its watermark has not moved for 90 s; held back by west", "see to west"),))
+    finding = only("computations", Level.WARNING, processes=(JOINER, WEST, held))
+    assert (finding.where, finding.do) == ("compute spend", "see to west")

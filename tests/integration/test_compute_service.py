@@ -1,0 +1,133 @@
+"""Computations as processes of a deployment, as a person uses them: one is right, and one is no Python at first."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import photon
+from photon.supervision.ports import free_ports
+from tests.integration.commands import alive, until
+from tests.integration.commands import photon as command
+
+UP_S, ATTENTION = 150.0, 3
+FILE = """
+key_file = "key"
+[join.clicks]
+written_within = "1s"
+[join.clicks.primary]
+format = "jsonl"
+key = "q"
+[join.clicks.foreign]
+format = "jsonl"
+key = "q"
+id = "id"
+time = {{ field = "t", unit = "s" }}
+[registry.replicas.r1]
+address = "127.0.0.1:{}"
+directory = "r1"
+[datacentre.east]
+join = "clicks"
+primary = "queries"
+foreign = "clicks"
+output = "output"
+state = "state"
+eventstore = "127.0.0.1:{}"
+dispatcher = "127.0.0.1:{}"
+verifier = "127.0.0.1:{}"
+joiners.east-1.address = "127.0.0.1:{}"
+[compute.spend]
+file = "spend.py"
+state = "compute/spend"
+processes = 2
+address = "127.0.0.1:{}"
+[compute.broken]
+file = "broken.py"
+state = "compute/broken"
+address = "127.0.0.1:{}"
+"""
+SPEND = """
+from photon.computing import SECOND_NS, Computation, Topology, seconds
+
+class Spend(Computation):
+    def process_record(self, ctx, record):
+        end = seconds(record.time_ns) + SECOND_NS
+        ctx.state[end] = ctx.state.get(end, 0) + 1
+        ctx.set_timer("end", end)
+
+    def process_timer(self, ctx, timer):
+        ctx.produce("spend", {"second": timer.time_ns, "clicks": ctx.state.pop(timer.time_ns)})
+
+topology = Topology("spend")
+topology.add(Spend(), {topology.joined("photon.toml"): lambda record: record.value["primary"]["q"]}, ["spend"])
+topology.publish("spend", "streams/spend")
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Path]:
+    file = tmp_path / "photon.toml"
+    file.write_text(FILE.format(*free_ports(7)))
+    (tmp_path / "key").write_bytes(b"k" * 32)
+    for name in ("queries", "clicks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "spend.py").write_text(SPEND)
+    (tmp_path / "broken.py").write_text("topology = (\n")
+    yield file
+    command("down", file)
+
+
+def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds_nobody_up(site: Path) -> None:
+    up = command("up", site, "--detach", "--timeout", str(UP_S), "-o", "json", timeout=2 * UP_S)
+    assert up.code == 0, up.err
+    processes = {each["name"]: each for each in json.loads(up.out)["processes"]}
+    assert {"compute spend", "compute broken", "joiner east-1"} <= processes.keys()
+    assert {each["state"] for each in processes.values()} == {"up"}
+
+    now = time.time()
+    for n in range(5):
+        with (
+            open(site.parent / "queries" / "a.log", "a") as queries,
+            open(site.parent / "clicks" / "a.log", "a") as to,
+        ):
+            queries.write(f'{{"q":"q{n}"}}\n')
+            to.write(f'{{"id":"c{n}","q":"q{n}","t":{now}}}\n')
+    spend = site.parent / "streams" / "spend"
+    until(lambda: (spend / ".photon").exists() and len(list(photon.read(spend))) == 5, UP_S, "all five are published")
+
+    said = _status(site)
+    assert said["spend"]["running"]
+    assert (said["spend"]["records"], said["spend"]["processes"], said["spend"]["intervals"]) == (5, 2, 2)
+    assert [(each["stage"], each["computation"]) for each in said["spend"]["stages"]] == [(1, "spend")]
+    broken = f"{site.parent / 'broken.py'}, line 1: SyntaxError: "
+    assert not said["broken"]["running"]
+    assert said["broken"]["problem"].startswith(broken)
+    shown = command("status", "--config", site).out
+    assert "  stage 1    spend " in shown
+    assert f"compute broken: does not run: {broken}" in shown
+    top = json.loads(command("top", "--config", site, "--once", "-o", "json").out)
+    assert {"spend", "broken"} <= {each["process"] for each in top["processes"] if each["service"] == "compute"}
+    doctor = command("doctor", "--config", site, "-o", "json")
+    assert doctor.code == ATTENTION
+    assert [each["where"] for each in json.loads(doctor.out)["findings"] if each["area"] == "computations"] == [
+        "compute broken"
+    ]
+
+    (site.parent / "broken.py").write_text(
+        SPEND.replace("streams/spend", "streams/more").replace('"spend")', '"more")')
+    )
+    until(lambda: _status(site)["broken"]["running"], UP_S, "it is tried again, as its file has changed")
+    down = command("down", site)
+    assert down.code == 0, down.err
+    states = (site.parent / "compute").glob("*/*.status.json")
+    assert not [pid for pid in (json.loads(each.read_bytes())["pid"] for each in states) if alive(pid)]
+
+
+def _status(site: Path) -> dict[str, Any]:
+    said = json.loads(command("status", "--config", site, "-o", "json").out)
+    return {each["compute"]: each for each in said["datacentres"][0]["computations"]}

@@ -1,0 +1,206 @@
+"""Computations as a process of a deployment: kept running, whatever their file does, and what is said of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from photon.assembly.compute import SILENT_S, STILL_S, Watch, serve_compute
+from photon.assembly.computing import INTERVALS_NAME, statuses
+from photon.assembly.room import Room
+from photon.computing.journal import Status, write_status
+from photon.computing.publisher import Publisher
+from photon.computing.wire import NEVER_NS, Watermark
+from photon.config.clock import NS_PER_S as S
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.loader import load
+from photon.config.metrics.readings import Readings
+from photon.fleet.polling import Gatherer
+from photon.fleet.processes import processes
+from photon.supervision.ports import free_ports
+from tests.integration.commands import alive, children
+
+T = 1_760_000_000
+TOPOLOGY = """
+from photon.computing import Computation, Topology
+
+class Count(Computation):
+    def process_record(self, ctx, record):
+        pass
+
+topology = Topology("counts")
+topology.add(Count(), {topology.joined("out"): lambda record: "all"})
+"""
+
+
+class Clock(SystemClock):
+    def __init__(self) -> None:
+        self.at_s = float(T)
+
+    def now_ns(self) -> int:
+        return round(self.at_s * S)
+
+    def monotonic(self) -> float:
+        return self.at_s
+
+
+class Site:
+    """Two owners, and who watches them."""
+
+    def __init__(self, state: Path) -> None:
+        self.clock, self.state = Clock(), state
+        (state / INTERVALS_NAME).write_text(
+            '{"photon_computing":1,"topology":"t","intervals":[[0,9,"i0"],[10,19,"i1"]],"id":"x"}'
+        )
+        self.watch = Watch("spend", state, self.clock)
+
+    def say(self, interval: str, *, source: int, spend: int, total: int, **more: Any) -> None:
+        """Times of watermarks are in seconds after T."""
+        marks = (Watermark((T + at - 60) * S, (T + at) * S, 3) for at in (source, spend, total))
+        joined, first, second = marks
+        status = Status(
+            topology="t", interval=interval, pid=ord(interval[1]), at_ns=self.clock.now_ns(), records_per_s=10.0,
+            counts={"records": 5, "late": 1, "aside": 0, **more.pop("counts", {})}, published_records=2,
+            watermarks={"Spend": first, "Total": second}, sources={"joined": joined}, **more,
+        )  # fmt: skip
+        write_status(RealDisk(), self.state, status)
+
+    def row(self) -> dict[str, Any]:
+        return self.watch.look()[1]
+
+    def alarms(self) -> list[str]:
+        return [each["what"] for each in self.row()["alarms"]]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_row_is_over_all_owners_and_by_stage(site: Site) -> None:
+    site.clock.at_s += 10
+    site.say("i0", source=9, spend=8, total=7)
+    site.say("i1", source=9, spend=6, total=7)
+    row = site.row()
+    assert (row["running"], row["processes"], row["intervals"], row["silent"]) == (True, 2, 2, 0)
+    assert (row["records_per_s"], row["records"], row["late"], row["aside"], row["published"]) == (20, 10, 2, 0, 4)
+    stages = [(each["stage"], each["computation"], each["lag_s"], each["waiting"]) for each in row["stages"]]
+    assert stages == [(1, "Spend", 4.0, 3), (2, "Total", 3.0, 3)]
+    assert row["stages"][0]["watermark"] == "2025-10-09T08:53:26Z"
+    assert not row["alarms"]
+    into = Readings()
+    await site.watch.read(into)
+    assert 'photon_computing_lag_seconds{computation="Spend",topology="t"} 4.0' in into.text().replace(
+        'topology="t",computation="Spend"', 'computation="Spend",topology="t"'
+    )
+    assert "photon_computing_running 1.0" in into.text()
+
+
+def test_an_input_that_stands_still_is_told_with_who_holds_it_back(site: Site) -> None:
+    held: dict[str, Any] = {"held_by": {"joined": ["west: its dispatcher is down"]}}
+    for _ in range(int(STILL_S) // 20 + 2):
+        site.say("i0", source=9, spend=9, total=9, **held)
+        site.say("i1", source=9, spend=9, total=9, **held)
+        found = site.alarms()
+        site.clock.at_s += 20
+    assert found == [
+        "the watermark of its input joined has not moved for 1 min 20 s; held back by west: its dispatcher is down"
+    ]
+    site.say("i0", source=12, spend=9, total=9)
+    site.say("i1", source=12, spend=9, total=9)
+    assert "joined" not in "".join(site.alarms())
+
+
+def test_a_computation_that_stands_still_while_its_input_moves_is_told_and_one_that_waits_for_the_exact_one_is_not(
+    site: Site,
+) -> None:
+    for exact, found in ((False, ["Total has not moved for 1 min 20 s, though its input has: outbox"]), (True, [])):
+        for at in range(5):
+            for interval in ("i0", "i1"):
+                site.say(interval, source=15 * at, spend=15 * at, total=0, held="outbox", exact=exact)
+            said = site.alarms()
+            site.clock.at_s += 20
+        assert said == found
+
+
+def test_records_put_aside_and_owners_that_are_silent_are_told(site: Site) -> None:
+    site.say("i1", source=9, spend=9, total=9)
+    site.clock.at_s += SILENT_S + 1
+    site.say("i0", source=9, spend=9, total=9, counts={"aside": 2}, faults=["Spend, key 'acme': KeyError: 'cents'"])
+    assert site.alarms() == [
+        "1 interval of 2 say nothing",
+        "2 records and timers put aside: Spend, key 'acme': KeyError: 'cents'",
+    ]
+
+
+def test_what_ended_is_told_until_it_computes_again(site: Site) -> None:
+    site.say("i0", source=9, spend=9, total=9)
+    site.watch.begun_ns = site.clock.now_ns() + 1
+    site.watch.problem = "spend.py, line 3: NameError: name 'x' is not defined"
+    row = site.row()
+    assert (row["running"], row["records_per_s"]) == (False, 0)
+    assert site.alarms() == [f"does not run: {site.watch.problem}"]
+    site.clock.at_s += 1
+    site.say("i0", source=9, spend=9, total=NEVER_NS)
+    assert (site.row()["running"], site.row()["problem"]) == (True, "")
+
+
+def test_before_the_first_start_nothing_is_known(tmp_path: Path) -> None:
+    row = Watch("spend", tmp_path / "state", Clock()).look()[1]
+    assert (row["running"], row["intervals"], row["stages"], row["alarms"]) == (False, 0, [], [])
+
+
+def _settings(base: Path, address: str = "127.0.0.1:1") -> Any:
+    file = base / "photon.toml"
+    file.write_text(f'[compute.spend]\nfile = "counts.py"\nstate = "state"\naddress = "{address}"\n')
+    return load(file, environment={})
+
+
+async def test_a_broken_file_is_one_line_and_is_taken_up_once_it_is_mended_and_what_is_killed_begins_again(
+    tmp_path: Path,
+) -> None:
+    Publisher(RealDisk(), tmp_path / "out", "s").close()
+    (tmp_path / "counts.py").write_text("import nowhere\n")
+    settings, stop, up = _settings(tmp_path, f"127.0.0.1:{free_ports(1)[0]}"), asyncio.Event(), asyncio.Event()
+    [process], asking, pid = processes(settings), Gatherer(None), None
+    serving = asyncio.create_task(serve_compute(Room(settings, tmp_path, stop, None, "spend", up=up.set)))
+
+    async def until(what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        while not (row := (await asking.ask(process)).details.get("computing")) or not what(row):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        return dict(row)
+
+    try:
+        async with asyncio.timeout(180):
+            await up.wait()
+            broken = await until(lambda row: bool(row["problem"]))
+            assert broken["problem"].endswith("counts.py, line 1: ModuleNotFoundError: No module named 'nowhere'")
+            (tmp_path / "counts.py").write_text(TOPOLOGY)
+            await until(lambda row: row["running"])
+            [status] = statuses(tmp_path / "state")
+            assert status.pid in children(os.getpid())
+            os.kill(status.pid, signal.SIGKILL)
+            killed = await until(lambda row: bool(row["problem"]))
+            assert killed["problem"] == "killed by SIGKILL"
+            await until(lambda row: row["running"])
+            pid = statuses(tmp_path / "state")[0].pid
+            assert pid != status.pid
+    finally:
+        stop.set()
+        await serving
+        await asking.close()
+    assert not alive(pid)
+
+
+async def test_one_that_is_not_named_in_the_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    room = Room(_settings(tmp_path), tmp_path, asyncio.Event(), None, "total")
+    with pytest.raises(UsageError, match=r"no \[compute.total\] in the configuration; there are: spend"):
+        await serve_compute(room)
