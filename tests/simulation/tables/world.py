@@ -228,6 +228,8 @@ def hash_of(text: str) -> int:
 class SimulatedStore:
     """What a client's calls of the store run into."""
 
+    round_trips = 0
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -284,6 +286,25 @@ class SimulatedStore:
         if world.random.random() < 0.3:
             self._travel()
         return [answers[at] for at in range(len(mutations))]
+
+    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        """The others are begun after the answer, some only when the client has gone on, or not if it is dead then."""
+        world, task = self.world, self.world.current
+        if not world.variant.ordered or world.random.random() < 0.3:
+            return self.mutate(mutations, first_decides=True)[0]
+        self._travel()
+        done = self._one(mutations[0])
+        for mutation in mutations[1:] if done else ():
+
+            def begun(mutation: Mutation = mutation) -> None:
+                if task is None or not task.dead:
+                    world.say(f"afterwards: {_shown(mutation)}")
+                    self._one(mutation)
+
+            world.later(world.random.choice((0.001, 0.02, 0.3, 2.0)), begun)
+        return done
+
+    def flush(self) -> None: ...
 
     def _one(self, mutation: Mutation) -> bool | None:
         world = self.world
@@ -453,6 +474,8 @@ class OracleGroup:
 
 class ClientOracle:
     """Asks one after the other who says that it leads."""
+
+    round_trips = 0
 
     received = 0
     """The highest that anybody has received: of all clients of a world."""
