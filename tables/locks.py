@@ -50,7 +50,7 @@ class FileLocks(ThreadLocks):
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def acquire(self, table: str, rows: Iterable[str], most: int) -> list[str]:
-        got = []
+        got: list[str] = []
         for row in rows:
             if len(got) == most:
                 break
