@@ -99,6 +99,7 @@ class World:
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self.truth = MemoryStore()
+        self.claims: dict[tuple[str, str], bytes] = {}
         self.installed: dict[int, dict[Cell, int]] = {}
         """Start timestamp -> cells and commit timestamps, as they were done."""
         self.story: list[str] = []
@@ -389,6 +390,19 @@ class SimulatedStore:
     def tables(self) -> list[str]:
         self._asked("tables")
         return self.world.truth.tables()
+
+    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
+        self._asked("claims")
+        return [self.world.claims.get((table, row)) for row in rows]
+
+    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None:
+        self._asked("claim")
+        self.world.claims.update(((table, row), claim) for row in rows)
+
+    def unclaim(self, table: str, rows: Sequence[str]) -> None:
+        self._asked("unclaim")
+        for row in rows:
+            self.world.claims.pop((table, row), None)
 
     def close(self) -> None: ...
 
