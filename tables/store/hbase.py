@@ -41,7 +41,7 @@ CALL_SECONDS_MAX = 20.0
 """A read, with its repetitions, is given up after so long; so is a flush."""
 PAUSE_SECONDS = 0.05
 SHUNNED_SECONDS = 1.0
-CONNECTIONS_MAX = 12
+CONNECTIONS_MAX = 8
 """To a server."""
 LATER_THREADS = 2
 """For each server."""
