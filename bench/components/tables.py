@@ -313,7 +313,8 @@ def main() -> None:
             tell(oracle=oracle(addresses, given.seconds))
             with on_hbase(addresses) if "hbase" in stores else nullcontext() as opened:
                 if opened is not None:
-                    measure("hbase", Bench(opened[0], given.clients, given.seconds, {"oracle": pids, "hbase": opened[1]}))
+                    tables, servers = opened[0], {"oracle": pids, "hbase": opened[1]}
+                    measure("hbase", Bench(tables, given.clients, given.seconds, servers))
 
 
 if __name__ == "__main__":
