@@ -6,7 +6,7 @@ A store knows nothing of transactions: metas and versions are opaque bytes to it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from photon.config.errors import PhotonError, UsageError
@@ -101,8 +101,11 @@ class RowStore(Protocol):
     """A sorted map of rows, each read and changed atomically. Safe for many threads and processes.
 
     What was acknowledged stays, through any crash that the store survives. All methods raise StoreFailed where the
-    store does not answer, except ``mutate``.
+    store does not answer, except ``mutate`` and ``decide``.
     """
+
+    round_trips: int
+    """To servers, so far."""
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
         """One answer a read, each a row at one moment; in one round trip where the store can. Several reads are of
@@ -116,6 +119,15 @@ class RowStore(Protocol):
         ``first_decides``: the first is done before any other is begun, and they are begun only if it was done; else
         the answer to them is refused. Never raises StoreFailed.
         """
+        ...
+
+    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        """The answer to the first, as ``mutate`` with ``first_decides``. The others are not waited for: they are done
+        before the call returns, or later, or never. Never raises StoreFailed."""
+        ...
+
+    def flush(self) -> None:
+        """Waits until nothing is left of what ``decide`` does later."""
         ...
 
     def scan(
@@ -152,7 +164,9 @@ class RowStore(Protocol):
         """Names of the tables that hold anything, without those of the system (``SYSTEM``)."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """After ``flush``."""
+        ...
 
 
 SYSTEM = "photon-system"
@@ -163,6 +177,9 @@ SYSTEM = "photon-system"
 class Oracle(Protocol):
     """Hands out timestamps from 1 on, each once. Any that is asked for after another was received is higher, over all
     clients, restarts and leaders. Safe for many threads."""
+
+    round_trips: int
+    """To servers, so far."""
 
     def timestamp(self) -> int:
         """Raises StoreFailed."""
@@ -185,8 +202,13 @@ class Liveness(Protocol):
 class AdvisoryLocks(Protocol):
     """So that two observers' threads or processes do not work on one row. Nothing that is right depends on them."""
 
-    def acquire(self, name: str) -> bool:
-        """At once; False: somebody else has it."""
+    def acquire(self, table: str, rows: Iterable[str], most: int) -> list[str]:
+        """The first of ``rows``, ``most`` at the most, that nobody else has: locked now. Does not wait. Raises
+        StoreFailed."""
         ...
 
-    def release(self, name: str) -> None: ...
+    def release(self, table: str, rows: Sequence[str]) -> None:
+        """Raises StoreFailed."""
+        ...
+
+    def close(self) -> None: ...

@@ -30,6 +30,8 @@ from photon.tables.tables import TRIES_S, Row, Tables, TransactionFace, name_of
 from photon.tables.transaction import Transaction
 
 Work = TypeVar("Work", bound=Callable[..., object])
+Dirty = tuple[tuple[str, str], list[Notification]]
+"""Row and column, and what notifies them."""
 
 PAGE = 200
 """Notifications that are read at once."""
@@ -38,7 +40,11 @@ ROWS_SEEN = 256
 FAILED_MAX = 10_000
 FAILED_WAIT_S = (1.0, 60.0)
 """An observer that raises is tried again on that row after so long; twice as long each time, up to the second."""
-IDLE_S = 0.1
+IDLE_S = (0.02, 0.2)
+"""Between two looks of a program that finds nothing to do, whatever its threads: twice as long each time."""
+REST_S_MAX = 1.0
+BATCH = 16
+"""Rows that a thread takes at once."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,10 @@ class Worker:
         self._names = sorted({each.table for each in tables.observers})
         self._seen: list[tuple[str, str]] = []
         self._failed: dict[tuple[str, str, str], tuple[float, float]] = {}  # cell -> (not before, wait)
+        self._threads = 1
+        self._resting = 0
+        self._idle_s = IDLE_S[0]
+        self._news = threading.Condition()
         self._log = structlog.get_logger("photon.tables")
 
     def publish(self) -> None:
@@ -132,6 +142,7 @@ class Worker:
     def run(self, stop: threading.Event, *, threads: int = 4) -> None:
         """Until ``stop`` is set. Raises StoreFailed only from ``publish``."""
         self.publish()
+        self._threads = threads
         workers = [threading.Thread(target=self._until, args=(stop,), name=f"observer-{n}") for n in range(threads)]
         for each in workers:
             each.start()
@@ -146,8 +157,24 @@ class Worker:
                 self._log.warning("observers wait: the store does not answer", error=str(failed))
                 stop.wait(FAILED_WAIT_S[0])
                 continue
-            if not done:
-                stop.wait(IDLE_S)
+            if done:
+                self._idle_s = IDLE_S[0]
+            else:
+                self._rest()
+
+    def _rest(self) -> None:
+        """One thread looks for work at a time; it wakes another if there is more than it takes."""
+        with self._news:
+            self._resting += 1
+            if self._news.wait(min(self._idle_s * self._resting, REST_S_MAX)):
+                self._idle_s = IDLE_S[0]
+            else:
+                self._idle_s = min(self._idle_s * 2, IDLE_S[1])
+            self._resting -= 1
+
+    def _wake(self) -> None:
+        with self._news:
+            self._news.notify()
 
     def drain(self) -> int:
         """Runs until there is nothing left to do here; returns how many runs were committed. Raises ObserverFailed,
@@ -159,9 +186,10 @@ class Worker:
             for table in self._names:
                 begin = ""
                 while page := self._page(table, begin):
+                    seen_to: list[Notification] = []
                     for (row, column), found in _cells(page):
                         try:
-                            committed, forgotten, clean = self._tend(table, row, column, found)
+                            committed, done, clean = self._tend(table, row, column)
                         except (Conflict, OutcomeUnknown, TooOld):  # other workers are there as well
                             if not back_off.wait():
                                 raise
@@ -175,41 +203,57 @@ class Worker:
                         if committed:
                             back_off = BackOff(self._around, TRIES_S)
                         runs += committed
-                        at_rest = at_rest and clean and not committed and not forgotten
+                        seen_to += found if done else ()
+                        at_rest = at_rest and clean and not committed and not done
+                    if seen_to:
+                        self._around.store.forget(seen_to)
                     begin = page[-1].row + "\0"
             if at_rest:
                 return runs
 
     def step(self) -> int:
-        """One walk from a place by chance, until there is nothing more to do or somebody else is met there. Returns
-        how many notifications it saw to."""
+        """Takes some rows behind a place by chance, of those that nobody else works on, and runs their observers.
+        Returns how many notifications it saw to."""
         if not self._names:
             return 0
-        table, begin = self._place()
+        first, begin = self._place()
+        for table, at in [(first, begin), *((name, "") for name in self._names if name != first or begin)]:
+            page = _cells(self._page(table, at))
+            self._remember(table, [row for (row, _), _ in page])
+            dirty = [each for each in page if not self._not_yet(table, *each[0])]
+            found = list(dict.fromkeys(row for (row, _), _ in dirty))
+            if rows := self._locks.acquire(table, found, min(BATCH, -(-len(found) // self._threads))):
+                if len(rows) < len(found):
+                    self._wake()
+                try:
+                    return self._tend_all(table, [each for each in dirty if each[0][0] in rows])
+                finally:
+                    self._locks.release(table, rows)
+        return 0
+
+    def _tend_all(self, table: str, dirty: Sequence[Dirty]) -> int:
+        """Those at which somebody else is met come last once more."""
         done = 0
-        page = self._page(table, begin)
-        if not page and begin:
-            page = self._page(table, "")
-        for (row, column), found in _cells(page):
-            self._remember(table, row)
-            name = f"{table}/{row}"
-            if self._not_yet(table, row, column):
-                continue
-            if not self._locks.acquire(name):
-                break  # somebody else is here: elsewhere
-            try:
-                committed, forgotten, _ = self._tend(table, row, column, found)
-                done += committed or forgotten
-                self._failed.pop((table, row, column), None)
-            except (Conflict, OutcomeUnknown, TooOld):
-                self._around.counts["observers_met"] += 1
-                break
-            except StoreFailed:
-                raise
-            except Exception as error:
-                self._raised(table, row, column, error)
-            finally:
-                self._locks.release(name)
+        seen_to: list[Notification] = []
+        for again in (True, False):
+            met: list[Dirty] = []
+            for (row, column), found in dirty:
+                try:
+                    committed, clean, _ = self._tend(table, row, column)
+                except (Conflict, OutcomeUnknown, TooOld):
+                    self._around.counts["observers_met"] += 1
+                    met.append(((row, column), found))
+                except StoreFailed:
+                    raise
+                except Exception as error:
+                    self._raised(table, row, column, error)
+                else:
+                    self._failed.pop((table, row, column), None)
+                    seen_to += found if clean else ()
+                    done += committed or (len(found) if clean else 0)
+            dirty = met if again else ()
+        if seen_to:
+            self._around.store.forget(seen_to)
         return done
 
     def _page(self, table: str, begin: str) -> list[Notification]:
@@ -221,15 +265,16 @@ class Worker:
             return self._seen[int(self._around.random() * len(self._seen))]
         return self._names[int(self._around.random() * len(self._names))], ""
 
-    def _remember(self, table: str, row: str) -> None:
-        if len(self._seen) < ROWS_SEEN:
-            self._seen.append((table, row))
-        else:
-            self._seen[int(self._around.random() * ROWS_SEEN)] = table, row
+    def _remember(self, table: str, rows: Sequence[str]) -> None:
+        for row in rows:
+            if len(self._seen) < ROWS_SEEN:
+                self._seen.append((table, row))
+            else:
+                self._seen[int(self._around.random() * ROWS_SEEN)] = table, row
 
-    def _tend(self, table: str, row: str, column: str, found: Sequence[Notification]) -> tuple[int, int, bool]:
-        """Runs the observers of a cell that have not acknowledged its last change. Returns how many committed, how
-        many notifications it forgot, and False if this program has more to do there."""
+    def _tend(self, table: str, row: str, column: str) -> tuple[int, bool, bool]:
+        """Runs the observers of a cell that have not acknowledged its last change. Returns how many committed,
+        whether what was notified before may be forgotten, and False if this program has more to do there."""
         committed, clean, acknowledged = 0, True, True
         here = self._by_column.get((table, column), ())
         for each in here:
@@ -239,17 +284,13 @@ class Worker:
         elsewhere = set(self._tables.system.observers(table, column)).difference(each.name for each in here)
         if elsewhere:
             acknowledged = self._acknowledged(table, row, column, elsewhere)
-        if not (clean and acknowledged):
-            return committed, 0, clean or not here
-        self._around.store.forget(found)
-        return committed, len(found), True
+        return committed, clean and acknowledged, clean or not here
 
     def _observe(self, observer: Observer, row: str) -> tuple[bool, bool]:
         """Whether it ran, and whether all that was notified before is decided and acknowledged."""
         tables = self._tables
         raw = Transaction(self._around, tables.resolver, tables.system)
-        raw.prefetch([(observer.table, row, (observer.column, observer.acknowledged))])
-        held = raw.held(observer.table, row, observer.column)
+        held = raw.held(observer.table, row, observer.column, observer.acknowledged)
         before = raw.get(observer.table, row, observer.acknowledged)
         if held.version is None or (before is not None and held.commit <= int(before)):
             return False, _decided(held, raw)
@@ -284,7 +325,7 @@ class Worker:
         self._log.warning("an observer raises", cell="/".join(key), error=repr(error), again_s=wait_s)
 
 
-def _cells(page: Iterable[Notification]) -> list[tuple[tuple[str, str], list[Notification]]]:
+def _cells(page: Iterable[Notification]) -> list[Dirty]:
     return [(cell, list(found)) for cell, found in groupby(page, key=lambda each: (each.row, each.column))]
 
 

@@ -175,6 +175,8 @@ class BatchedOracle:
     At most one request is on its way; whoever comes meanwhile shares the next one.
     """
 
+    round_trips = 0
+
     def __init__(self, ask: Callable[[int], int], close: Callable[[], None] = lambda: None) -> None:
         self._ask = ask
         self.close = close
@@ -225,6 +227,8 @@ class BatchedOracle:
 
 class MemoryOracle:
     """For one process, and as long as it lives."""
+
+    round_trips = 0
 
     def __init__(self) -> None:
         self.timestamp: Callable[[], int] = count(1).__next__

@@ -186,8 +186,10 @@ class Tables:
     @property
     def counts(self) -> Counter[str]:
         """Since the program began: commits, conflicts, rolled_back, rolled_forward, reads, mutates, scans, locks_met,
-        observed, collected."""
-        return self.around.counts
+        observed, collected, and round_trips to the servers of store and oracle."""
+        counts = self.around.counts
+        counts["round_trips"] = self.around.store.round_trips + self.around.oracle.round_trips
+        return counts
 
     def transaction(self) -> _Writing:
         """For ``with``: commits at the end of the block unless that raises. Raises Conflict, OutcomeUnknown, TooOld,
@@ -229,9 +231,16 @@ class Tables:
         """Writes of this program notify observers of a column, also before a worker has published it."""
         self._own.add((table, column))
 
+    def flush(self) -> None:
+        """Waits until nothing is left of commits: they are done once their primaries are, and the rest follows. Other
+        clients finish what a client that died before has left."""
+        self.around.store.flush()
+
     def close(self) -> None:
+        """After ``flush``."""
         self.around.oracle.close()
         self.around.store.close()
+        self.around.locks.close()
 
     def __enter__(self) -> Tables:
         return self

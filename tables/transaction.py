@@ -39,7 +39,7 @@ from photon.tables.system import SystemView
 CELLS_MAX = 10_000
 """Cells that a transaction writes."""
 AT_ONCE = 64
-"""Cells that are locked or committed in one call."""
+"""Cells that are locked in one call."""
 SCAN_ROWS = 200
 """Rows of a page of a scan."""
 ROWS_KEPT = 10_000
@@ -71,20 +71,20 @@ class Transaction:
                 return self.writes[cell]
         return value_of(self.held(table, row, column).version)
 
-    def held(self, table: str, row: str, column: str) -> Held:
-        """What the column held at the start."""
+    def held(self, table: str, row: str, column: str, *also: str) -> Held:
+        """What the column held at the start. ``also``: columns of the row that are wanted next."""
         key = table, row
         known = self._read.get(key)
         if known is None:
-            columns: tuple[str, ...] = (column, *self._around.habits.get((table, column), ()))
+            columns = (column, *also, *self._around.habits.get((table, column), ()))
             self._first[key] = column
         elif column in known:
             return known[column]
         else:
-            columns = (column,)
+            columns = (column, *also)
             if key in self._first:
                 self._around.learn(table, self._first[key], column)
-        self._fetch([Read(table, row, columns, self.start)], {(table, row, column)})
+        self._fetch([Read(table, row, columns, self.start)], {(table, row, each) for each in (column, *also)})
         return self._read[key][column]
 
     def prefetch(self, wanted: Iterable[tuple[str, str, Sequence[str]]]) -> None:
@@ -340,27 +340,22 @@ class Transaction:
         self._locked[primary] = longer, before
 
     def _commit(self, cells: list[Cell], timestamp: int) -> None:
+        """Returns with the primary's commit: the others follow; what is not done here, those who meet it do."""
         primary = cells[0]
         done = commit_meta(Commit(timestamp, self.start, 0))
         back_off = None
-        left = cells[:AT_ONCE]
-        while True:
-            answers = self._mutate([self._final(cell, done, timestamp) for cell in left], first_decides=True)
-            if answers[0]:
-                break
+        while not self._decide([self._final(cell, done, timestamp) for cell in cells]):
             # Refused: rolled back, or done by a call whose answer was lost. Not known: read and see.
             back_off = back_off or BackOff(self._around)
             try:
                 if self._is_committed(primary):
-                    answers = [True, *(None for _ in left[1:])]
-                    break
+                    if rest := [self._final(cell, done, timestamp) for cell in cells[1:]]:
+                        self._mutate(rest)
+                    return
             except StoreFailed:
                 pass
             if not back_off.wait():
                 raise OutcomeUnknown("the store does not answer: whether the transaction is committed is not known")
-        rest = [cell for cell, answer in zip(left, answers, strict=True) if answer is None] + cells[AT_ONCE:]
-        for at in range(0, len(rest), AT_ONCE):  # what is not done here, those who meet it do
-            self._mutate([self._final(cell, done, timestamp) for cell in rest[at : at + AT_ONCE]])
 
     def _final(self, cell: Cell, done: bytes, timestamp: int) -> Mutation:
         return Mutation(cell, self._locked[cell][0], done, version_of(self.start, self.writes[cell]), timestamp)
@@ -387,11 +382,15 @@ class Transaction:
         if primary in self._locked:
             cells = [primary, *(cell for cell in self._locked if cell != primary)]
             back = [Mutation(cell, self._locked[cell][0], rolled_back(self._locked[cell][1])) for cell in cells]
-            self._mutate(back, first_decides=True)
+            self._decide(back)
 
     def _mutate(self, mutations: Sequence[Mutation], *, first_decides: bool = False) -> list[bool | None]:
         self._around.counts["mutates"] += 1
         return self._around.store.mutate(mutations, first_decides=first_decides)
+
+    def _decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        self._around.counts["mutates"] += 1
+        return self._around.store.decide(mutations)
 
 
 def _present(values: dict[str, bytes | None]) -> dict[str, bytes]:

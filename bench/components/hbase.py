@@ -55,7 +55,7 @@ def hbase_at() -> Iterator[tuple[str, str, list[int]]]:
         server.configure()
         try:
             server.start()
-            pids = [pid for name in ("master", "thrift") if (pid := server.pid(name)) is not None]
+            pids = [pid for name in server.parts if (pid := server.pid(name)) is not None]
             yield f"127.0.0.1:{server.ports.thrift}", f"127.0.0.1:{server.ports.admin}", pids
         finally:
             server.stop(signal.SIGKILL)

@@ -345,6 +345,7 @@ TABLES = [
         rolled_forward="Locks of others turned into what they were for.",
         reads="Reads of the store, each a round trip for any number of rows.",
         mutates="Calls that lock or commit cells.",
+        round_trips="To HBase's Thrift servers and to the registry; 0 for SQLite.",
         scans="Looks for notifications.",
         locks_met="Reads that met a lock.",
         observed="Runs of observers that committed.",

@@ -152,7 +152,7 @@ def site(directory: Path, ports: Ports, more: Mapping[str, str]) -> str:
         "hbase.regionserver.port": str(ports.region_server),
         "hbase.regionserver.info.port": "-1",
         "hbase.thrift.info.port": "-1",
-        "hbase.thrift.minWorkerThreads": "4",
+        "hbase.thrift.minWorkerThreads": "32",
         "hbase.thrift.maxWorkerThreads": "32",
         "hbase.regionserver.handler.count": "8",
         "hbase.master.ipc.address": "127.0.0.1",

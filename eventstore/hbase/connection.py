@@ -6,7 +6,7 @@ after about a minute. Here a connection
 - is thrown away once it was idle for IDLE_SECONDS_MAX or has lived for AGE_SECONDS_MAX;
 - is thrown away after any failure, a time-out above all: the answer still in flight would be read as the answer to
   the next question (Thrift's sequence number is not compared);
-- is used by one call at a time, and at most CONNECTIONS_MAX exist.
+- is used by one call at a time, and at most so many exist.
 
 A call that fails is repeated on another connection, with a growing pause, until CALL_SECONDS_MAX are over. All calls
 may be repeated: reads by nature, writes because the file map's cells are a function of the logs.
@@ -83,12 +83,12 @@ class _Open:
 class Connections:
     """To one server: kept while they are good, and lent to one question at a time. Nothing is opened yet."""
 
-    def __init__(self, connect: Connect, clock: Clock) -> None:
+    def __init__(self, connect: Connect, clock: Clock, most: int = CONNECTIONS_MAX) -> None:
         self._connect = connect
         self._clock = clock
         self._idle: list[_Open] = []
         self._lock = threading.Lock()
-        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._free = threading.BoundedSemaphore(most)
         self._closed = False
 
     def ask(self, question: Callable[[Any], T]) -> T:

@@ -6,6 +6,7 @@ One HBase table holds all tables. A row's key is the table's name, a zero byte, 
     w:COLUMN             versions, at their commit timestamps
     n:COLUMN \\0 START    notifications (START: 8 bytes, big-endian), in files of their own, so that a scan for them
                          reads nothing else
+    n:\\0                 who works on the row's notifications (``locks.py``)
 
 What is not used, and why: ``checkAndMutate`` dies on the server with a NullPointerException where a column has to be
 absent; happybase has no checkAndPut of several columns; no meta is ever deleted, as the tombstone would hide one that
@@ -13,6 +14,9 @@ is written afterwards at the same timestamp.
 
 All state is in HBase, so any of several Thrift servers may be asked. A server that does not answer is left alone for
 a second. Reads are repeated elsewhere; a mutation whose answer is lost is not, as nobody knows whether it was done.
+
+A connection has a thread of its server's to itself (hbase.thrift.minWorkerThreads, of all clients): one more waits in
+vain. So there are few, and what is done later (``decide``) has only some of them.
 """
 
 from __future__ import annotations
@@ -21,22 +25,28 @@ import itertools
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from operator import methodcaller
 from typing import Any, TypeVar
 
 from photon.config.clock import Clock, SystemClock
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.api import HBaseUnavailable
-from photon.eventstore.hbase.connection import CONNECTIONS_MAX, REFUSALS, Connections, one_line
+from photon.eventstore.hbase.connection import REFUSALS, Connections, one_line
 from photon.eventstore.hbase.thrift2 import connector, interface
 from photon.tables.api import NOTHING, SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 
 ANSWER_SECONDS_MAX = 10.0
 CALL_SECONDS_MAX = 20.0
-"""A read, with its repetitions, is given up after so long."""
+"""A read, with its repetitions, is given up after so long; so is a flush."""
 PAUSE_SECONDS = 0.05
 SHUNNED_SECONDS = 1.0
+CONNECTIONS_MAX = 8
+"""To a server."""
+LATER_THREADS = 2
+"""For each server."""
+LATER_MAX = 256
+"""Mutations that wait to be done later; then one is done at once."""
 READ_ROWS = 1000
 SCAN_ROWS = 1000
 SERVERS_MAX = 64
@@ -45,6 +55,8 @@ META_AT = 1
 TIME_END = 2**63 - 1
 VERSIONS_MAX = 2**31 - 1
 META, VERSIONS, NOTIFY = b"m", b"w", b"n"
+CLAIM = b"\0"
+"""A qualifier of NOTIFY that is no notification's."""
 _START = struct.Struct(">Q")
 _ROW_BLOOM, _FAST_DIFF = 1, 4
 _ONE_VERSION = 0
@@ -104,7 +116,12 @@ class HBaseRows:
         self._clock = clock or SystemClock()
         self._types = interface(_IDL)
         self._servers = [
-            (each, Connections(connector(each, self._types, "tables.thrift", ANSWER_SECONDS_MAX), self._clock))
+            (
+                each,
+                Connections(
+                    connector(each, self._types, "tables.thrift", ANSWER_SECONDS_MAX), self._clock, CONNECTIONS_MAX
+                ),
+            )
             for each in addresses
         ]
         self._shunned = [float("-inf")] * len(addresses)
@@ -112,8 +129,10 @@ class HBaseRows:
         self._table = table.encode()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(CONNECTIONS_MAX * len(addresses), thread_name_prefix="tables-hbase")
+        self._later = ThreadPoolExecutor(LATER_THREADS * len(addresses), thread_name_prefix="tables-later")
+        self._left: set[Future[bool | None]] = set()
         self.round_trips = 0
-        """So far; a little low where threads count at the same time."""
+        """A little low where threads count at the same time."""
 
     def create(self) -> bool:
         """Makes the HBase table; False: it is there already. Raises StoreFailed."""
@@ -160,9 +179,23 @@ class HBaseRows:
         first, others = mutations[0], mutations[1:]
         if first_decides:
             done = self._mutate(first)
-            return [done, *(self._pool.map(self._mutate, others) if done else [False] * len(others))]
+            return [done, *(self.mutate(others) if done else [False] * len(others))]
         begun = [self._pool.submit(self._mutate, each) for each in others]
         return [self._mutate(first), *(each.result() for each in begun)]
+
+    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        done = self._mutate(mutations[0])
+        for each in mutations[1:] if done else ():
+            if len(self._left) >= LATER_MAX:
+                self._mutate(each)
+                continue
+            begun = self._later.submit(self._mutate, each)
+            self._left.add(begun)
+            begun.add_done_callback(self._left.discard)
+        return done
+
+    def flush(self) -> None:
+        wait(tuple(self._left), CALL_SECONDS_MAX)
 
     def scan(
         self, table: str, begin: str, end: str | None, columns: Sequence[str] | None, upto: int, limit: int
@@ -183,14 +216,18 @@ class HBaseRows:
 
     def dirty(self, table: str, begin: str, limit: int) -> list[Notification]:
         found: list[Notification] = []
-        columns = [self._types.TColumn(family=NOTIFY)]
-        for each in self._scan(_key(table, begin), _end(table), columns, None, limit):
-            row = _row(each.row)
-            for value in sorted(each.columnValues, key=lambda value: value.qualifier):
-                column, start = value.qualifier[: -_START.size - 1], value.qualifier[-_START.size :]
-                found.append(Notification(table, row, column.decode(), *_START.unpack(start)))
-            if len(found) >= limit:
+        columns, first = [self._types.TColumn(family=NOTIFY)], _key(table, begin)
+        while len(found) < limit:
+            rows = self._scan(first, _end(table), columns, None, limit)
+            for each in rows:
+                row = _row(each.row)
+                for value in sorted(each.columnValues, key=lambda value: value.qualifier):
+                    if value.qualifier != CLAIM:
+                        column, start = value.qualifier[: -_START.size - 1], value.qualifier[-_START.size :]
+                        found.append(Notification(table, row, column.decode(), *_START.unpack(start)))
+            if len(rows) < limit:
                 break
+            first = rows[-1].row + b"\0"
         return found[:limit]
 
     def notify(self, notifications: Sequence[Notification]) -> None:
@@ -246,10 +283,31 @@ class HBaseRows:
         return [each for each in found if each != SYSTEM]
 
     def close(self) -> None:
+        self.flush()
         self._stopping.set()
+        self._later.shutdown(wait=True, cancel_futures=True)
         self._pool.shutdown(wait=True)
         for _, connections in self._servers:
             connections.close()
+
+    # -- locks.Claims -------------------------------------------------------------------------------------------
+    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
+        column = [self._types.TColumn(family=NOTIFY, qualifier=CLAIM)]
+        gets = [self._types.TGet(row=_key(table, row), columns=column, maxVersions=1) for row in rows]
+        found = self._read(methodcaller("getMultiple", self._table, gets), "read")
+        return [each.columnValues[0].value if each.columnValues else None for each in found]
+
+    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None:
+        value = [self._types.TColumnValue(family=NOTIFY, qualifier=CLAIM, value=claim)]
+        puts = [self._types.TPut(row=_key(table, row), columnValues=value) for row in rows]
+        self._read(methodcaller("putMultiple", self._table, puts), "write")
+
+    def unclaim(self, table: str, rows: Sequence[str]) -> None:
+        column = [self._types.TColumn(family=NOTIFY, qualifier=CLAIM)]
+        deletes = [
+            self._types.TDelete(row=_key(table, row), columns=column, deleteType=_ALL_VERSIONS) for row in rows
+        ]
+        self._read(methodcaller("deleteMultiple", self._table, deletes), "write")
 
     # -- inside ------------------------------------------------------------------------------------------------
     def _columns(self, columns: Sequence[str] | None) -> list[Any]:

@@ -29,6 +29,8 @@ class _Table:
 class MemoryStore:
     """A ``RowStore``. Limited by memory alone."""
 
+    round_trips = 0
+
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
         self._lock = threading.Lock()
@@ -52,6 +54,11 @@ class MemoryStore:
                     return [False] * len(mutations)
                 first_decides = False
         return answers
+
+    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        return self.mutate(mutations, first_decides=True)[0]
+
+    def flush(self) -> None: ...
 
     def _mutate(self, mutation: Mutation) -> bool:
         (table, row, name), expected, meta, version, commit, notify = mutation

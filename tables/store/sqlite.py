@@ -51,6 +51,8 @@ _COLLECT = """DELETE FROM older WHERE tbl = ?1 AND row = ?2 AND ts < max(
 class SqliteStore:
     """A ``RowStore``. The newest version lies with the cell, older ones in a table of their own."""
 
+    round_trips = 0
+
     def __init__(self, path: Path | str) -> None:
         """Makes the file where it is not there. Raises StoreFailed."""
         self._path = str(path)
@@ -209,6 +211,11 @@ class SqliteStore:
         except sqlite3.Error:
             return [None] * len(mutations)
         return done
+
+    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        return self.mutate(mutations, first_decides=True)[0]
+
+    def flush(self) -> None: ...
 
     def _mutate_all(self, mutations: Sequence[Mutation], first_decides: bool) -> list[bool | None]:
         answers: list[bool | None] = []

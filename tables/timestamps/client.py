@@ -71,6 +71,7 @@ class RegistryOracle(BatchedOracle):
         from photon.config.tls import unreachable
 
         name = self._asked
+        self.round_trips += 1
         try:
             reply = self._stub(name).Take(request, timeout=CALL_SECONDS)
         except grpc.RpcError as error:

@@ -1,4 +1,5 @@
-"""The bank's sum on a real HBase: money moves by transactions while clients and a Thrift server are killed."""
+"""The bank's sum on a real HBase: money moves by transactions, and observers count the transfers, while clients,
+observers and a Thrift server are killed."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 from deploy.hbase.standalone import Standalone
+from photon.tables.observing import Worker
 from photon.tables.store.hbase import HBaseRows
 from photon.tables.verifying import verify
 from tests.hbase import bank
@@ -18,7 +20,8 @@ from tests.integration.registry_processes import Processes
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 2
 ACCOUNTS = 12
-CLIENTS = 2
+CLIENTS = ("client-0", "client-1")
+OBSERVERS = ("observer-0", "observer-1")
 THREADS = 3
 
 
@@ -36,42 +39,51 @@ def test_the_sum_stays_whoever_is_killed(hbase: Standalone, tmp_path: Path) -> N
         def start(name: str) -> None:
             given = {
                 "thrift": thrift, "replicas": registry.peers, "accounts": ACCOUNTS, "threads": THREADS,
-                "seed": chance.randrange(2**30),
+                "seed": chance.randrange(2**30), "observes": name in OBSERVERS,
             }  # fmt: skip
             registry.running[name] = registry.begin(f"{name}.out", json.dumps(given), module="tests.hbase.bank")
 
-        def transfers(name: str) -> int:
-            return registry.output(name).count("transfer")
+        def done(*names: str) -> int:
+            return sum(registry.output(name).count("done") for name in names)
+
+        def wait_for(*names: str, more: int) -> None:
+            before, deadline = done(*names), time.monotonic() + 120
+            while done(*names) < before + more:
+                registry.check()
+                assert time.monotonic() < deadline, {name: registry.output(name)[-2000:] for name in names}
+                time.sleep(0.05)
 
         try:
+            worker = Worker(tables)
+            worker.publish()
             bank.fill(tables, ACCOUNTS)
-            names = [f"client-{number}" for number in range(CLIENTS)]
-            for name in names:
+            for name in (*CLIENTS, *OBSERVERS):
                 start(name)
             for number in range(ROUNDS):
-                before = {name: transfers(name) for name in names}
-                deadline = time.monotonic() + 120
-                while any(transfers(name) < before[name] + 10 for name in names):
-                    registry.check()
-                    assert time.monotonic() < deadline, registry.output(names[0])[-2000:]
-                    time.sleep(0.05)
+                for name in CLIENTS:
+                    wait_for(name, more=10)
+                wait_for(*OBSERVERS, more=10)
                 if number % 2:
                     second.kill()
                     time.sleep(chance.random())
                     second.start()
-                killed = chance.choice(names)
-                registry.kill(killed)
+                killed = [chance.choice(CLIENTS), chance.choice(OBSERVERS)]
+                for name in killed:
+                    registry.kill(name)
                 assert sum(bank.balances(tables).values()) == ACCOUNTS * bank.EACH
-                start(killed)
-            for name in names:
+                for name in killed:
+                    start(name)
+            for name in (*CLIENTS, *OBSERVERS):
                 registry.kill(name)
             found = bank.balances(tables)  # resolves what the killed ones have left
             assert len(found) == ACCOUNTS
             assert sum(found.values()) == ACCOUNTS * bank.EACH
             assert any(balance != bank.EACH for balance in found.values())
-            said = verify(tables.around, [bank.TABLE])
-            assert said.problems == []
-            assert said.locks == 0
+            worker.drain()
+            assert bank.counted(tables) == bank.moved(tables)
+            tables.flush()
+            said = verify(tables.around, [bank.TABLE, bank.MOVED, bank.COUNTED])
+            assert (said.problems, said.locks, said.notifications) == ([], 0, 0)
             the_commands_say_the_same(tmp_path, thrift, registry.peers["r1"])
         finally:
             for name in list(registry.running):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 
 from deploy.hbase.standalone import Standalone
 from photon.tables.api import SYSTEM, Cell, Mutation, Notification, Read, StoreFailed
+from photon.tables.oracle import MemoryOracle
 from photon.tables.store.hbase import HBaseRows
+from photon.tables.tables import Tables
 from tests.hbase.thrift_servers import Thrift2
 
 
@@ -76,6 +79,30 @@ def test_the_first_may_decide(rows: HBaseRows, table: str) -> None:
     assert mutate(rows, fits) == [False] * 5
 
 
+def test_the_others_follow_the_one_that_decides(rows: HBaseRows, table: str) -> None:
+    cells = [Cell(table, f"r{number}", "c") for number in range(50)]
+    fits = [Mutation(cell, None, b"1") for cell in cells]
+    assert rows.decide([fits[0]._replace(expected=b"x"), *fits[1:]]) is False
+    rows.flush()
+    assert rows.scan(table, "", None, None, 1, 1) == []
+    done = rows.decide(fits)
+    rows.flush()
+    found = [bool(read) for read in rows.read([Read(table, cell.row, None, 1) for cell in cells])]
+    assert done is None or found[0], "an answer may be lost, as these servers hang up after a second"
+    assert sum(found[1:]) >= (45 if done else 0)
+
+
+def test_who_works_on_a_row_stands_in_it_and_is_no_notification(rows: HBaseRows, table: str) -> None:
+    names = [f"r{number}" for number in range(5)]
+    rows.claim(table, names, b"1 me")
+    rows.notify([Notification(table, "r4", "c", 7)])
+    assert rows.claims(table, [*names, "r5"]) == [b"1 me"] * 5 + [None]
+    assert rows.dirty(table, "", 2) == [Notification(table, "r4", "c", 7)]
+    rows.unclaim(table, names[:2])
+    assert rows.claims(table, names) == [None, None, b"1 me", b"1 me", b"1 me"]
+    assert rows.scan(table, "", None, None, 9, 9) == []
+
+
 def test_rows_are_scanned_in_order_within_their_table(rows: HBaseRows, table: str) -> None:
     names = ["", "a", "a\U0001f600", "b", "é"]
     for name in names:
@@ -124,6 +151,28 @@ def test_a_killed_thrift_server_is_gone_round(hbase: Standalone, rows: HBaseRows
             assert len(both.read([Read(table, f"r{number}", None, 5) for number in range(4)])) == 4
         finally:
             both.close()
+
+
+def test_threads_are_spread_over_servers(hbase: Standalone, rows: HBaseRows, table: str) -> None:
+    with Thrift2(hbase) as second:
+        both = HBaseRows([second.address, f"127.0.0.1:{hbase.ports.admin}"], "rows")
+        tables = Tables(both, MemoryOracle())
+
+        def work(number: int) -> None:
+            for at in range(10):
+                with tables.transaction() as transaction:
+                    for name in ("a", "b"):
+                        transaction.table(table).row(f"{number}-{at}").set(name, at)
+
+        try:
+            with ThreadPoolExecutor(8) as threads:
+                list(threads.map(work, range(8)))
+            both.flush()
+            assert {len(connections._idle) > 0 for _, connections in both._servers} == {True}
+            with tables.snapshot() as now:
+                assert len(list(now.table(table).scan())) == 80
+        finally:
+            tables.close()
 
 
 def test_no_server_is_one_line_and_a_mutation_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:

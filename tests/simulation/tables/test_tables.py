@@ -38,6 +38,7 @@ def test_schedules_reach_what_they_are_for() -> None:
         "comes 4.0 s later",
         "never comes",
         "answer lost",
+        "afterwards",
         "deposed",
         "clock steps",
         "told: aborted",

@@ -11,11 +11,11 @@ import orjson
 
 from photon.tables.api import Conflict, OutcomeUnknown, StoreFailed, TooOld
 from photon.tables.cell import is_lock, value_of
-from photon.tables.locks import ThreadLocks
+from photon.tables.locks import StoreLocks, ThreadLocks
 from photon.tables.observing import Worker, observer
 from photon.tables.tables import Tables, TransactionFace
 from tests.simulation.tables.history import Ran, Violation, check
-from tests.simulation.tables.world import Variant, World
+from tests.simulation.tables.world import LIMITS, SimulatedStore, Variant, World
 
 ACCOUNTS = 6
 BALANCE = 100
@@ -192,12 +192,16 @@ class Schedule(World):
             copy.set("state", row.get("state"))
             copy.set("runs", int(copy.get("runs") or 0) + 1)
 
-    def worker(self, name: str, locks: ThreadLocks) -> None:
+    def worker(self, name: str, locks: ThreadLocks | None) -> None:
+        """``locks`` None: those in the store."""
+
         def work() -> None:
             while self.observing:
                 tables = self.tables(name)
                 self.observed(tables, worker=True)
-                worker = Worker(tables, locks=locks)
+                around = tables.around
+                noted = StoreLocks(SimulatedStore(self, name), around.liveness, around.clock, LIMITS.lock_age_s)
+                worker = Worker(tables, locks=locks or noted)
                 try:
                     worker.publish()
                     while self.observing:
@@ -223,7 +227,7 @@ class Schedule(World):
         self.stormy = storm
         for name in self.names:
             self.client(name)
-        locks = ThreadLocks()
+        locks = ThreadLocks() if self.random.random() < 0.5 else None
         for n in range(2):
             self.worker(f"client-worker-{n}", locks)
         if self.random.random() < 0.5:

@@ -99,6 +99,7 @@ class World:
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self.truth = MemoryStore()
+        self.claims: dict[tuple[str, str], bytes] = {}
         self.installed: dict[int, dict[Cell, int]] = {}
         """Start timestamp -> cells and commit timestamps, as they were done."""
         self.story: list[str] = []
@@ -228,6 +229,8 @@ def hash_of(text: str) -> int:
 class SimulatedStore:
     """What a client's calls of the store run into."""
 
+    round_trips = 0
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -284,6 +287,25 @@ class SimulatedStore:
         if world.random.random() < 0.3:
             self._travel()
         return [answers[at] for at in range(len(mutations))]
+
+    def decide(self, mutations: Sequence[Mutation]) -> bool | None:
+        """The others are begun after the answer, some only when the client has gone on, or not if it is dead then."""
+        world, task = self.world, self.world.current
+        if not world.variant.ordered or world.random.random() < 0.3:
+            return self.mutate(mutations, first_decides=True)[0]
+        self._travel()
+        done = self._one(mutations[0])
+        for mutation in mutations[1:] if done else ():
+
+            def begun(mutation: Mutation = mutation) -> None:
+                if task is None or not task.dead:
+                    world.say(f"afterwards: {_shown(mutation)}")
+                    self._one(mutation)
+
+            world.later(world.random.choice((0.001, 0.02, 0.3, 2.0)), begun)
+        return done
+
+    def flush(self) -> None: ...
 
     def _one(self, mutation: Mutation) -> bool | None:
         world = self.world
@@ -369,6 +391,19 @@ class SimulatedStore:
         self._asked("tables")
         return self.world.truth.tables()
 
+    def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
+        self._asked("claims")
+        return [self.world.claims.get((table, row)) for row in rows]
+
+    def claim(self, table: str, rows: Sequence[str], claim: bytes) -> None:
+        self._asked("claim")
+        self.world.claims.update(((table, row), claim) for row in rows)
+
+    def unclaim(self, table: str, rows: Sequence[str]) -> None:
+        self._asked("unclaim")
+        for row in rows:
+            self.world.claims.pop((table, row), None)
+
     def close(self) -> None: ...
 
 
@@ -453,6 +488,8 @@ class OracleGroup:
 
 class ClientOracle:
     """Asks one after the other who says that it leads."""
+
+    round_trips = 0
 
     received = 0
     """The highest that anybody has received: of all clients of a world."""

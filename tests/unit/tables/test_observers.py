@@ -12,7 +12,7 @@ import pytest
 
 from photon.tables import Tables, TablesError, Worker, observer, retrying
 from photon.tables.locks import ThreadLocks
-from photon.tables.observing import ObserverFailed
+from photon.tables.observing import BATCH, ObserverFailed
 from photon.tables.oracle import MemoryOracle
 from photon.tables.store.memory import MemoryStore
 from photon.tables.surroundings import Limits, Surroundings
@@ -221,6 +221,24 @@ def test_threads_share_the_work(tables: Tables) -> None:
     assert counted(tables) == {f"c{n}": 12 for n in range(5)}
     with tables.snapshot() as now:
         assert [row.get("clicks") for row in now.table("copies").scan()] == [12] * 5
+
+
+def test_a_worker_takes_some_rows_at_once_and_leaves_some_to_others(tables: Tables) -> None:
+    counting(tables)
+    for n in range(2 * BATCH + 3):
+        click(tables, f"k{n:02}", f"c{n}")
+    store, forgot = tables.around.store, []
+    forget = store.forget
+    store.forget = lambda gone: (forgot.append(len(gone)), forget(gone))[1]  # type: ignore[method-assign]
+    taken = tables.around.locks.acquire("clicks", ["k00", "k03"], 2)
+    worker = Worker(tables)
+    assert worker.step() == BATCH
+    assert forgot == [BATCH], "in one call"
+    assert {each.row for each in store.dirty("clicks", "", 2)} == set(taken)
+    tables.around.locks.release("clicks", taken)
+    while worker.step():
+        pass
+    assert counted(tables) == {f"c{n}": 1 for n in range(2 * BATCH + 3)}
 
 
 def test_two_observers_of_one_name_are_refused(tables: Tables) -> None:

@@ -163,6 +163,24 @@ def test_a_commit_of_many_cells_is_whole(tables: Tables) -> None:
     assert tables.around.store.tables() == ["t0", "t1", "t2"]
 
 
+def test_a_commit_returns_with_its_primary_and_who_meets_the_others_before_finishes_them(tables: Tables) -> None:
+    store, left = tables.around.store, []
+
+    def primary_only(mutations: Sequence[Mutation]) -> bool | None:
+        left.extend(mutations[1:])
+        return store.mutate(mutations[:1])[0]
+
+    store.decide = primary_only  # type: ignore[method-assign]
+    with tables.transaction() as t:
+        for n, key in enumerate("abc"):
+            t.table("t").row(key).set("x", n)
+    with tables.snapshot() as now:
+        assert [row.get("x") for row in now.table("t").scan()] == [0, 1, 2]
+    assert tables.counts["rolled_forward"] == 2
+    assert store.mutate(left) == [False, False], "what comes late is refused"
+    put(tables, "b", x=5)
+
+
 # -- other clients' locks --------------------------------------------------------------------------------------------
 def lock(tables: Tables, cell: Cell, primary: Cell, start: int, *, wall_ms: int = 0, value: bytes = b"9") -> bytes:
     """A client has died while it held a lock."""
