@@ -155,30 +155,32 @@ class Worker:
         runs = 0
         back_off = BackOff(self._around, TRIES_S)
         while True:
-            at_rest = True
+            at_rest, moved = True, False
+            met: TablesError = Conflict("the cells that are left are locked by somebody who lives")
             for table in self._names:
                 begin = ""
                 while page := self._page(table, begin):
                     for (row, column), found in _cells(page):
                         try:
                             committed, forgotten, clean = self._tend(table, row, column, found)
-                        except (Conflict, OutcomeUnknown, TooOld):  # other workers are there as well
-                            if not back_off.wait():
-                                raise
-                            at_rest = False
+                        except (Conflict, OutcomeUnknown, TooOld) as error:  # other workers are there as well
+                            at_rest, met = False, error
                             continue
                         except PhotonError:
                             raise
                         except Exception as error:
                             cell = "/".join((table, row, column))
                             raise ObserverFailed(f"an observer of {cell} raises {error!r}") from error
-                        if committed:
-                            back_off = BackOff(self._around, TRIES_S)
                         runs += committed
-                        at_rest = at_rest and clean and not committed and not forgotten
+                        moved = moved or bool(committed or forgotten)
+                        at_rest = at_rest and clean
                     begin = page[-1].row + "\0"
-            if at_rest:
+            if at_rest and not moved:
                 return runs
+            if moved:
+                back_off = BackOff(self._around, TRIES_S)
+            elif not back_off.wait():
+                raise met
 
     def step(self) -> int:
         """One walk from a place by chance, until there is nothing more to do or somebody else is met there. Returns
