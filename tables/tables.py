@@ -26,8 +26,8 @@ from photon.tables.loading import Source, load
 from photon.tables.locks import FileLocks
 from photon.tables.oracle import MemoryOracle
 from photon.tables.resolving import Resolver
-from photon.tables.store.memory import MemoryStore
-from photon.tables.store.sqlite import SqliteStore
+from photon.tables.store.memory import MemoryRows
+from photon.tables.store.sqlite import SqliteRows
 from photon.tables.surroundings import KEEP_S, BackOff, Surroundings
 from photon.tables.system import SystemView
 from photon.tables.transaction import Transaction
@@ -173,11 +173,11 @@ class Tables:
         """A path: a SQLite file, made where it is not there. ``*.toml``: as the deployment file says. ``:memory:``:
         gone with the process. Raises UsageError, ConfigError, StoreFailed."""
         if str(place) == ":memory:":
-            return cls(MemoryStore(), MemoryOracle())
+            return cls(MemoryRows(), MemoryOracle())
         if str(place).endswith(".toml"):
             made: Tables = import_module("photon.tables.configured").open_configured(Path(place))
             return made
-        store = SqliteStore(place)
+        store = SqliteRows(place)
         tables = cls(store, store.oracle)
         with suppress(OSError):  # then only the threads of each process share the work well
             tables.around.locks = FileLocks(f"{place}-locks")

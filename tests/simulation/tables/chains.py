@@ -177,6 +177,10 @@ class Chain(World):
         worker = Worker(tables)
         worker.publish()
         worker.drain()
+        with tables.snapshot() as now:  # resolves what is locked still
+            for name in self.truth.tables():
+                for _ in now.table(name).scan():
+                    pass
 
     def _check(self) -> None:
         canonical: dict[str, str] = {}
@@ -206,14 +210,14 @@ class Chain(World):
                 raise Violation(f"batch: {table} is {shown}, and the batch says {dict(counts)}")
 
     def _rows(self, table: str) -> dict[str, dict[str, Any]]:
-        return {
-            row: {
-                column: orjson.loads(value)
-                for column, held in columns.items()
-                if "@" not in column and (value := value_of(held.version)) is not None
-            }
-            for row, columns in self.truth.scan(table, "", None, None, 2**60, 10**6)
-        }
+        """As they are in the store: rows that hold a value, without the observers' own columns."""
+        found: dict[str, dict[str, Any]] = {}
+        for row, columns in self.truth.scan(table, "", None, None, 2**60, 10**6):
+            for column, held in columns.items():
+                value = value_of(held.version)
+                if "@" not in column and value is not None:
+                    found.setdefault(row, {})[column] = orjson.loads(value)
+        return found
 
 
 def clusters_of(now: Snapshot) -> dict[str, Any]:

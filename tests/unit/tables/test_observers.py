@@ -16,7 +16,7 @@ from photon.tables.cell import Commit, lock_meta, primary_line, read_meta, rolle
 from photon.tables.locks import ThreadLocks
 from photon.tables.observing import ObserverFailed
 from photon.tables.oracle import MemoryOracle
-from photon.tables.store.memory import MemoryStore
+from photon.tables.store.memory import MemoryRows
 from photon.tables.surroundings import Limits, Surroundings
 
 
@@ -138,7 +138,7 @@ def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) 
 
 
 def test_a_program_that_has_not_heard_of_an_observer_forgets_none_of_its_notifications() -> None:
-    store, oracle = MemoryStore(), MemoryOracle()
+    store, oracle = MemoryRows(), MemoryOracle()
     known, fresh = (Tables(store, oracle, Surroundings(store, oracle, limits=Limits(grace_s=0.02))) for _ in range(2))
     counting(known)
     worker = Worker(known)
