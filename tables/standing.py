@@ -92,6 +92,7 @@ class Watch:
         self._around = tables.around
         self._system = tables.system
         self.standing = Standing()
+        self._began_ms = self._around.wall_ms()
         self._since = self._around.clock.monotonic()  # when the oldest notification was seen first
 
     def look(self) -> None:
@@ -110,6 +111,5 @@ class Watch:
         return self._around.clock.monotonic() - self._since if self.standing.oldest else 0.0
 
     def safe_point_age_s(self) -> float:
-        """0: it was never moved."""
-        moved_ms = self.standing.moved_ms
-        return max(self._around.wall_ms() - moved_ms, 0) / 1000 if moved_ms else 0.0
+        """Since it was moved; where it never was, since this began to watch."""
+        return max(self._around.wall_ms() - (self.standing.moved_ms or self._began_ms), 0) / 1000

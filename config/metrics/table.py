@@ -346,7 +346,7 @@ TABLES = [
         store_up="1: the store answered the last look.",
         dirty_cells="That wait for observers, at most 10,000 of a table.",
         oldest_dirty_seconds="Since the oldest change that waits for observers has been the same one; 0: none waits.",
-        safe_point_age_seconds="Since the safe point was moved last; 0: it never was.",
+        safe_point_age_seconds="Since the safe point was moved last, or this process began if it never was.",
     ),
 ]
 """Of observers: photon serve observe, and photon table observe --metrics."""
