@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,12 @@ import pytest
 from photon.assembly.computing import load_topology
 from photon.config.errors import UsageError
 from photon.tables.program import tables_of
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file puts on it is nobody else's."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
 
 BOTH = pytest.mark.parametrize("load", [load_topology, tables_of])
 
