@@ -21,6 +21,7 @@ from photon.config.settings import (
     Duration,
     Join,
     JoinerSlot,
+    ObserveSettings,
     Pipeline,
     Replica,
     Settings,
@@ -116,6 +117,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
                 each(pipeline.get("caches"), f"datacentre.{name}.caches", CacheNode)
                 each(pipeline.get("dispatchers"), f"datacentre.{name}.dispatchers", DispatcherWorker)
     each(raw.get("join"), "join", Join)
+    each(raw.get("observe"), "observe", ObserveSettings)
     each(datacentres, "datacentre", Pipeline)
     each(raw.get("compute"), "compute", ComputeSettings)
     return found
@@ -129,6 +131,7 @@ def problems(settings: Settings) -> list[str]:
         ("datacentre", settings.datacentre),
         ("compute", settings.compute),
         ("registry.replicas", settings.registry.replicas),
+        ("observe", settings.observe),
     ]
     names += [(f"datacentre.{dc}.joiners", pipeline.joiners) for dc, pipeline in settings.datacentre.items()]
     names += [(f"datacentre.{dc}.dispatchers", pipeline.dispatchers) for dc, pipeline in settings.datacentre.items()]
@@ -368,6 +371,10 @@ def _registry_problems(settings: Settings) -> list[str]:
         ]
         addresses += [(f"datacentre.{dc}.joiners.{s}", j.address) for s, j in pipeline.joiners.items()]
         addresses += [(f"datacentre.{dc}.caches.{n}", node.address) for n, node in pipeline.caches.items()]
+    for name, each in settings.observe.items():
+        addresses += [(f"observe.{name}.addresses", address) for address in each.addresses]
+        if not each.addresses:
+            found.append(f'observe.{name}.addresses: is empty; give each process one, as ["127.0.0.1:7500"]')
     for key, address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -399,6 +406,7 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
         ("output.roll_size", settings.output.roll_size),
         ("output.roll_age", settings.output.roll_age),
         ("output.copies_wait", settings.output.copies_wait),
+        ("tables.keep", 1 if settings.tables is None else settings.tables.keep),
     ]
 
 

@@ -95,7 +95,7 @@ RIGHTS: Rights = {
     "/photon.v1.RegistryOperator/OpenShard": _OPERATOR,
     "/photon.v1.RegistryOperator/RegisterAgain": _OPERATOR,
     "/photon.v1.RaftPeer/Exchange": {Role.REGISTRY: _ANY},
-    "/photon.v1.Timestamps/Take": {Role.SPARK: _ANY, **_OPERATOR},
+    "/photon.v1.Timestamps/Take": {Role.OBSERVE: _ANY, Role.SPARK: _ANY, **_OPERATOR},
     "/photon.v1.EventStore/LookUp": {Role.JOINER: _HERE},
     "/photon.v1.EventStore/Progress": {Role.JOINER: _HERE, Role.DISPATCHER: _HERE, **_OPERATOR},
     "/photon.v1.EventStore/Forget": _OPERATOR,

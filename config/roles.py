@@ -18,6 +18,7 @@ class Role(enum.StrEnum):
     RELAY = "relay"
     COPIES = "copies"
     COMPUTE = "compute"
+    OBSERVE = "observe"
     STATUS = "status"
     SPARK = "spark"
     WAN = "wan"
@@ -25,7 +26,8 @@ class Role(enum.StrEnum):
 
 
 PLACED = frozenset(Role) - {Role.WAN, Role.OPERATOR}
-"""Their identities name a replica (``registry-r1``), a computation, or a datacentre (``joiner-east``)."""
+"""Their identities name a replica (``registry-r1``), a computation (``compute-spend``), observers (``observe-dedup``)
+or a datacentre (``joiner-east``)."""
 CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.SPARK, Role.STATUS})
 """Nobody calls them, so their certificates are not for servers: none of them can pose as a service."""
 
@@ -38,7 +40,7 @@ class Identity:
 
     role: Role
     place: str
-    """A datacentre; of a replica and of an operator its name; empty: none."""
+    """A datacentre; of a replica, of observers and of an operator their name; empty: none."""
 
 
 def identity(role: Role, place: str) -> str:

@@ -273,6 +273,19 @@ class TablesSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """HBase's table, which holds all of them."""
     durable: bool = False
     """The operator's word that this HBase keeps what it acknowledged through a crash: that it stands on HDFS."""
+    keep: Duration = Duration(3600.0)
+    """How long old versions are kept: transactions and snapshots that are older are refused."""
+
+
+class ObserveSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[observe.NAME]``: the observers of a program, kept running (docs/tables.md)."""
+
+    file: str
+    """The program: a Python file."""
+    addresses: list[str]
+    """host:port of the health and metrics of each of its processes: there are as many."""
+    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 4
+    """Observers at a time, in each process."""
 
 
 class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -357,6 +370,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls: TlsSettings | None = None
     wan: Wan | None = None
     tables: TablesSettings | None = None
+    observe: dict[str, ObserveSettings] = msgspec.field(default_factory=dict)
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     compute: dict[str, ComputeSettings] = msgspec.field(default_factory=dict)
     key_file: str | None = None
@@ -426,6 +440,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "tls": TlsSettings,
         "wan": Wan,
         "tables": TablesSettings,
+        "observe.NAME": ObserveSettings,
         "registry": RegistrySettings,
         "registry.replicas.NAME": Replica,
         "compute.NAME": ComputeSettings,

@@ -70,6 +70,8 @@ class Held(NamedTuple):
 
 
 NOTHING = Held(None)
+EVER = 2**62
+"""Above every timestamp."""
 RowRead = Mapping[str, Held]
 """Column -> what it holds; columns that hold nothing may be left out."""
 

@@ -2,28 +2,87 @@
 
 from __future__ import annotations
 
-import msgspec
+import threading
+from typing import TYPE_CHECKING
 
-from photon.tables.api import Cell, RowStore, StoreFailed
+import msgspec
+import structlog
+
+from photon.tables.api import Cell, Conflict, OutcomeUnknown, RowStore, StoreFailed
 from photon.tables.cell import Lock, is_lock, read_meta
 from photon.tables.resolving import Resolver
 from photon.tables.surroundings import BackOff, Surroundings
 from photon.tables.system import State, SystemView
+
+if TYPE_CHECKING:
+    from photon.tables.tables import Tables
 
 ROWS = 500
 """Rows of a page."""
 
 
 def collect(around: Surroundings, resolver: Resolver, system: SystemView, keep_s: float) -> int:
-    """Removes what no transaction can read that begins now, or began in the last ``keep_s`` seconds: takes that long
-    and a grace. Returns how many versions it removed. Raises StoreFailed."""
+    """Removes what no transaction can read that begins now, began in the last ``keep_s`` seconds, or is held: takes
+    that long and a grace. Returns how many versions it removed. Raises StoreFailed."""
     safe_point = around.timestamp()
     around.sleep(keep_s)
+    return remove(around, resolver, move_safe_point(around, system, safe_point))
 
-    def raised(state: State) -> State:
-        return msgspec.structs.replace(state, safe_point=max(state.safe_point, safe_point))
 
-    system.change(raised)
+class Collector:
+    """Collects each time that versions have been kept for long enough. Of those that run over one store one works,
+    whose safe point comes first; where it dies at work, the next one has the rest to do."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._around = tables.around
+        self._resolver = tables.resolver
+        self._system = tables.system
+        self._log = structlog.get_logger("photon.tables")
+
+    def run(self, stop: threading.Event) -> None:
+        keep_s = self._around.limits.keep_s
+        while not stop.is_set():
+            try:
+                seen, safe_point = self._system.look().safe_point, self._around.timestamp()
+                if stop.wait(keep_s):
+                    return
+                self.step(seen, safe_point)
+            except (StoreFailed, Conflict, OutcomeUnknown) as failed:
+                self._log.warning("old versions stay: the store does not answer", error=str(failed))
+                stop.wait(min(keep_s, self._around.limits.patience_s))
+
+    def step(self, seen: int, safe_point: int) -> int:
+        """``safe_point``: a timestamp that is old enough now; ``seen``: what was published before it was taken.
+        Returns how many versions it removed. Raises StoreFailed."""
+        moved = move_safe_point(self._around, self._system, safe_point, seen)
+        return remove(self._around, self._resolver, moved) if moved > seen else 0
+
+
+def move_safe_point(around: Surroundings, system: SystemView, wanted: int, seen: int | None = None) -> int:
+    """Publishes it as far as snapshots are not held below it; never back. Returns where it is then, and ``seen``,
+    with nothing done, where somebody else has moved it since it was ``seen``. Raises StoreFailed."""
+    mine = 0
+
+    def moved(state: State) -> State:
+        nonlocal mine
+        mine = state.safe_point
+        if seen is not None and state.safe_point != seen:
+            mine = seen
+            return state
+        now_ms = around.wall_ms()
+        held = {start: until for start, until in state.held.items() if until > now_ms}
+        if (at := min([wanted, *map(int, held)])) <= state.safe_point:
+            return state
+        mine = at
+        return msgspec.structs.replace(state, safe_point=at, moved_ms=now_ms, held=held)
+
+    system.change(moved)
+    return mine
+
+
+def remove(around: Surroundings, resolver: Resolver, safe_point: int) -> int:
+    """What nobody reads from a safe point on that was published; waits a grace first. Returns how many versions.
+    Raises StoreFailed."""
     around.sleep(around.limits.grace_s)
     removed = 0
     for table in around.store.tables():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from photon.tables.store.hbase import HBaseRows
 from photon.tables.tables import Tables
 from photon.tables.timestamps.client import RegistryOracle
 
+IDENTITY: ContextVar[str] = ContextVar("IDENTITY", default=OPERATOR)
+"""Whose certificate is shown to the registry's replicas, where there is ``[tls]``."""
+
 
 def open_configured(path: Path) -> Tables:
     """Raises ConfigError, UsageError, StoreFailed."""
@@ -27,6 +31,14 @@ def open_tables(settings: Settings, base: Path) -> Tables:
     tables = settings.tables
     if tables is None:
         raise UsageError("tables: is not in the configuration; add [tables], with file or thrift")
+    opened = _opened(settings, base)
+    opened.around.limits.keep_s = tables.keep
+    return opened
+
+
+def _opened(settings: Settings, base: Path) -> Tables:
+    tables = settings.tables
+    assert tables is not None
     if not tables.thrift:
         return Tables.open(base / tables.file)
     replicas = settings.registry.replicas
@@ -43,4 +55,4 @@ def open_tables(settings: Settings, base: Path) -> Tables:
 def _tls(settings: Settings, base: Path) -> Tls | None:
     if settings.tls is None:
         return None
-    return load_certificates(base / settings.tls.directory, OPERATOR, datetime.now(UTC))
+    return load_certificates(base / settings.tls.directory, IDENTITY.get(), datetime.now(UTC))

@@ -182,7 +182,8 @@ class Worker:
         runs = 0
         back_off = BackOff(self._around, TRIES_S)
         while True:
-            at_rest = True
+            at_rest, moved = True, False
+            met: TablesError = Conflict("the cells that are left are locked by somebody who lives")
             for table in self._names:
                 begin = ""
                 while page := self._page(table, begin):
@@ -190,26 +191,27 @@ class Worker:
                     for (row, column), found in _cells(page):
                         try:
                             committed, done, clean = self._tend(table, row, column)
-                        except (Conflict, OutcomeUnknown, TooOld):  # other workers are there as well
-                            if not back_off.wait():
-                                raise
-                            at_rest = False
+                        except (Conflict, OutcomeUnknown, TooOld) as error:  # other workers are there as well
+                            at_rest, met = False, error
                             continue
                         except PhotonError:
                             raise
                         except Exception as error:
                             cell = "/".join((table, row, column))
                             raise ObserverFailed(f"an observer of {cell} raises {error!r}") from error
-                        if committed:
-                            back_off = BackOff(self._around, TRIES_S)
                         runs += committed
                         seen_to += found if done else ()
-                        at_rest = at_rest and clean and not committed and not done
+                        moved = moved or bool(committed or done)
+                        at_rest = at_rest and clean
                     if seen_to:
                         self._around.store.forget(seen_to)
                     begin = page[-1].row + "\0"
-            if at_rest:
+            if at_rest and not moved:
                 return runs
+            if moved:
+                back_off = BackOff(self._around, TRIES_S)
+            elif not back_off.wait():
+                raise met
 
     def step(self) -> int:
         """Takes some rows behind a place by chance, of those that nobody else works on, and runs their observers.

@@ -1,38 +1,114 @@
-"""A program's file with observers, loaded by somebody else's process."""
+"""The observers of a program's file, run in this process with what else somebody has to do for a store: old versions
+are collected, and how it stands is looked at."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import traceback
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from photon.config.errors import PhotonError, UsageError
+from photon.config.errors import UsageError
+from photon.config.metrics.readings import Readings
+from photon.config.metrics.table import TABLES, Kind
+from photon.config.python_file import load_python
+from photon.tables.collecting import Collector
+from photon.tables.observing import Worker
+from photon.tables.standing import Watch
 from photon.tables.tables import Tables
+
+COUNTED = {
+    metric.name: metric.name.removeprefix("photon_tables_").removesuffix("_total")
+    for metric in TABLES
+    if metric.kind is Kind.COUNTER
+}
+"""Metric -> its name among ``Tables.counts``."""
 
 
 def tables_of(file: Path) -> list[Tables]:
-    """Runs the file as a module, not as the main program; the ``Tables`` that stand in it by a name. Raises
-    UsageError, one line with the place, where it fails."""
-    name = f"photon_observers_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file.absolute())
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{file}: is no Python file; name one that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(file.absolute().parent))  # as python FILE does
-    try:
-        spec.loader.exec_module(module)
-    except PhotonError:
-        raise
-    except (Exception, SystemExit) as error:
-        lines = [
-            each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file.absolute())
-        ]
-        at = f":{lines[-1]}" if lines else ""
-        raise UsageError(f"{file}{at}: {type(error).__name__}: {error}") from error
+    """Runs the file; the ``Tables`` that stand in it by a name. Raises UsageError, one line with the place, where it
+    fails."""
     found: list[Tables] = []
-    for each in vars(module).values():
+    for each in vars(load_python(file, "observers")).values():
         if isinstance(each, Tables) and each not in found:
             found.append(each)
     return found
+
+
+class Program:
+    def __init__(self, file: Path) -> None:
+        """Raises UsageError, and what opening its tables raises."""
+        self.file = file
+        self.tables: Sequence[Tables] = [each for each in tables_of(file) if each.observers]
+        if not self.tables:
+            raise UsageError(
+                f"{file}: no observers; decorate functions with @observer(tables, table=..., column=...)"
+            )
+        self._watches = [Watch(each) for each in self.tables]
+
+    @property
+    def observers(self) -> list[str]:
+        return sorted(each.name for tables in self.tables for each in tables.observers)
+
+    @property
+    def counts(self) -> Counter[str]:
+        return sum((tables.counts for tables in self.tables), start=Counter())
+
+    def drain(self) -> None:
+        """Runs until nothing is left to do. Raises what ``Worker.publish`` and ``Worker.drain`` do."""
+        for tables in self.tables:
+            worker = Worker(tables)
+            worker.publish()
+            worker.drain()
+
+    def run(self, stop: threading.Event, *, threads: int) -> None:
+        """Until ``stop`` is set, which it is where something fails. Raises StoreFailed where the observers cannot be
+        published."""
+        failed: list[Exception] = []
+
+        def running(work: Callable[[threading.Event], None]) -> None:
+            try:
+                work(stop)
+            except Exception as error:
+                failed.append(error)
+                stop.set()
+
+        works: list[Callable[[threading.Event], None]] = []
+        for tables, watch in zip(self.tables, self._watches, strict=True):
+            worker = Worker(tables)
+            works += [lambda stop, worker=worker: worker.run(stop, threads=threads), watch.run]  # type: ignore[misc]
+            works.append(Collector(tables).run)
+        at_work = [threading.Thread(target=running, args=(work,), name="observers") for work in works]
+        for each in at_work:
+            each.start()
+        for each in at_work:
+            while each.is_alive():  # so that signals are handled
+                each.join(0.2)
+        if failed:
+            raise failed[0]
+
+    def read(self, into: Readings) -> None:
+        """Its metrics."""
+        counts = self.counts
+        for metric, name in COUNTED.items():
+            into.put(metric, counts[name])
+        standing = [each.standing for each in self._watches]
+        into.put_all(
+            "photon_tables",
+            {
+                "store_up": all(not each.problem for each in standing),
+                "dirty_cells": sum(each.dirty for each in standing),
+                "oldest_dirty_seconds": max(watch.oldest_dirty_s() for watch in self._watches),
+                "safe_point_age_seconds": max(watch.safe_point_age_s() for watch in self._watches),
+            },
+        )
+
+    def details(self) -> dict[str, Any]:
+        """For the status page."""
+        problems = [each.standing.problem for each in self._watches if each.standing.problem]
+        return {"observers": self.observers, "file": self.file.name, "problem": "; ".join(problems)}
+
+    def close(self) -> None:
+        for tables in self.tables:
+            tables.close()

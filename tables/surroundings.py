@@ -21,6 +21,8 @@ GRACE_S = 4.0
 """Between what is published in the system's table and what relies on everybody's having seen it."""
 PATIENCE_S = 30.0
 """A store that does not answer is asked again for so long."""
+KEEP_S = 3600.0
+"""Old versions are kept for so long for those who read."""
 BACK_OFF_S = (0.001, 0.5)
 """First and longest wait."""
 HABITS_MAX = 10_000
@@ -34,6 +36,7 @@ class Limits:
     lock_age_s: float = LOCK_AGE_S
     grace_s: float = GRACE_S
     patience_s: float = PATIENCE_S
+    keep_s: float = KEEP_S
 
 
 class ProcessLiveness:

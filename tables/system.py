@@ -7,7 +7,7 @@ that is older than half a grace.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,8 @@ from photon.tables.surroundings import BackOff, Surroundings
 
 STATE = Cell(SYSTEM, "tables", "state")
 OBSERVERS_MAX = 1_000
+HELD_MAX = 1_000
+HOLD_S_MAX = 7 * 86_400.0
 
 
 class State(msgspec.Struct, frozen=True):
@@ -24,6 +26,10 @@ class State(msgspec.Struct, frozen=True):
     version: int = 1
     safe_point: int = 0
     """No transaction that began earlier may read."""
+    moved_ms: int = 0
+    """When it was moved last, by the wall clock of who did."""
+    held: dict[str, int] = {}
+    """Start timestamps of snapshots that it must not pass -> until when, by wall clocks in milliseconds."""
     observed: dict[str, list[str]] = {}
     """``TABLE/COLUMN`` -> names of its observers."""
     seeded: list[str] = []
@@ -43,6 +49,14 @@ def decode(meta: bytes | None) -> State:
     return state
 
 
+class _Seen(NamedTuple):
+    """By one look: threads share a view, so it is replaced as a whole."""
+
+    at_s: float
+    state: State
+    observed: set[tuple[str, str]]
+
+
 class SystemView:
     """What this client has seen of it."""
 
@@ -50,42 +64,65 @@ class SystemView:
         """``own``: columns that this program observes, whether they are published yet or not."""
         self._around = around
         self._half_grace_s = around.limits.grace_s / 2
-        self._looked_at = float("-inf")
-        self._state = State()
+        self._seen = _Seen(float("-inf"), State(), set())
         self._own = own
-        self._observed: set[tuple[str, str]] = set()
 
     @property
     def safe_point(self) -> int:
-        return self._state.safe_point
+        return self._seen.state.safe_point
 
     def look(self) -> State:
         began = self._around.clock.monotonic()
         (held,) = self._around.read_cells([STATE])
-        self._state = decode(held.meta)
-        self._observed = {_split(name) for name in self._state.observed}
-        self._looked_at = began
-        return self._state
+        state = decode(held.meta)
+        self._seen = _Seen(began, state, {_split(name) for name in state.observed})
+        return state
 
     def check(self, start: int) -> None:
         """After a read: what was read by a transaction that began at ``start`` is whole. Raises TooOld."""
         self._fresh()
-        if start < self._state.safe_point:
-            raise TooOld(f"a transaction that began at {start} is older than the safe point {self._state.safe_point}")
+        if start < self.safe_point:
+            raise TooOld(f"a transaction that began at {start} is older than the safe point {self.safe_point}")
 
     def observed(self) -> set[tuple[str, str]]:
         """(table, column) of all that are observed, as of the last half grace."""
         self._fresh()
         own = self._own()
-        return self._observed | own if own else self._observed
+        return self._seen.observed | own if own else self._seen.observed
 
     def observers(self, table: str, column: str) -> list[str]:
         """Names of the published observers of a column, as of the last half grace."""
         self._fresh()
-        return self._state.observed.get(f"{table}/{column}", [])
+        return self._seen.state.observed.get(f"{table}/{column}", [])
+
+    def hold(self, start: int, seconds: float) -> None:
+        """The safe point does not pass ``start`` for so long, or until ``let_go``. Raises TooOld where it has,
+        TablesError, StoreFailed."""
+        if not 0 < seconds <= HOLD_S_MAX:
+            raise TablesError(f"a snapshot is held for {seconds:g} s: more than 0, and at most {HOLD_S_MAX:,.0f}")
+
+        def held(state: State) -> State:
+            now_ms = self._around.wall_ms()
+            known = {each: until for each, until in state.held.items() if until > now_ms}
+            if len(known) >= HELD_MAX:
+                raise TablesError(f"{SYSTEM}: {HELD_MAX} snapshots are held already")
+            known[str(start)] = known.get(str(start)) or now_ms + int(seconds * 1000)
+            return msgspec.structs.replace(state, held=known)
+
+        if self.change(held).safe_point > start:
+            self.let_go(start)
+            raise TooOld(f"a snapshot of {start} is older than the safe point")
+
+    def let_go(self, start: int) -> None:
+        """Raises StoreFailed."""
+        self.change(
+            lambda state: msgspec.structs.replace(
+                state, held={each: until for each, until in state.held.items() if each != str(start)}
+            )
+        )
 
     def _fresh(self) -> None:
-        if self._around.clock.monotonic() - self._looked_at > self._half_grace_s:
+        if self._around.clock.monotonic() - self._seen.at_s > self._half_grace_s:
             self.look()
 
     def change(self, change: Callable[[State], State]) -> State:

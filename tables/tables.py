@@ -20,15 +20,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
-from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, RowStore, TooOld
+from photon.tables.api import SYSTEM, BadName, Conflict, Oracle, RowStore, StoreFailed, TooOld
 from photon.tables.collecting import collect
 from photon.tables.loading import Source, load
 from photon.tables.locks import FileLocks
 from photon.tables.oracle import MemoryOracle
 from photon.tables.resolving import Resolver
-from photon.tables.store.memory import MemoryStore
-from photon.tables.store.sqlite import SqliteStore
-from photon.tables.surroundings import BackOff, Surroundings
+from photon.tables.store.memory import MemoryRows
+from photon.tables.store.sqlite import SqliteRows
+from photon.tables.surroundings import KEEP_S, BackOff, Surroundings
 from photon.tables.system import SystemView
 from photon.tables.transaction import Transaction
 
@@ -173,11 +173,11 @@ class Tables:
         """A path: a SQLite file, made where it is not there. ``*.toml``: as the deployment file says. ``:memory:``:
         gone with the process. Raises UsageError, ConfigError, StoreFailed."""
         if str(place) == ":memory:":
-            return cls(MemoryStore(), MemoryOracle())
+            return cls(MemoryRows(), MemoryOracle())
         if str(place).endswith(".toml"):
             made: Tables = import_module("photon.tables.configured").open_configured(Path(place))
             return made
-        store = SqliteStore(place)
+        store = SqliteRows(place)
         tables = cls(store, store.oracle)
         with suppress(OSError):  # then only the threads of each process share the work well
             tables.around.locks = FileLocks(f"{place}-locks")
@@ -201,9 +201,19 @@ class Tables:
         return TransactionFace(Transaction(self.around, self.resolver, self.system))
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """All tables at this moment, read only."""
-        yield Snapshot(Transaction(self.around, self.resolver, self.system))
+    def snapshot(self, *, hold_s: float = 0.0) -> Iterator[Snapshot]:
+        """All tables at this moment, read only. Old versions are kept for it as for all others (``keep`` of
+        ``[tables]``, an hour); ``hold_s``: for so long, if it lasts. Raises TooOld, TablesError, StoreFailed."""
+        raw = Transaction(self.around, self.resolver, self.system)
+        if not hold_s:
+            yield Snapshot(raw)
+            return
+        self.system.hold(raw.start, hold_s)
+        try:
+            yield Snapshot(raw)
+        finally:
+            with suppress(StoreFailed):  # then it ends by itself
+                self.system.let_go(raw.start)
 
     def run(self, work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """``work(transaction, *arguments)``, committed; again in a new transaction after a Conflict or TooOld, with
@@ -222,9 +232,10 @@ class Tables:
         cursor ``name`` is a cell of the same transaction. Returns how many. ``loading.load`` has more."""
         return load(self, source, work, name=name, follow=follow)
 
-    def collect(self, keep_s: float = 3600.0) -> int:
-        """Removes versions that no transaction reads that begins now, or began in the last ``keep_s`` seconds; takes
-        that long. Returns how many. Older transactions and snapshots fail with TooOld."""
+    def collect(self, keep_s: float = KEEP_S) -> int:
+        """Removes versions that no transaction reads that begins now, began in the last ``keep_s`` seconds, or is
+        held; takes that long. Returns how many. Older transactions and snapshots fail with TooOld. Where observers
+        run, they collect by themselves."""
         return collect(self.around, self.resolver, self.system, keep_s)
 
     def observe(self, table: str, column: str) -> None:

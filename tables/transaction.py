@@ -286,7 +286,7 @@ class Transaction:
             if left:
                 left = self._looked_again(left, metas, uncertain)
                 if uncertain and left and not back_off.wait():
-                    raise Conflict("the store does not answer")
+                    raise StoreFailed(f"{'/'.join(left[0])}: the store does not answer, or its disk is full")
             cells = left
 
     def _looked_again(self, cells: list[Cell], metas: dict[Cell, bytes | None], uncertain: set[Cell]) -> list[Cell]:

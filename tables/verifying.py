@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from photon.tables.api import Cell, Held, StoreFailed
+from photon.tables.api import EVER, Cell, Held, StoreFailed
 from photon.tables.cell import Lock, read_meta, start_of
 from photon.tables.surroundings import Surroundings
 
 ROWS = 500
 PROBLEMS_MAX = 100
 """Told; all are counted."""
-EVER = 2**62
-"""Above every timestamp."""
 
 
 @dataclass

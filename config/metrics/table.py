@@ -351,9 +351,18 @@ TABLES = [
         observed="Runs of observers that committed.",
         observers_met="Rows at which another worker was met.",
         observers_failed="Runs of observers that raised.",
-    )
+        collected="Old versions removed.",
+    ),
+    *_gauges(
+        "photon_tables",
+        (),
+        store_up="1: the store answered the last look.",
+        dirty_cells="That wait for observers, at most 10,000 of a table.",
+        oldest_dirty_seconds="Since the oldest change that waits for observers has been the same one; 0: none waits.",
+        safe_point_age_seconds="Since the safe point was moved last, or this process began if it never was.",
+    ),
 ]
-"""Of photon table observe --metrics."""
+"""Of observers: photon serve observe, and photon table observe --metrics."""
 
 SERVICES: dict[str, list[Metric]] = {
     PROCESS: _OF_PROCESS,

@@ -26,7 +26,7 @@ class _Table:
         self.dirty: list[tuple[str, str, int]] = []
 
 
-class MemoryStore:
+class MemoryRows:
     """A ``RowStore``. Limited by memory alone."""
 
     round_trips = 0

@@ -48,7 +48,7 @@ _COLLECT = """DELETE FROM older WHERE tbl = ?1 AND row = ?2 AND ts < max(
   ifnull((SELECT c.ts FROM cells AS c WHERE c.tbl = ?1 AND c.row = ?2 AND c.col = older.col AND c.ts <= ?3), 0))"""
 
 
-class SqliteStore:
+class SqliteRows:
     """A ``RowStore``. The newest version lies with the cell, older ones in a table of their own."""
 
     round_trips = 0

@@ -34,6 +34,7 @@ OWNER = {
     Role.DISPATCHER: ("photon.v1.Explain",),
     Role.VERIFIER: (),
     Role.RELAY: (),
+    Role.OBSERVE: (),
     Role.COPIES: ("photon.v1.Copies",),
     Role.COMPUTE: (),
     Role.WAN: ("photon.v1.Wan",),

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from photon.supervision.ports import free_ports
 from photon.tables import Tables
+from photon.tables.standing import look
 from tests.integration.commands import photon, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
@@ -125,6 +127,27 @@ def test_a_loader_and_observers_that_are_killed_lose_and_repeat_nothing(site: Si
     assert found["problems"] == []
     assert found["notifications"] == 0
     assert site.run("dedup.py", "load") == "0 records loaded\n"
+
+
+def test_a_deployment_keeps_its_observers_running_through_kills(site: Site) -> None:
+    file, ports = site.directory / "photon.toml", free_ports(2)
+    addresses = json.dumps([f"127.0.0.1:{port}" for port in ports])
+    file.write_text(f'[tables]\nfile = "clicks.db"\n[observe.dedup]\nfile = "dedup.py"\naddresses = {addresses}\n')
+    assert (started := photon("up", file, "--detach")).code == 0, started.err
+    try:
+        loader = site.start("dedup.py", "load")
+        for _ in range(ROUNDS):
+            site.wait_for_more("clusters", loader)
+            for state in json.loads(photon("status", "processes", "--config", file, "-o", "json").out)["processes"]:
+                assert state["name"].startswith("observe dedup-")
+                if state["pid"] is not None:
+                    os.kill(state["pid"], signal.SIGKILL)
+        assert loader.communicate(timeout=240)[1] == ""
+        with Tables.open(site.directory / "clicks.db") as tables:
+            until(lambda: look(tables.around, tables.system).dirty == 0, 240, "nothing waits")
+        assert site.run("dedup.py", "check").endswith(": as the batch says\n")
+    finally:
+        assert photon("down", file).code == 0
 
 
 def _catches(pid: int, number: signal.Signals) -> bool:

@@ -131,26 +131,19 @@ async def _copies(directory: Path, tls: Tls) -> AsyncIterator[str]:
         await task
 
 
-@asynccontextmanager
-async def _relay(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    async with _only_metrics("relay", tls) as address:
-        yield address
+def _healthy(kind: str) -> Start:
+    """One that has its health and metrics only."""
 
+    @asynccontextmanager
+    async def start(directory: Path, tls: Tls) -> AsyncIterator[str]:
+        server = await listen("127.0.0.1:0", KINDS[kind].health, tls=tls)
+        await server.serving()
+        try:
+            yield f"127.0.0.1:{server.port}"
+        finally:
+            await server.stop(0.0)
 
-@asynccontextmanager
-async def _compute(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    async with _only_metrics("compute", tls) as address:
-        yield address
-
-
-@asynccontextmanager
-async def _only_metrics(kind: str, tls: Tls) -> AsyncIterator[str]:
-    server = await listen("127.0.0.1:0", KINDS[kind].health, tls=tls)
-    await server.serving()
-    try:
-        yield f"127.0.0.1:{server.port}"
-    finally:
-        await server.stop(0.0)
+    return start
 
 
 def _die(why: str) -> NoReturn:
@@ -181,9 +174,10 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.JOINER: (JOINER.name, _joiner),
     Role.DISPATCHER: ("photon.v1.Dispatcher", _dispatcher),
     Role.VERIFIER: (VERIFIER, _verifier),
-    Role.RELAY: (KINDS["relay"].health, _relay),
+    Role.RELAY: (KINDS["relay"].health, _healthy("relay")),
+    Role.OBSERVE: (KINDS["observe"].health, _healthy("observe")),
     Role.COPIES: (COPIES.name, _copies),
-    Role.COMPUTE: (KINDS["compute"].health, _compute),
+    Role.COMPUTE: (KINDS["compute"].health, _healthy("compute")),
     Role.WAN: (CONTROL.name, _wan),
 }
 """What its health is reported under, and how it starts: (an empty directory, certificate) -> address."""

@@ -54,7 +54,7 @@ def empty() -> dict[str, Any]:
         "registry": {"replicas": 5, "replicas_up": 5, "config": 1, "change": None, "shards": [
             {"shard": n, "leader": f"r{n % 5 + 1}", "ids": 0, "bytes": 0, "boundary_s": None, "until_s": None,
              "prepared": 1, "config": 1, "commit_p50_s": None, "commit_p99_s": None} for n in range(1, 5)]},
-        "processes": [process(*name, n=n) for n, name in enumerate(names)], "history": [], "day": [],
+        "tables": None, "processes": [process(*name, n=n) for n, name in enumerate(names)], "history": [], "day": [],
     }  # fmt: skip
 
 
@@ -174,7 +174,16 @@ def alarms() -> dict[str, Any]:
     said["slots"][1] |= {"state": "down", "alarms": 1, "owned_oldest_s": 1260.0}
     said["copies"][1] |= {"state": "its keeper does not answer: published without a copy", "behind_bytes": 4e8}
     said["registry"]["shards"][2]["leader"] = ""
+    said["tables"] = tables(["cluster", "count"], None)
     return said
+
+
+def tables(observers: list[str], leader: str | None) -> dict[str, Any]:
+    return {
+        "observers": observers, "processes": 3, "up": 2, "stores_silent": 1, "runs_per_s": 91.0,
+        "conflicts_per_s": 1.5, "failed_per_s": 0.0, "dirty_cells": 4_021.0, "oldest_dirty_s": 300.0,
+        "safe_point_age_s": 5_000.0, "oracle": {"replicas": 5, "leader": leader, "timestamps_per_s": 190.0},
+    }  # fmt: skip
 
 
 def _silence(said: dict[str, Any], service: str, name: str) -> None:
@@ -227,5 +236,6 @@ def hostile() -> dict[str, Any]:
     said["registry"]["shards"][0]["leader"] = name
     said["registry"]["change"] = {"config": 2, "stage": name, "starts_s": 1e300, "added": [name], "leaving": [name],
                                   "settled": False, "reason": name}  # fmt: skip
+    said["tables"] = tables([name], name)
     said["version"] = said["datacentre"] = name
     return said

@@ -6,12 +6,9 @@ interval its store, its status and its lock. Who holds ``run.lock`` runs all of 
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +37,7 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import UsageError
 from photon.config.file_lock import lock_file
 from photon.config.loader import load
+from photon.config.python_file import load_python
 from photon.config.tls import OPERATOR
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
@@ -54,24 +52,7 @@ LEFT_S = 20.0
 
 def load_topology(file: Path) -> Topology:
     """The one of a Python file, ``topology`` or the only one. Raises UsageError, with the line of the file."""
-    if not file.is_file():
-        raise UsageError(f"{file}: no such file; it is a Python file with a photon.computing.Topology")
-    name = f"computations_{file.stem}"  # it may be called photon.py
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{file}: no Python file; its name ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(file.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except UsageError:
-        raise
-    except (Exception, SystemExit) as error:
-        lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(file)]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        where = "" if line is None else f", line {line}"
-        raise UsageError(f"{file}{where}: {type(error).__name__}: {error}") from None
+    module = load_python(file, "computations")
     found = [each for each in vars(module).values() if isinstance(each, Topology)]
     chosen = getattr(module, "topology", found[0] if len(found) == 1 else None)
     if not isinstance(chosen, Topology):

@@ -54,10 +54,15 @@ def _missing(settings: Settings, base: Path) -> list[str]:
     used."""
     from photon.idregistry.client.deployment_key import key_path, read_key
 
-    if not settings.datacentre:
-        return []
-    path = key_path(settings, base)
     notes = _certificates(settings, base)
+    notes += [
+        f"still to be made: the program {base / each.file} of observe.{name}"
+        for name, each in settings.observe.items()
+        if not (base / each.file).is_file()
+    ]
+    if not settings.datacentre:
+        return notes
+    path = key_path(settings, base)
     if path.exists():
         read_key(path)
     else:

@@ -31,7 +31,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
     \b
     Checks configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
-    directories, open files, ports, certificates and key files, the registry, watermarks that stand still.
+    directories, open files, ports, certificates and key files, the registry, watermarks that stand still, tables.
     Parts:
       config    only whether the deployment file and each adapter that it names are good, and what it survives
       registry  only the registry: silent replicas, groups without a leader, replicas far behind, memberships that
@@ -102,7 +102,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
     processes = [] if unasked else gathering.processes(settings, tls, base)
     _tell("registry")
     registry = Registry() if unasked else gathering.registry(settings, tls, time.time_ns())
-    _tell("disks, logs, ports")
+    _tell("disks, logs, ports, tables")
     ours = [each.address for each in processes if not each.problem]
     return Facts(
         str(config), own, settings.clock.uncertainty, here, gathering.one_machine(settings), mistakes, True, unasked,
@@ -112,6 +112,7 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
         settings.tls is not None, gathering.pairs(settings, base, now), gathering.secret(settings, base),
         gathering.states(settings, base, here), registry,
         [] if unasked else gathering.watermarks(settings, base, tls, time.time_ns()),
+        gathering.tables(settings, base),
     )  # fmt: skip
 
 

@@ -86,6 +86,7 @@ def serve(
                          auto: one more, under a free name
       verifier           verifies all slots of a datacentre that are on this machine
       relay              what other joins have published, as logs of a join that builds on them (docs/chains.md)
+      observe NAME-N     the Nth process of the observers of [observe.NAME] (docs/tables.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
       pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
                          work for each event, on one core. Each listens at its own address, as if it ran by itself
@@ -98,6 +99,7 @@ def serve(
       photon serve joiner auto --config photon.toml --datacentre east --address auto:7101
       photon serve dispatcher --config photon.toml --datacentre east --read-from 2h
       photon serve pipeline --config photon.toml --datacentre east
+      photon serve observe dedup-1 --config photon.toml
       photon serve status --config photon.toml --datacentre east --listen 127.0.0.1:8080
     Exit codes: 0 at SIGTERM; 3 at SIGTERM, and a joiner could not decide all within seconds: its next start redoes
     that.

@@ -17,6 +17,7 @@ def text(datacentres: Sequence[dict[str, Any]], now_s: float) -> str:
     if datacentres:
         parts.append(_registry(datacentres[0]["registry"]))
         parts += [_computation(each) for each in datacentres[0].get("computations", ())]
+        parts += _tables(datacentres[0].get("tables"))
         alarms = list({(a["where"], a["what"]): a for each in datacentres for a in each["alarms"]}.values())
         parts.append(_alarms(alarms))
     return "\n\n".join(parts)
@@ -95,6 +96,22 @@ def _computation(said: dict[str, Any]) -> str:
         for each in said["stages"]
     ]
     return "\n".join(lines)
+
+
+def _tables(tables: dict[str, Any] | None) -> list[str]:
+    if tables is None:
+        return []
+    oracle = tables["oracle"]
+    lines = [
+        f"tables: {tables['up']} of {tables['processes']} processes of observers answer, "
+        f"{rate(tables['runs_per_s'])} runs, {tables['dirty_cells']:,.0f} cells wait "
+        f"(oldest {delay(tables['oldest_dirty_s'])})"
+    ]
+    if tables["observers"]:
+        lines.append(f"  observers {', '.join(tables['observers'])}")
+    if oracle is not None:
+        lines.append(f"  oracle    {oracle['leader'] or 'no leader'}, {rate(oracle['timestamps_per_s'])} timestamps")
+    return ["\n".join(lines)]
 
 
 def _change(change: dict[str, Any] | None) -> str:

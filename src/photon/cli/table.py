@@ -7,7 +7,6 @@ import itertools
 import signal
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,13 +18,14 @@ import click
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
 from photon.cli.tables import print_table
+from photon.cli.units import Duration
+from photon.config.words import many
 
 if TYPE_CHECKING:
+    from photon.tables.program import Program
     from photon.tables.tables import Tables
 
 SHOWN = 1000
-TELL_S = 10.0
-"""Observers say what they did so often."""
 
 _database = click.option(
     "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of what the deployment's [tables] names."
@@ -201,9 +201,9 @@ def locks(at: Deployed, database: Path | None, table: str | None) -> int:
       photon table locks clicks --database clicks.db -o json
     Exit codes: 0 none is of a dead client or old, 3 some are.
     """
+    from photon.tables.api import EVER
     from photon.tables.cell import Lock, read_meta
     from photon.tables.collecting import locks as locks_of
-    from photon.tables.verifying import EVER
 
     rows = []
     with _opened(at, database) as tables:
@@ -237,8 +237,11 @@ def locks(at: Deployed, database: Path | None, table: str | None) -> int:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
+@click.option("--collect", type=Duration(), metavar="AGE",
+              help="First remove the versions of all tables that nobody reads who began within the last AGE (10m); "
+              "takes that long. Observers do it by themselves (tables.keep).")  # fmt: skip
 @_on_tables()
-def verify(at: Deployed, database: Path | None, names: tuple[str, ...]) -> int:
+def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect: float | None) -> int:
     """Check every cell: metas, versions and locks fit together, and the oracle is above all of them.
 
     It may run while transactions do.
@@ -247,14 +250,18 @@ def verify(at: Deployed, database: Path | None, names: tuple[str, ...]) -> int:
     Examples:
       photon table verify --config photon.toml
       photon table verify clicks campaigns --database clicks.db
+      photon table verify --collect 10m --config photon.toml
     Exit codes: 0 all is well, 3 something is not.
     """
     from photon.tables.verifying import verify as verified
 
     with _opened(at, database) as tables:
+        collected = None if collect is None else tables.collect(collect)
         found = verified(tables.around, names or tables.around.store.tables())
 
     def people() -> None:
+        if collected is not None:
+            click.echo(f"{many(collected, 'old version')} removed")
         click.echo(
             f"{found.cells:,} cells, {found.locks:,} locked ({found.old_locks:,} for long), "
             f"{found.notifications:,} notifications; {found.wrong:,} problems"
@@ -262,7 +269,7 @@ def verify(at: Deployed, database: Path | None, names: tuple[str, ...]) -> int:
         for problem in found.problems:
             click.echo(problem)
 
-    at.show(asdict(found), people)
+    at.show({**asdict(found), "collected": collected}, people)
     return ATTENTION if found.wrong else DONE
 
 
@@ -298,34 +305,28 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
       photon table observe dedup.py --threads 16 --metrics 127.0.0.1:9464
     Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers.
     """
-    from photon.config.errors import UsageError
-    from photon.tables.observing import Worker
-    from photon.tables.program import tables_of
+    from photon.tables.program import Program, tables_of
 
     if retire is not None:
         return _retire(file, retire, tables_of(file), out)
-    found = [each for each in tables_of(file) if each.observers]
-    if not found:
-        raise UsageError(f"{file}: no observers; decorate functions with @observer(tables, table=..., column=...)")
+    program = Program(file)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if metrics is not None:
-        _serve_metrics(metrics, found)
+        _serve_metrics(metrics, program)
     if once:
-        for tables in found:
-            worker = Worker(tables)
-            worker.publish()
-            worker.drain()
+        program.drain()
     else:
-        _run(file, [Worker(tables) for tables in found], threads, stop)
-    counts = _counts(found)
-    for tables in found:
-        tables.close()
-    names = sorted(each.name for tables in found for each in tables.observers)
+        click.echo(f"photon: observers of {file} run in {threads} threads", err=True)
+        sys.stderr.flush()
+        program.run(stop, threads=threads)
+    counts = program.counts
+    program.close()
     out.show(
-        {"observers": names, "counts": dict(counts)},
-        f"observers {', '.join(names)}: {counts['observed']:,} runs committed, {counts['conflicts']:,} conflicts",
+        {"observers": program.observers, "counts": dict(counts)},
+        f"observers {', '.join(program.observers)}: {counts['observed']:,} runs committed, "
+        f"{counts['conflicts']:,} conflicts",
     )
     return DONE
 
@@ -347,45 +348,16 @@ def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) ->
     return DONE
 
 
-def _run(file: Path, workers: list[Any], threads: int, stop: threading.Event) -> None:
-    """Until ``stop`` is set. Raises StoreFailed where the observers cannot be published."""
-    failed: list[Exception] = []
-
-    def work(worker: Any) -> None:
-        try:
-            worker.run(stop, threads=threads)
-        except Exception as error:
-            failed.append(error)
-            stop.set()
-
-    running = [threading.Thread(target=work, args=(worker,), name="observers") for worker in workers]
-    for each in running:
-        each.start()
-    click.echo(f"photon: observers of {file} run in {threads} threads", err=True)
-    sys.stderr.flush()
-    for each in running:
-        while each.is_alive():  # so that signals are handled
-            each.join(0.2)
-    if failed:
-        raise failed[0]
-
-
-def _counts(found: Sequence[Tables]) -> Counter[str]:
-    return sum((tables.counts for tables in found), start=Counter())
-
-
-def _serve_metrics(address: str, found: Sequence[Tables]) -> None:
+def _serve_metrics(address: str, program: Program) -> None:
     """In a thread, at any path. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.config.metrics.readings import Readings
-    from photon.config.metrics.table import TABLES
     from photon.config.tls import CannotListen
     from photon.status.http import Answer, HttpServer
 
     def answer(_: str) -> Answer:
-        counts, into = _counts(found), Readings()
-        for metric in TABLES:
-            into.put(metric.name, counts[metric.name.removeprefix("photon_tables_").removesuffix("_total")])
+        into = Readings()
+        program.read(into)
         return Answer(into.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     host, _, port = address.rpartition(":")

@@ -83,6 +83,15 @@ def _compute(settings: Settings) -> Iterator[Process]:
         yield Process("", "compute", name, each.address, identity(Role.COMPUTE, name), "", f"compute {name}", (name,))
 
 
+def _observers(settings: Settings) -> Iterator[Process]:
+    for name, each in settings.observe.items():
+        for number, address in enumerate(each.addresses, 1):
+            who = f"{name}-{number}"
+            yield Process(
+                "", "observe", who, address, identity(Role.OBSERVE, name), "", f"observe {who}", (who,)
+            )  # fmt: skip
+
+
 def _of_pipelines(
     kind: str, members: Callable[[str, Pipeline, Settings], Iterable[Member]]
 ) -> Callable[[Settings], Iterator[Process]]:
@@ -159,13 +168,14 @@ KINDS: Mapping[str, Kind] = {
         1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name id_rules"),
     "wan": Kind(0, "photon.v1.Wan", _wan),
     "compute": Kind(6, "photon.v1.Compute", _compute, "photon.assembly.compute:serve_compute", "name"),
+    "observe": Kind(5, "photon.v1.Observe", _observers, "photon.assembly.observe:serve_observe", "name"),
     "status": Kind(
         6, "", _of_pipelines("status", _status), "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip
 """By their name for ``photon serve``, in the order in which they are shown."""
 
 
-COMMON = ("registry", "wan", "compute")
+COMMON = ("registry", "wan", "compute", "observe")
 """Kinds that belong to no datacentre alone, though a replica is lost with one."""
 
 

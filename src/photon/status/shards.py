@@ -1,4 +1,4 @@
-"""The registry's shards, the joiners' slots and all alarms, made of what processes have said. Pure."""
+"""The registry's shards, the joiners' slots, tables and all alarms, made of what processes have said. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from photon.fleet.polling import Heard
 
 ALARMS_MAX = 100
 UPSTREAM_ALARM_S = 60.0
+DIRTY_ALARM_S = 120.0
+"""A change may wait for its observers for so long."""
 HOLDS_ALL, CATCHING_UP = "holds all", "catching up"
 """States of a copy, in words."""
 
@@ -92,6 +94,50 @@ def copies_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, Any]]:
     return found
 
 
+def tables_of(heard: Sequence[Heard], now: Numbers, rates: Change) -> dict[str, Any] | None:
+    """Observers and the oracle of timestamps; None: the deployment has neither."""
+    observing = [each for each in heard if each.process.kind == "observe"]
+    leading = now.each("photon_oracle_leader")
+    if not (observing or leading):
+        return None
+    t = "photon_tables"
+    return {
+        "observers": sorted({name for each in observing for name in each.details.get("observers", ())}),
+        "processes": len(observing),
+        "up": sum(each.up for each in observing),
+        "stores_silent": sum(not sample.value for _, sample in now.each(f"{t}_store_up")),
+        "runs_per_s": rates.sum(f"{t}_observed_total"),
+        "conflicts_per_s": rates.sum(f"{t}_conflicts_total"),
+        "failed_per_s": rates.sum(f"{t}_observers_failed_total"),
+        "dirty_cells": now.max(f"{t}_dirty_cells"),
+        "oldest_dirty_s": now.max(f"{t}_oldest_dirty_seconds"),
+        "safe_point_age_s": now.max(f"{t}_safe_point_age_seconds"),
+        "oracle": {
+            "replicas": len(leading),
+            "leader": next((who.name for who, sample in leading if sample.value), None),
+            "timestamps_per_s": rates.sum("photon_oracle_timestamps_total"),
+        }
+        if leading
+        else None,
+    }
+
+
+def _table_alarms(heard: Sequence[Heard], now: Numbers) -> Iterator[dict[str, str]]:
+    leading = now.each("photon_oracle_leader")
+    if leading and not any(sample.value for _, sample in leading):
+        what = "no replica leads the oracle of timestamps: transactions wait"
+        yield _alarm("oracle", what, "see photon status oracle; a majority of the registry's replicas must answer")
+    for each in heard:
+        if each.details.get("problem"):
+            what = f"its store does not answer: {each.details['problem']}"
+            yield _alarm(each.process.title, what, "see photon doctor and the store; it goes on by itself")
+    oldest_s = now.max("photon_tables_oldest_dirty_seconds")
+    if oldest_s > DIRTY_ALARM_S:
+        cells = many(int(now.max("photon_tables_dirty_cells")), "cell")
+        what = f"{cells} wait for observers, and the oldest has for {oldest_s:.0f} s"
+        yield _alarm("observers", what, "see their log: does one raise? photon table locks; or start more of them")
+
+
 def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
     """Of a join that reads other joins' output: each output, as its relay copies it."""
     return [
@@ -125,7 +171,7 @@ def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
 def alarms_of(heard: Sequence[Heard], now: Numbers) -> list[dict[str, str]]:
     """Everything that wants a person: silent processes, what verifier and registry say, unbalanced ledgers."""
     found = [alarm for each in heard for alarm in _told(each)]
-    found += [*_copy_alarms(copies_of(heard, now)), *_upstream_alarms(now)]
+    found += [*_copy_alarms(copies_of(heard, now)), *_upstream_alarms(now), *_table_alarms(heard, now)]
     failing = now.max("photon_dispatcher_joiners_failing")
     if failing:
         found.append(

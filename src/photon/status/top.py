@@ -25,9 +25,10 @@ _RATES = {
     "cache": ("photon_cache_hits_total", "photon_cache_misses_total", "photon_cache_fed_events_total"),
     "relay": ("photon_relay_events_total",),
     "compute": ("photon_computing_records_total",),
+    "observe": ("photon_tables_observed_total",),
     "registry": ("photon_registry_entry_ids_total",),
 }  # fmt: skip
-"""What a process deals with, added up: events, keys or ids."""
+"""What a process deals with, added up: events, keys, ids or runs."""
 
 
 class Top:

@@ -10,7 +10,7 @@ from typing import Any
 from photon.fleet.ledger import VERDICTS
 from photon.fleet.numbers import Change, Numbers, merged_ledger, oldest_lag, quantile, share_within
 from photon.fleet.polling import Heard
-from photon.status.shards import alarms_of, copies_of, registry_of, slots_of, upstream_of
+from photon.status.shards import alarms_of, copies_of, registry_of, slots_of, tables_of, upstream_of
 
 POINTS = 180
 """Number of the newest points, and of coarse ones."""
@@ -134,6 +134,7 @@ class View:
             "copies": copies_of(heard, now),
             "registry": registry_of(heard, now),
             "computations": [each.details["computing"] for each in heard if "computing" in each.details],
+            "tables": tables_of(heard, now, rates),
             "processes": [_process(each, now, now_s) for each in heard],
             **self._history.as_json(),
         }

@@ -30,9 +30,9 @@ LOGS = "logs"
 
 def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
     """What ``photon up`` needs beyond a good file; ``missing``: what must still be made. Raises UsageError."""
-    if not settings.datacentre:
+    if not (settings.datacentre or settings.observe):
         raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; photon join needs none")
-    if not settings.registry.replicas:
+    if settings.datacentre and not settings.registry.replicas:
         raise UsageError(f"{file}: registry.replicas is empty; a deployment names 1, 3 or 5 replicas")
     if settings.wan is not None:
         for name in settings.registry.replicas:

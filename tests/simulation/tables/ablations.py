@@ -1,23 +1,24 @@
-"""The rules of ``tables/DESIGN.md`` with one taken out each: the simulator must notice.
-
-Rule 3 needs so many things at once that its ablation is a schedule by hand
-(``tests/unit/tables/test_transactions.py``); here slow prewrites that meet a mark are counted.
-"""
+"""The rules of ``tables/DESIGN.md`` with one taken out each: the simulator must notice."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from photon.tables import collecting, observing, resolving, tables, transaction
+import orjson
+
+from photon.tables import collecting, loading, observing, resolving, tables, transaction
 from photon.tables.api import Cell
-from photon.tables.cell import Lock
+from photon.tables.cell import Lock, commit_meta
 from photon.tables.observing import Worker
 from photon.tables.oracle import Action, Confirm, OracleLeader
 from photon.tables.resolving import Resolver
 from photon.tables.system import SystemView
 from photon.tables.tables import TransactionFace
 from photon.tables.transaction import Transaction
+from tests.simulation.tables.chains import Chain
+from tests.simulation.tables.workload import Races, Schedule
 from tests.simulation.tables.world import Variant
 
 
@@ -103,19 +104,44 @@ def _seeds_at_once(self: Worker) -> None:
 publish = Worker.publish
 
 
+def _not_held(self: SystemView, start: int, seconds: float) -> None:
+    """Rule 9: nobody hears of a snapshot that is held."""
+
+
+def _cursor_apart(
+    transaction: Any, name: str, before: str | None, after: str, records: Sequence[Any], work: Callable[..., object]
+) -> None:
+    """Loading: what was made of the records is committed before their cursor is."""
+    raw = transaction.raw
+    for record in records:
+        work(transaction, record)
+    raw.commit()
+    raw.writes.clear()
+    cursor = Transaction(raw._around, raw._resolver, raw._system)
+    cursor.write(loading.CURSORS, name, "cursor", orjson.dumps(after))
+    cursor.commit()
+
+
 @dataclass(frozen=True)
 class Ablation:
     variant: Variant
     finds: str
+    kind: type[Any] = Schedule
 
 
 def _patch(where: Any, name: str, value: Any) -> Variant:
     return Variant(patched=[(where, name, value)])
 
 
+_UNMARKED = [(each, "rolled_back", commit_meta) for each in (resolving, transaction)]
+
+
 ABLATIONS = {
     "rule 1: primary not first": Ablation(Variant(ordered=False), "half|fractured|lost commit|false abort|sum"),
     "rule 2: notified with the commit": Ablation(Variant(notify_late=True), "observers"),
+    "rule 3: a roll-back leaves no mark": Ablation(
+        Variant(patched=[*_UNMARKED]), "half|fractured|lost|wrong snapshot|false abort", Races
+    ),
     "rule 4: a lost answer to a commit taken for failure": Ablation(
         _patch(Transaction, "_is_committed", _failed_is_aborted), "false abort|observers"
     ),
@@ -134,6 +160,8 @@ ABLATIONS = {
     "rule 9: locks left behind the safe point": Ablation(
         _patch(collecting, "_resolve", _unresolved), "half|fractured|lost"
     ),
+    "rule 9: a hold is not heard of": Ablation(_patch(SystemView, "hold", _not_held), "held: .* refused", Chain),
+    "loading: the cursor apart": Ablation(_patch(loading, "_step", _cursor_apart), "batch", Chain),
     "rule 10: a writer does not look again": Ablation(_patch(tables, "Transaction", _Blind), "observers: .* of news"),
     "rule 10: no grace before what is there is notified": Ablation(
         _patch(Worker, "publish", _seeds_at_once), "observers: .* of news"

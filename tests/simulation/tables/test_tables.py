@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.simulation.tables.ablations import ABLATIONS
+from tests.simulation.tables.chains import Chain
 from tests.simulation.tables.history import Ran, Violation, check
-from tests.simulation.tables.workload import Schedule, run_seed
+from tests.simulation.tables.workload import Races, Schedule, run_seed
 from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import run_each
 
@@ -21,15 +23,27 @@ def test_fresh_seeds_keep_the_promises() -> None:
     run_each(run_seed, lambda seed: run_seed(seed).story, 100)
 
 
+@pytest.mark.seeded
+def test_a_stream_through_chains_of_observers_is_what_a_batch_says() -> None:
+    run_each(lambda seed: run_seed(seed, None, Chain), lambda seed: run_seed(seed, None, Chain).story, 40)
+
+
+@pytest.mark.seeded
+def test_slow_prewrites_after_their_roll_back_change_nothing() -> None:
+    run_each(lambda seed: run_seed(seed, None, Races), lambda seed: run_seed(seed, None, Races).story, 40)
+
+
 def test_a_seed_replays_exactly() -> None:
     assert run_seed(7).story == run_seed(7).story
+    assert run_seed(7, None, Chain).story == run_seed(7, None, Chain).story
 
 
 @pytest.mark.parametrize("name", sorted(ABLATIONS))
 def test_the_simulator_notices_a_missing_rule(name: str) -> None:
     ablation = ABLATIONS[name]
     seeds = range(SEEDS_OF_AN_ABLATION)
-    notice(f"tables: {name}", seeds, lambda seed: run_seed(seed, ablation.variant), ablation.finds, Violation)
+    run = lambda seed: run_seed(seed, ablation.variant, ablation.kind)  # noqa: E731
+    notice(f"tables: {name}", seeds, run, ablation.finds, Violation)
 
 
 def test_schedules_reach_what_they_are_for() -> None:
@@ -43,11 +57,17 @@ def test_schedules_reach_what_they_are_for() -> None:
         "clock steps",
         "told: aborted",
     )
-    reach((_story(seed) for seed in range(60)), words)
+    reach((_story(Schedule, seed) for seed in range(60)), words)
+    reach((_story(Races, seed) for seed in range(60)), ("a slow prewrite meets a mark", "comes 4.0 s later"))
+    words = (
+        "kill client-loader", "kill client-worker", "a snapshot is the same and was held", "a snapshot is refused",
+        "oracle . is deposed", "clock steps", "comes 4.0 s later",
+    )  # fmt: skip
+    reach((_story(Chain, seed) for seed in range(60)), words)
 
 
-def _story(seed: int) -> list[str]:
-    schedule = Schedule(seed)
+def _story(kind: type[Any], seed: int) -> list[str]:
+    schedule = kind(seed)
     schedule.run_all()
     return schedule.story
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -14,8 +14,9 @@ from photon.tables.cell import is_lock, value_of
 from photon.tables.locks import StoreLocks, ThreadLocks
 from photon.tables.observing import Worker, observer
 from photon.tables.tables import Tables, TransactionFace
+from tests.simulation.tables.chains import Chain
 from tests.simulation.tables.history import Ran, Violation, check
-from tests.simulation.tables.world import LIMITS, SimulatedStore, Variant, World
+from tests.simulation.tables.world import LIMITS, Faults, SimulatedStore, Variant, World
 
 ACCOUNTS = 6
 BALANCE = 100
@@ -314,9 +315,21 @@ class Schedule(World):
         return None if value is None else orjson.loads(value)
 
 
-def run_seed(seed: int, variant: Variant | None = None) -> Schedule:
+class Races(Schedule):
+    """Little but slow calls and late ones, on two cells: prewrites that come after their roll-back."""
+
+    def __init__(self, seed: int, variant: Variant | None = None) -> None:
+        super().__init__(seed, variant)
+        self.faults = Faults(late=0.2, slow=0.3)
+        self.works = [self.pair, self.look]
+
+
+S = TypeVar("S", Schedule, Races, Chain)
+
+
+def run_seed(seed: int, variant: Variant | None = None, kind: type[S] = Schedule) -> S:  # type: ignore[assignment]
     """Raises Violation with the seed."""
-    schedule = Schedule(seed, variant)
+    schedule = kind(seed, variant)
     patched = [(where, name, getattr(where, name)) for where, name, _ in schedule.variant.patched]
     try:
         for where, name, value in schedule.variant.patched:

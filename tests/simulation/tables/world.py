@@ -17,7 +17,7 @@ from typing import Any
 from photon.tables.api import Cell, Mutation, Notification, Read, RowRead, StoreFailed
 from photon.tables.cell import Commit, read_meta, start_of
 from photon.tables.oracle import Allocate, Answer, Confirm, OracleLeader, OracleMachine, Refuse, allocate
-from photon.tables.store.memory import MemoryStore
+from photon.tables.store.memory import MemoryRows
 from photon.tables.surroundings import Limits, Surroundings
 from photon.tables.tables import Tables
 from tests.simulation.tables.history import Violation
@@ -98,8 +98,8 @@ class World:
         self.count = 0
         self.tasks: list[Task] = []
         self.current: Task | None = None
-        self.truth = MemoryStore()
         self.claims: dict[tuple[str, str], bytes] = {}
+        self.truth = MemoryRows()
         self.installed: dict[int, dict[Cell, int]] = {}
         """Start timestamp -> cells and commit timestamps, as they were done."""
         self.story: list[str] = []

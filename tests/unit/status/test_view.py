@@ -186,3 +186,50 @@ def test_computations_are_shown_by_stage_with_what_they_want() -> None:
     assert "compute spend: 20/s, 1 late, 3 put aside, 9 published; 2 processes for 2 intervals" in shown
     assert "  stage 1    Spend        watermark 2026-11-24T10:00:00Z (1.5 s ago), 12 events wait" in shown
     assert "compute total: total.py, line 3: NameError" in shown
+
+
+def _observers(dirty_s: float, up: bool = True) -> Any:
+    def put(into: Readings) -> None:
+        into.put_all("photon_tables", {"observed_total": 10, "dirty_cells": 7, "oldest_dirty_seconds": dirty_s})
+        into.put_all("photon_tables", {"store_up": up, "conflicts_total": 2, "observers_failed_total": 0})
+
+    return put
+
+
+def _oracle(leads: bool) -> Any:
+    return lambda into: into.put_all("photon_oracle", {"leader": leads, "timestamps_total": 500})
+
+
+def test_tables_are_those_of_observers_and_the_oracle() -> None:
+    assert _twice()["tables"] is None
+    heard = [
+        said("registry", "r1", _oracle(False)),
+        said("registry", "r2", _oracle(True)),
+        said("observe", "dedup-1", _observers(3.0), {"observers": ["count", "cluster"]}),
+        said("observe", "dedup-2", _observers(4.0), {"observers": ["count", "cluster"]}),
+        silent("observe", "dedup-3"),
+    ]
+    view = View("east", "1.0")
+    view.update(heard, 100.0)
+    found = view.update(heard, 110.0)
+    tables = found["tables"]
+    assert (tables["observers"], tables["processes"], tables["up"]) == (["cluster", "count"], 3, 2)
+    assert (tables["dirty_cells"], tables["oldest_dirty_s"], tables["stores_silent"]) == (7, 4.0, 0)
+    assert tables["oracle"] == {"replicas": 2, "leader": "r2", "timestamps_per_s": 0.0}
+    assert [alarm["where"] for alarm in found["alarms"]] == ["observe dedup-3"]
+    shown = text([found], 110.0)
+    assert "tables: 2 of 3 processes of observers answer, 0/s runs, 7 cells wait (oldest 4.0 s)" in shown
+    assert "oracle    r2" in shown
+
+
+def test_tables_that_stand_still_are_alarms() -> None:
+    heard = [
+        said("registry", "r1", _oracle(False)),
+        said("observe", "dedup-1", _observers(200.0, up=False), {"observers": ["count"], "problem": "no server"}),
+    ]
+    alarms = {alarm["where"]: alarm["what"] for alarm in View("east", "1.0").update(heard, 100.0)["alarms"]}
+    assert alarms == {
+        "oracle": "no replica leads the oracle of timestamps: transactions wait",
+        "observe dedup-1": "its store does not answer: no server",
+        "observers": "7 cells wait for observers, and the oldest has for 200 s",
+    }

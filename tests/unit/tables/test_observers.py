@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from photon.tables import Tables, TablesError, Worker, observer, retrying
+from photon.tables import Conflict, Tables, TablesError, Worker, observer, observing, retrying
+from photon.tables.api import Cell, Mutation
+from photon.tables.cell import Commit, lock_meta, primary_line, read_meta, rolled_back
 from photon.tables.locks import ThreadLocks
 from photon.tables.observing import BATCH, ObserverFailed
 from photon.tables.oracle import MemoryOracle
-from photon.tables.store.memory import MemoryStore
+from photon.tables.store.memory import MemoryRows
 from photon.tables.surroundings import Limits, Surroundings
 
 
@@ -136,7 +138,7 @@ def test_a_notification_waits_for_the_observers_of_all_programs(tables: Tables) 
 
 
 def test_a_program_that_has_not_heard_of_an_observer_forgets_none_of_its_notifications() -> None:
-    store, oracle = MemoryStore(), MemoryOracle()
+    store, oracle = MemoryRows(), MemoryOracle()
     known, fresh = (Tables(store, oracle, Surroundings(store, oracle, limits=Limits(grace_s=0.02))) for _ in range(2))
     counting(known)
     worker = Worker(known)
@@ -193,6 +195,30 @@ def test_an_end_of_work_waits_for_other_workers_and_names_what_raises(tables: Ta
     click(tables, "bad", "c")
     with pytest.raises(ObserverFailed, match="an observer of clicks/bad/campaign raises ValueError"):
         Worker(tables).drain()
+
+
+def test_a_cell_that_somebody_locks_newly_is_waited_for_and_not_spun_at(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting(tables)
+    click(tables, "k", "c")
+    worker = Worker(tables)
+    worker.publish()
+    cell = Cell("clicks", "k", "campaign")
+    [held] = tables.around.read_cells([cell])
+    before = read_meta(held.meta)
+    assert isinstance(before, Commit)
+    token, now_ms = tables.around.liveness.token.encode(), tables.around.wall_ms()
+    lock = lock_meta(10**9, now_ms, token, before, primary_line(cell), b'"d"')
+    assert tables.around.store.mutate([Mutation(cell, held.meta, lock, notify=10**9)]) == [True]
+    monkeypatch.setattr(observing, "TRIES_S", 0.3)
+    with pytest.raises(Conflict, match="locked by somebody who lives"):
+        worker.drain()
+    assert 3 < tables.counts["scans"] < 60
+    assert tables.around.store.mutate([Mutation(cell, lock, rolled_back(before))]) == [True]
+    assert worker.drain() == 0
+    assert counted(tables) == {"c": 1}
+    assert tables.around.store.dirty("clicks", "", 10) == []
 
 
 def test_threads_share_the_work(tables: Tables) -> None:

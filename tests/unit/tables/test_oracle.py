@@ -20,7 +20,7 @@ from photon.tables.oracle import (
     Refuse,
     allocate,
 )
-from photon.tables.store.sqlite import SqliteStore
+from photon.tables.store.sqlite import SqliteRows
 
 
 def test_ranges_follow_each_other_over_a_snapshot() -> None:
@@ -144,11 +144,11 @@ def test_a_request_that_is_interrupted_gives_nothing_to_those_who_share_it() -> 
 
 
 def test_the_embedded_oracle_rises_over_processes_and_restarts(tmp_path: Path) -> None:
-    one, other = SqliteStore(tmp_path / "t.db"), SqliteStore(tmp_path / "t.db")
+    one, other = SqliteRows(tmp_path / "t.db"), SqliteRows(tmp_path / "t.db")
     got = [each.oracle.timestamp() for each in (one, other, one, other)]
     one.close()
     other.close()
-    again = SqliteStore(tmp_path / "t.db")
+    again = SqliteRows(tmp_path / "t.db")
     got.append(again.oracle.timestamp())
     again.close()
     assert got == sorted(set(got))

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from photon.tables.api import Cell, Held, Mutation, Notification, Read, RowStore, StoreFailed
-from photon.tables.store.memory import MemoryStore
-from photon.tables.store.sqlite import SqliteStore
+from photon.tables.store.memory import MemoryRows
+from photon.tables.store.sqlite import SqliteRows
 
 A, B = Cell("t", "a", "x"), Cell("t", "b", "x")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RowStore]:
-    made: RowStore = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "t.db")
+    made: RowStore = MemoryRows() if request.param == "memory" else SqliteRows(tmp_path / "t.db")
     yield made
     made.close()
 
@@ -95,7 +95,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     other.commit()
     other.close()
     with pytest.raises(StoreFailed, match="something else"):
-        SqliteStore(tmp_path / "other.db")
+        SqliteRows(tmp_path / "other.db")
     (tmp_path / "text.db").write_text("hello " * 100)
     with pytest.raises(StoreFailed, match="not a database"):
-        SqliteStore(tmp_path / "text.db")
+        SqliteRows(tmp_path / "text.db")

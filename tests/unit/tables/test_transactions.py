@@ -298,6 +298,23 @@ def test_a_store_that_stays_away_at_the_commit_leaves_the_outcome_open(tables: T
         t.raw.commit()
 
 
+def test_a_store_that_takes_nothing_any_more_is_no_conflict(tables: Tables) -> None:
+    """As a full disk: it is read, and nothing is written."""
+    tables.around.limits.patience_s = 0.01
+    tables.around.store.mutate = lambda mutations, **_: [None] * len(mutations)  # type: ignore[method-assign]
+    with pytest.raises(StoreFailed, match="t/a/x: the store does not answer, or its disk is full"):
+        put(tables, "a", x=1)
+    assert tables.counts["conflicts"] == 0
+
+
+def test_several_columns_are_one_read(tables: Tables) -> None:
+    put(tables, "a", x=1, y=2)
+    with tables.snapshot() as now:
+        reads = tables.counts["reads"]
+        assert now.table("t").row("a").get_many("x", "y", "z") == (1, 2, None)
+        assert tables.counts["reads"] <= reads + 2, "and a look at the safe point"
+
+
 @pytest.mark.parametrize("marks", [True, False])
 def test_a_slow_prewrite_after_a_roll_back_fits_only_where_no_mark_was_left(
     tables: Tables, marks: bool, monkeypatch: pytest.MonkeyPatch

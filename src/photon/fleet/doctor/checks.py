@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from photon.config.words import size
+from photon.config.words import duration, many, size
 from photon.fleet.doctor.facts import Directory, Facts, Logs, Machine, Process
 
 FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
@@ -27,6 +27,8 @@ BOUNDARY_SLACK_S = 3600.0
 """The boundary may lie so much further back than the retention says."""
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
 NAMED_MAX = 5
+SAFE_POINT_ROUNDS = 3
+"""A safe point that observers move is moved each time that old versions were kept for long enough."""
 STILL_S = 60.0
 """A watermark that has not moved for so long stands still."""
 
@@ -39,7 +41,7 @@ class Level(enum.StrEnum):
 
 
 AREAS = ("configuration", "versions", "clocks", "disks", "logs", "descriptors", "ports", "certificates", "registry",
-         "watermarks", "computations")  # fmt: skip
+         "watermarks", "computations", "tables")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def findings(facts: Facts, now: datetime) -> list[Finding]:
     else:
         checks += [_clocks(facts), _disks(facts), _logs(facts), _descriptors(facts), _ports(facts)]
         checks += [_certificates(facts, now), _registry(facts), _watermarks(facts), _computations(facts)]
+        checks.append(_tables(facts))
     said: list[Finding] = []
     for found in checks:
         here = list(found)
@@ -361,6 +364,35 @@ def _computations(facts: Facts) -> Iterator[Finding]:
             yield _warning("computations", each.name, what, do)
     said = f"{len(known)} run, their watermarks move, nothing is put aside"
     yield _ok("computations", said if known else "none is named, or none was asked")
+
+
+def _tables(facts: Facts) -> Iterator[Finding]:
+    tables = facts.tables
+    if tables is None:
+        return
+    if tables.problem:
+        yield _problem("tables", tables.where, tables.problem, "start the store; photon status processes")
+        return
+    if tables.oracle_problem:
+        what = f"there are no timestamps, so no transaction begins: {tables.oracle_problem}"
+        yield _problem("tables", "oracle", what, "photon status oracle; a majority of the replicas must answer")
+    if tables.stuck:
+        what = (
+            f"{many(tables.stuck, 'cell waits', 'cells wait')} for observers, and {tables.stuck_at} goes on waiting"
+        )
+        do = "see that observers run (photon serve observe, photon table observe) and that none raises: their log"
+        yield _warning("tables", tables.where, what, do)
+    if tables.old_locks:
+        what = f"{many(len(tables.old_locks), 'lock')} of dead or slow clients: {_some(tables.old_locks)}"
+        yield _warning("tables", tables.where, what, "photon table locks; who reads these cells resolves them")
+    old_s = tables.safe_point_s
+    if tables.observed and old_s is not None and old_s > tables.keep_s * SAFE_POINT_ROUNDS:
+        what = f"the safe point was moved {duration(old_s)} ago: old versions pile up"
+        do = "see that observers run, and that no snapshot is held (hold_s); photon table verify --collect"
+        yield _warning("tables", tables.where, what, do)
+    moved = "never moved" if old_s is None else f"moved {duration(old_s)} ago"
+    said = f"{tables.where} answers; {tables.looked_at:,} cells looked at; the safe point was {moved}"
+    yield _ok("tables", said)
 
 
 def worst(said: Iterable[Finding]) -> Level:

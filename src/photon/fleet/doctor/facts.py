@@ -152,6 +152,28 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
+class TablesFacts:
+    """Of ``[tables]``. ``problem`` set: the store did not answer, and the rest is not known."""
+
+    where: str
+    problem: str = ""
+    oracle_problem: str = ""
+    """Why there are no timestamps."""
+    stuck: int = 0
+    """Cells that wait for observers, the oldest of which waited all the time."""
+    stuck_at: str = ""
+    old_locks: Sequence[str] = ()
+    """Cells with a lock of a dead client, or an old one."""
+    looked_at: int = 0
+    """Cells that were looked at for locks."""
+    safe_point_s: float | None = None
+    """Since it was moved; None: it never was."""
+    keep_s: float = 0.0
+    observed: bool = False
+    """The deployment keeps observers running, which move it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Registry:
     """``findings``: (level, where, what, do) of ``photon doctor registry``."""
 
@@ -190,6 +212,8 @@ class Facts:
     states: Sequence[State] = ()
     registry: Registry = field(default_factory=Registry)
     watermarks: Sequence[Watermark] = ()
+    tables: TablesFacts | None = None
+    """None: there is no ``[tables]``, or nothing has been made yet."""
 
     @property
     def running(self) -> bool:

@@ -13,7 +13,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -47,6 +47,7 @@ from photon.fleet.doctor.facts import (
     Registry,
     Secret,
     State,
+    TablesFacts,
     Watermark,
 )
 from photon.fleet.numbers import Numbers
@@ -59,6 +60,9 @@ from photon.idregistry.operate.findings import Expected, findings
 from photon.idregistry.operate.inspection import Inspection
 from photon.idregistry.operate.operator_client import OperatorClient
 from photon.outputs import OutputPlace, read_slot
+from photon.tables.configured import open_tables
+from photon.tables.standing import look, old_locks
+from photon.tables.tables import Tables
 
 DISTRIBUTION = "photon-join"
 SYNCS = 3
@@ -66,6 +70,11 @@ PROBE_BYTES = 4096
 WALK_MAX = 100_000
 """Files below a log directory that are counted."""
 UNREADABLE_MAX = 20
+STUCK_S = 3.0
+"""Between two looks at what waits for observers."""
+TABLES_PATIENCE_S = 2.0
+CELLS_MAX = 50_000
+"""Cells of each table that are looked at for old locks."""
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
@@ -215,6 +224,43 @@ def watermarks(settings: Settings, base: Path, tls: Tls | None, now_ns: int) -> 
             behind_s = (now_ns - pair.percentile_ns) / NS_PER_S
             found.append(Watermark(each.datacentre, behind_s, still_s, exact_s, pair.held_by))
     return found
+
+
+def tables(settings: Settings, base: Path, sleep: Callable[[float], object] = time.sleep) -> TablesFacts | None:
+    """Looks twice where something waits for observers."""
+    configured = settings.tables
+    if configured is None or (not configured.thrift and not (base / configured.file).is_file()):
+        return None
+    where = f"HBase, table {configured.table}" if configured.thrift else configured.file
+    try:
+        with open_tables(settings, base) as opened:
+            opened.around.limits.patience_s = TABLES_PATIENCE_S
+            return _tables(opened, where, observed=bool(settings.observe), sleep=sleep)
+    except PhotonError as error:
+        return TablesFacts(where, str(error))
+
+
+def _tables(opened: Tables, where: str, *, observed: bool, sleep: Callable[[float], object]) -> TablesFacts:
+    around = opened.around
+    standing = look(around, opened.system)
+    if standing.problem:
+        return TablesFacts(where, standing.problem)
+    before = standing
+    if before.dirty:
+        sleep(STUCK_S)
+        standing = look(around, opened.system)
+    stuck = standing.dirty if standing.oldest and standing.oldest == before.oldest else 0
+    locked, looked = old_locks(around, CELLS_MAX)
+    try:
+        around.oracle.timestamp()
+        problem = ""
+    except PhotonError as error:
+        problem = str(error)
+    age_s = max(around.wall_ms() - standing.moved_ms, 0) / 1000 if standing.moved_ms else None
+    return TablesFacts(
+        where, "", problem, stuck, standing.where, ["/".join(each) for each in locked], looked,
+        age_s, around.limits.keep_s, observed,
+    )  # fmt: skip
 
 
 def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:

@@ -81,6 +81,16 @@ export function drawRegistry(registry) {
       seconds(x.commit_p50_s), seconds(x.commit_p99_s)]), "no replica answers", registry.shards.map(x => x.leader ? "" : "bad"));
 }
 
+export function drawTables(t) {
+  $("tables-part").hidden = !t;
+  if (!t) return;
+  const oracle = t.oracle ? ` The oracle is led by ${t.oracle.leader ?? "▲ nobody"}, ${rate(t.oracle.timestamps_per_s)} timestamps.` : "";
+  $("tables").textContent = t.processes ? `${t.up} of ${many(t.processes, "process of observers answers", "processes of observers answer")}` +
+    `${t.stores_silent ? ", ▲ a store does not answer" : ""}: ${t.observers.join(", ") || NONE}. ${rate(t.runs_per_s)} runs, ` +
+    `${rate(t.conflicts_per_s)} conflicts, ${rate(t.failed_per_s)} failed. ${many(t.dirty_cells, "cell waits", "cells wait")}` +
+    `${t.dirty_cells ? `, the oldest for ${seconds(t.oldest_dirty_s)}` : ""}.${oracle}` : `No observers are in the deployment file.${oracle}`;
+}
+
 export function drawSlots(s) {
   table("slots", "slots", [["slot", "l"], ["state", "long"], ["joined", ""], ["published", ""], ["to clear", ""], ["to check", ""], ["owned ids", ""],
     ["oldest", ""], ["redo log", ""], ["alarms", ""]], s.slots.map(x => [x.slot, x.problem || x.state, count(x.joined),

@@ -22,6 +22,7 @@ from photon.fleet.doctor.facts import (
     Registry,
     Secret,
     State,
+    TablesFacts,
     Watermark,
 )
 
@@ -35,10 +36,11 @@ JOINER = Process("east", "joiner east-1", "127.0.0.1:7101", "", "0.1.0", 0.001, 
 WEST = replace(JOINER, datacentre="west", name="joiner west-1", address="127.0.0.1:7102")
 REGISTRY = Registry((), 3, 3, (Boundary(1, None),), None)
 PAIR = KeyPair("joiner-east", "/c/joiner-east.crt", True, "", NOW + timedelta(days=90), 0o600)
+TABLES = TablesFacts("t.db", looked_at=9, safe_point_s=60.0, keep_s=3600.0, observed=True)
 GOOD = Facts(
     "photon.toml", MACHINE, 5.0, ("east",), joins=("clicks",), directories=(STATE, OUTPUT), logs=(FOREIGN,),
     ports=(Port("joiner east-1", "127.0.0.1:7101", "ours"),), processes=(JOINER, WEST), tls=True, pairs=(PAIR,),
-    secret=Secret("/key", "", 0o600), registry=REGISTRY,
+    secret=Secret("/key", "", 0o600), registry=REGISTRY, tables=TABLES,
 )  # fmt: skip
 
 
@@ -244,3 +246,21 @@ def test_what_a_computation_says_is_passed_on() -> None:
     held = replace(well, alarms=(("its watermark has not moved for 90 s; held back by west", "see to west"),))
     finding = only("computations", Level.WARNING, processes=(JOINER, WEST, held))
     assert (finding.where, finding.do) == ("compute spend", "see to west")
+
+
+def test_tables() -> None:
+    assert only("tables", Level.OK).what == "t.db answers; 9 cells looked at; the safe point was moved 1 min 0 s ago"
+    assert found("tables", tables=None) == []
+    away = TablesFacts("HBase, table photon_tables", "no server answers")
+    assert only("tables", Level.PROBLEM, tables=away).where == "HBase, table photon_tables"
+    silent = replace(TABLES, oracle_problem="replica r1: not the leader")
+    assert "there are no timestamps" in only("tables", Level.PROBLEM, tables=silent).what
+    stuck = replace(TABLES, stuck=3, stuck_at="clicks/k1/print")
+    assert (
+        "3 cells wait for observers, and clicks/k1/print goes on" in only("tables", Level.WARNING, tables=stuck).what
+    )
+    left = replace(TABLES, old_locks=["clicks/k1/print", "clicks/k2/print"])
+    assert "2 locks of dead or slow clients: clicks/k1/print" in only("tables", Level.WARNING, tables=left).what
+    old = replace(TABLES, safe_point_s=3 * 3600.0 + 1)
+    assert "moved 3 h 0 min ago: old versions" in only("tables", Level.WARNING, tables=old).what
+    only("tables", Level.OK, tables=replace(old, observed=False))

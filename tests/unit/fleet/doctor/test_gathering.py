@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from photon.config.certificate_files import begin, issue_missing
-from photon.config.loader import load
+from photon.config.loader import convert, load
 from photon.config.settings import Settings
 from photon.fleet.doctor import gathering
 from photon.fleet.processes import of_datacentre
+from photon.tables import Tables
+from photon.tables.system import with_observer
 
 CONFIG = """
 key_file = "key"
@@ -172,3 +174,30 @@ def test_this_machine() -> None:
     assert machine.python_fits
     assert machine.files_soft >= 256
     assert all(package.found for package in machine.packages)
+
+
+def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> None:
+    assert gathering.tables(convert({}, "file"), tmp_path) is None
+    settings = convert({"tables": {"file": "t.db", "keep": "7s"}}, "file")
+    assert gathering.tables(settings, tmp_path) is None, "nothing has been made"
+    with Tables.open(tmp_path / "t.db") as tables:
+        tables.observe("clicks", "campaign")
+        tables.system.change(lambda state: with_observer(state, "clicks", "campaign", "count"))
+        with tables.transaction() as t:
+            t.table("clicks").row("k").set("campaign", "c")
+    found = gathering.tables(settings, tmp_path, lambda seconds: None)
+    assert found is not None
+    assert (found.problem, found.oracle_problem, found.stuck, found.stuck_at) == ("", "", 1, "clicks/k/campaign")
+    assert (found.old_locks, found.looked_at, found.safe_point_s, found.keep_s) == ([], 1, None, 7.0)
+
+    def tended(seconds: float) -> None:
+        with Tables.open(tmp_path / "t.db") as tables:
+            tables.around.store.forget(tables.around.store.dirty("clicks", "", 9))
+
+    found = gathering.tables(settings, tmp_path, tended)
+    assert found is not None
+    assert found.stuck == 0
+    (tmp_path / "t.db").write_text("something else")
+    found = gathering.tables(settings, tmp_path)
+    assert found is not None
+    assert "t.db: " in found.problem

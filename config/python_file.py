@@ -1,0 +1,39 @@
+"""A user's Python file, loaded into a process of ours; what it raises is one line with its place."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from photon.config.errors import PhotonError, UsageError
+
+
+def load_python(file: Path, prefix: str) -> ModuleType:
+    """Runs it as a module, not as the main program, with its directory on ``sys.path`` as ``python FILE`` has it.
+    ``prefix``: of the module's name, as the file may be called like a package. Raises UsageError, and a PhotonError
+    of the file's as it is."""
+    if not file.is_file():
+        raise UsageError(f"{file}: no such file; name a Python file")
+    path = str(file.resolve())
+    name = f"{prefix}_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file}: is no Python file; name one that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and the like look their module up
+    if (directory := str(Path(path).parent)) not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        spec.loader.exec_module(module)
+    except PhotonError:
+        raise
+    except (Exception, SystemExit) as error:
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == path]
+        if isinstance(error, SyntaxError) and error.filename == path:
+            lines = [error.lineno]
+        at = f":{lines[-1]}" if lines else ""
+        raise UsageError(f"{file}{at}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    return module

@@ -1,0 +1,71 @@
+"""``photon serve observe``: the observers of a program, as ``[observe.NAME]`` says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+from photon.assembly.room import Room
+from photon.config.errors import UsageError
+from photon.config.metrics.readings import ProcessMetrics
+from photon.config.roles import Role, identity
+from photon.config.serving import listen
+from photon.config.settings import ObserveSettings, Settings
+from photon.config.stopping import first, until
+from photon.config.structured import get_logger
+from photon.fleet.processes import KINDS
+from photon.tables.api import StoreFailed
+from photon.tables.configured import IDENTITY
+from photon.tables.program import Program
+
+AGAIN_S = 2.0
+"""A store that did not answer at the start is tried again after so long."""
+
+log = get_logger(__name__)
+
+
+def observe_named(settings: Settings, member: str | None) -> tuple[str, ObserveSettings, str]:
+    """NAME-N: its table's name, the table, the address of the Nth process. Raises UsageError."""
+    known = {f"{name}-{n}": (name, each, address) for name, each in settings.observe.items()
+             for n, address in enumerate(each.addresses, 1)}  # fmt: skip
+    if member not in known:
+        there = ", ".join(known) or "none; add [observe.NAME]"
+        raise UsageError(f"serve observe {member or ''}: name one of the configuration's; there are: {there}")
+    return known[member]
+
+
+async def serve_observe(room: Room) -> None:
+    """Paths that the program names are relative to the deployment file's directory. Raises UsageError, and what
+    opening its tables raises."""
+    name, configured, address = observe_named(room.settings, room.member)
+    base, tls = room.base.resolve(), room.tls(Role.OBSERVE, name)
+    os.chdir(base)
+    IDENTITY.set(identity(Role.OBSERVE, name))
+    program = Program(base / configured.file)
+    try:
+        metrics = ProcessMetrics([program.read], program.details)
+        server = await listen(address, KINDS["observe"].health, tls=tls, metrics=metrics)
+        try:
+            await server.serving()
+            log.info("observers serve", name=room.member, observers=program.observers)
+            room.up()
+            while not room.stop.is_set():
+                await _run(program, configured.threads, room.stop)
+                await until(room.stop, AGAIN_S)
+        finally:
+            await server.stop()
+    finally:
+        program.close()
+
+
+async def _run(program: Program, threads: int, stop: asyncio.Event) -> None:
+    """Until ``stop``, or as long as the store answers."""
+    ending = threading.Event()
+    running = asyncio.create_task(asyncio.to_thread(program.run, ending, threads=threads))
+    await first(stop, [running])
+    ending.set()
+    try:
+        await running
+    except StoreFailed as failed:
+        log.warning("observers wait: the store does not answer", error=str(failed))
