@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from photon.assembly.compute import SILENT_S, STILL_S, Watch, serve_compute
-from photon.assembly.computing import INTERVALS_NAME, statuses
+from photon.assembly.computing import statuses
 from photon.assembly.room import Room
 from photon.computing.journal import Status, write_status
 from photon.computing.publisher import Publisher
+from photon.computing.table import NAME as INTERVALS_NAME
 from photon.computing.wire import NEVER_NS, Watermark
 from photon.config.clock import NS_PER_S as S
 from photon.config.clock import SystemClock
@@ -182,7 +183,7 @@ async def test_a_broken_file_is_one_line_and_is_taken_up_once_it_is_mended_and_w
         async with asyncio.timeout(180):
             await up.wait()
             broken = await until(lambda row: bool(row["problem"]))
-            assert broken["problem"].endswith("counts.py, line 1: ModuleNotFoundError: No module named 'nowhere'")
+            assert broken["problem"].endswith("counts.py:1: ModuleNotFoundError: No module named 'nowhere'")
             (tmp_path / "counts.py").write_text(TOPOLOGY)
             await until(lambda row: row["running"])
             [status] = statuses(tmp_path / "state")
