@@ -14,10 +14,11 @@ from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.outputs.output_places import KINDS
 from photon.spark import exports, logs, outputs
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import read_job, read_manifest
-from photon.spark.sources import LogSource, PipelineSources, RegistrySource, TimeRange
+from photon.spark.sources import JoinSource, LogSource, OutputSource, PipelineSources, RegistrySource, TimeRange
 from photon.spark.tasks import partition_bytes
 from photon.spark.verify.figures import HOURS_A_DAY, LedgerLine
 from photon.spark.verify.job import VerifyInputs
@@ -71,7 +72,7 @@ def inputs(spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], ho
     return VerifyInputs(
         foreign=logs.foreign(spark, sources.join, foreign),
         primary=logs.primary(spark, sources.join, sources.primary),
-        output=_output(spark, task),
+        output=written_output(spark, sources.outputs, task.backfills, sources.join, window),
         registry=registry_of_join(spark, task, window),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
@@ -82,14 +83,21 @@ def inputs(spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], ho
     )
 
 
-def _output(spark: SparkSession, task: VerifyTask) -> DataFrame:
-    sources = task.sources
-    written = outputs.outputs(spark, sources.outputs, sources.join)
-    work = [each for directory in task.backfills for each in backfilled(directory, sources.join.join)]
+def written_output(
+    spark: SparkSession,
+    sources: Sequence[OutputSource],
+    backfills: Sequence[Path],
+    join: JoinSource,
+    window: TimeRange,
+    kinds: Collection[str] = KINDS,
+) -> DataFrame:
+    """OUTPUT of joiners, dispatchers and backfills; not of files that are known to be of other times."""
+    written = outputs.outputs(spark, sources, join, kinds=kinds, window=window)
+    work = [each for directory in backfills for each in backfilled(directory, join.join) if each.reaches(window)]
     if not work:
         return written
     size = partition_bytes(spark, sum(each.end for each in work))
-    return written.union(outputs.lines_of(spark, work, sources.join, size))
+    return written.union(outputs.lines_of(spark, work, join, size))
 
 
 def _window(from_hour: int, to_hour: int) -> TimeRange:
@@ -116,7 +124,8 @@ def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
     manifest = read_manifest(disk, places.manifest)
     return [
         outputs.RangeWork(job.datacentre, job.slot, file.name, file.bytes, True, False,
-                          str(places.output / file.name), 0, file.bytes)
+                          str(places.output / file.name), 0, file.bytes,
+                          file.hour * HOUR_NS, (file.hour + 1) * HOUR_NS - 1)
         for file in (manifest.files if manifest is not None else ())
     ]  # fmt: skip
 
