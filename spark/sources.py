@@ -48,6 +48,13 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a time from ``first_ns`` to ``last_ns`` may lie in it."""
         return (self.begin_ns is None or last_ns >= self.begin_ns) and (self.end_ns is None or first_ns < self.end_ns)
 
+    def wider(self, ns: int) -> TimeRange:
+        """By so much on both sides."""
+        begin, end = self.begin_ns, self.end_ns
+        return msgspec.structs.replace(
+            self, begin_ns=None if begin is None else begin - ns, end_ns=None if end is None else end + ns
+        )
+
 
 EVER = TimeRange()
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 KINDS = ("joined", "filtered", "unmatched", "rejected")
 """Records of an event; a late line says that none exists."""
 LOOK_UP_S = 60.0
+DAY_NS = 86_400_000_000_000
 DIRECTORY = "forgotten"
 
 
@@ -67,8 +68,10 @@ def missing_events(
     shutil.rmtree(kept, ignore_errors=True)  # another run's: ask the registry again
     ids = logs.foreign(spark, join, [foreign], with_records=False).where(F.col("unreadable").isNull())
     _forgotten(spark, ids, registry).write.parquet(str(kept))
-    # A record has its event's time: what is known to be of other times holds none of these events.
-    lines = written_output(spark, written.outputs, written.backfills, join, foreign.window, KINDS)
+    # A record has its event's time: files that are known to be of other days hold none of these events.
+    lines = written_output(
+        spark, written.outputs, written.backfills, join, window=foreign.window.wider(DAY_NS), kinds=KINDS
+    )
     torn = lines.where(F.col("torn").isNotNull()).select("datacentre", "file", "offset", "torn").take(1)
     if torn:
         where, file, offset, why = torn[0]

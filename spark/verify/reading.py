@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from glob import escape
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+from pyspark.sql import functions as sql
+from pyspark.sql.functions import col
 
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -18,21 +21,27 @@ from photon.outputs.output_places import KINDS
 from photon.spark import exports, logs, outputs
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import read_job, read_manifest
-from photon.spark.sources import JoinSource, LogSource, OutputSource, PipelineSources, RegistrySource, TimeRange
+from photon.spark.key_filter import HASH_BITS, assembled, part_bits
+from photon.spark.read_notes import hours_of_logs
+from photon.spark.sources import EVER, JoinSource, OutputSource, PipelineSources, RegistrySource, TimeRange
 from photon.spark.tasks import partition_bytes
+from photon.spark.verify.days import ABSENT_MAX, EVENT_SIDES, Days, Hours, Name, Span, merged, name_of
 from photon.spark.verify.figures import HOURS_A_DAY, LedgerLine
-from photon.spark.verify.job import VerifyInputs
-from photon.spark.verify.narrow_rows import ENTRY, LINE, RECORD
+from photon.spark.verify.job import VerifyInputs, within
+from photon.spark.verify.narrow_rows import ENTRY, LINE, RECORD, TORN
 from photon.spark.verify.verdict import InputFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from photon.spark.notes_accumulator import ReadNotes
+
 HOUR_NS = 3_600_000_000_000
 PLACES = "datacentre string, output_file string, output_offset bigint"
-ALL_HOURS = (-(1 << 40), 1 << 40)
-Name = tuple[str, str, str]
+MARGIN_HOURS = 1
+"""By so much the time of a record, line or entry may be wrong, and it is still brought together with its event."""
+FULL_MARGIN_HOURS = HOURS_A_DAY
 
 
 @dataclass(slots=True)
@@ -62,25 +71,78 @@ class VerifyTask:
     noted: pa.Table | None = None
     ledger: list[LedgerLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    full: bool = False
+    """Every day of the range is verified, whatever is known of it."""
+    kept: Path | None = None
+    """The directory of what is known of earlier runs; executors see it."""
+
+    @property
+    def keys(self) -> Path | None:
+        """The directory of what is known of the keys of primary logs; of an adapter that has changed nothing is."""
+        if self.full or self.kept is None:
+            return None
+        said = msgspec.msgpack.encode([self.sources.join.adapter, self.sources.primary], order="deterministic")
+        return self.kept / f"keys-{blake2b(said, digest_size=8).hexdigest()}"
+
+    @property
+    def margin(self) -> int:
+        """Hours around the range in which an event with another time is looked for."""
+        return FULL_MARGIN_HOURS if self.full else MARGIN_HOURS
 
 
-def inputs(spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], hours: tuple[int, int]) -> VerifyInputs:
-    """Reads some hours, and a day before and after them, so that a record with a wrong time meets its event."""
+def inputs(
+    spark: SparkSession, task: VerifyTask, days: Days, parts: Sequence[Hours], notes: ReadNotes
+) -> tuple[VerifyInputs, list[InputFile]]:
+    """Reads some hours and a margin around them; with the files of logs and outputs that are read for it."""
     sources = task.sources
-    window = _window(hours[0] - HOURS_A_DAY, hours[1] + HOURS_A_DAY)
+    wide = merged((begin - task.margin, end + task.margin) for begin, end in parts)
+    window = window_of(task, parts)
+    read = [each for each in days.files if _is_read(each, days, wide, window)]
     foreign = [msgspec.structs.replace(source, window=window) for source in sources.foreign]
-    return VerifyInputs(
-        foreign=logs.foreign(spark, sources.join, foreign),
-        primary=logs.primary(spark, sources.join, sources.primary),
-        output=written_output(spark, sources.outputs, task.backfills, sources.join, window),
-        registry=registry_of_join(spark, task, window),
+    changed = [(each.datacentre, each.path) for each in days.changed("primary")]
+    events = logs.foreign(spark, sources.join, foreign, only=_named(read, "foreign"), notes=notes)
+    registry = registry_of_join(spark, task, window)
+    found = VerifyInputs(
+        foreign=events.where(within(wide) | col("hour").isNull()),
+        primary=partial(
+            logs.primary,
+            spark,
+            sources.join,
+            sources.primary,
+            notes=notes,
+            absent=days.absent(),
+            new=changed,
+            index=task.keys,
+        ),
+        output=written_output(spark, sources.outputs, task.backfills, sources.join, _named(read, "output")),
+        registry=None if registry is None else registry.where(within(wide) | (col("generation") > 0)),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
         noted=_places(spark, task.noted),
         places=_read_to(spark, task),
         places_of=task.places_of,
-        opened=_opened(spark, files, window),
+        opened=_opened(spark, days.files, read),
     )
+    return found, read
+
+
+def window_of(task: VerifyTask, parts: Sequence[Hours]) -> TimeRange:
+    """From the first to the last event that is looked at."""
+    return _window(min(parts)[0] - task.margin, max(parts)[1] + task.margin)
+
+
+def _is_read(file: InputFile, days: Days, hours: Sequence[Hours], window: TimeRange) -> bool:
+    return file.what not in EVENT_SIDES or (days.reads(file, hours) and not is_old(file, window))
+
+
+def is_old(file: InputFile, window: TimeRange) -> bool:
+    """Whether it is a raw foreign log that is not opened, for its last write lies before all this."""
+    assert window.begin_ns is not None
+    return file.what == "foreign" and (file.mtime_ns or 0) < window.begin_ns - int(window.slack_s * 1e9)
+
+
+def _named(files: Iterable[InputFile], what: str) -> set[logs.LogPath]:
+    return {(each.datacentre, each.path) for each in files if each.what == what}
 
 
 def written_output(
@@ -88,12 +150,19 @@ def written_output(
     sources: Sequence[OutputSource],
     backfills: Sequence[Path],
     join: JoinSource,
-    window: TimeRange,
+    only: Collection[tuple[str, str]] | None = None,
+    window: TimeRange = EVER,
     kinds: Collection[str] = KINDS,
 ) -> DataFrame:
-    """OUTPUT of joiners, dispatchers and backfills; not of files that are known to be of other times."""
-    written = outputs.outputs(spark, sources, join, kinds=kinds, window=window)
-    work = [each for directory in backfills for each in backfilled(directory, join.join) if each.reaches(window)]
+    """OUTPUT of joiners, dispatchers and backfills. ``only``: of these files, as (datacentre, name); ``window``: not
+    of files that are known to be of other times."""
+    written = outputs.outputs(spark, sources, join, kinds=kinds, window=window, only=only)
+    work = [
+        each
+        for directory in backfills
+        for each in backfilled(directory, join.join)
+        if each.reaches(window) and (only is None or (each.datacentre, each.name) in only)
+    ]
     if not work:
         return written
     size = partition_bytes(spark, sum(each.end for each in work))
@@ -147,91 +216,73 @@ def _read_to(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
     return spark.createDataFrame(list(task.places), "datacentre string, identity string, read_to bigint")
 
 
-def _opened(spark: SparkSession, files: Sequence[InputFile], window: TimeRange) -> DataFrame:
-    """Foreign logs that are read: of what cannot be read in others nothing can be said."""
-    assert window.begin_ns is not None
-    oldest = window.begin_ns - int(window.slack_s * 1e9)
-    opened = {
-        (each.datacentre, log_name(each.path))
-        for each in files
-        if each.what == "foreign" and (each.mtime_ns or 0) >= oldest
-    }
+def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[InputFile]) -> DataFrame:
+    """Names of foreign logs all of which are read: of what cannot be read in others nothing can be said."""
+    named = _named(read, "foreign")
+    left = {(datacentre, log_name(path)) for datacentre, path in _named(files, "foreign") - named}
+    opened = {(datacentre, log_name(path)) for datacentre, path in named} - left
     return spark.createDataFrame(sorted(opened), "datacentre string, log string")
 
 
-# -- for the days that need no new look --------------------------------------------------------------------------
-def hours_of_files(
-    spark: SparkSession, sources: PipelineSources, changed: Collection[InputFile]
-) -> dict[Name, tuple[int, int]]:
-    """First and last hour of the events of changed files; those alone are read."""
-    frames = []
-    foreign = [_only(source, changed) for source in sources.foreign]
-    if some := [source for source in foreign if source.patterns]:
-        rows = logs.foreign(spark, sources.join, some, with_records=False)
-        frames.append((rows.select("datacentre", "log", "hour"), "foreign"))
-    written = {(each.datacentre, each.path) for each in changed if each.what == "output"}
-    if written:
-        lines = outputs.outputs(spark, sources.outputs, sources.join, only=written)
-        frames.append((lines.selectExpr("datacentre", "file AS log", "hour"), "output"))
-    # Files of backfills are not read for this: they may be of any hour.
-    found: dict[Name, tuple[int, int]] = {
-        (each.what, each.datacentre, each.path): ALL_HOURS for each in changed if "/hour=" in each.path
-    }
-    for frame, what in frames:
-        found |= _spans(frame, what, changed)
-    return found
+# -- of which hours files are ------------------------------------------------------------------------------------
+def look_into(
+    spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], notes: ReadNotes
+) -> dict[Name, Span]:
+    """Hours of files that are read for nothing else."""
+    sources = task.sources
+    foreign, written = _named(files, "foreign"), _named(files, "output")
+    if foreign:
+        rows = logs.foreign(spark, sources.join, sources.foreign, with_records=False, only=foreign, notes=notes)
+        rows.select("hour").count()
+    found = dict(hours_of_logs(notes.all()))
+    lines = written_output(spark, sources.outputs, task.backfills, sources.join, written) if written else None
+    return _spans(found) | (_output_spans(lines.select("datacentre", "file", "hour"), files) if lines else {})
 
 
-def hours_of_rows(rows: DataFrame, files: Collection[InputFile]) -> dict[Name, tuple[int, int]]:
-    """The same of all files, from the rows that were verified."""
-    lines = rows.where(f"role = {LINE}").selectExpr("datacentre", "name AS log", "hour")
-    records = rows.where(f"role = {RECORD}").selectExpr("datacentre", "file AS log", "hour")
-    return _spans(lines, "foreign", files) | _spans(records, "output", files)
+def hours_read(rows: DataFrame, read: Sequence[InputFile], notes: ReadNotes) -> dict[Name, Span]:
+    """The same of files that were read for a verification. ``rows``: NARROW."""
+    written = rows.where(f"role IN ({RECORD}, {TORN})").select("datacentre", "file", "hour")
+    return _spans(hours_of_logs(notes.all())) | _output_spans(written, read)
 
 
-def _spans(rows: DataFrame, what: str, files: Collection[InputFile]) -> dict[Name, tuple[int, int]]:
-    from pyspark.sql import functions as sql
-
-    names: dict[tuple[str, str], list[InputFile]] = {}
-    for each in files:
-        if each.what == what:
-            names.setdefault((each.datacentre, _plain(each.path)), []).append(each)
-    ends = rows.where("hour IS NOT NULL").groupBy("datacentre", "log")
-    return {
-        (what, each.datacentre, each.path): (first, last)
-        for datacentre, log, first, last in ends.agg(sql.min("hour"), sql.max("hour")).collect()
-        for each in names.get((datacentre, log), ())
-    }
+def _spans(found: Mapping[Name, tuple[int | None, int | None, bool]]) -> dict[Name, Span]:
+    return {name: Span(*span) for name, span in found.items()}
 
 
-def _plain(path: str) -> str:
-    for suffix in COMPRESSED_SUFFIXES:
-        path = path.removesuffix(suffix)
-    return path
+def _output_spans(lines: DataFrame, files: Sequence[InputFile]) -> dict[Name, Span]:
+    """Of a file without lines that it has no events."""
+    whole = sql.every(col("hour").isNotNull())
+    ends = lines.groupBy("datacentre", "file").agg(sql.min("hour"), sql.max("hour"), whole).collect()
+    spans = {("output", datacentre, file): Span(*span) for datacentre, file, *span in ends}
+    names = [name_of(each) for each in files if each.what == "output"]
+    return {name: spans.get(name, Span(None, None, True)) for name in names}
 
 
-def _only(source: LogSource, changed: Collection[InputFile]) -> LogSource:
-    paths = [each.path for each in changed if (each.what, each.datacentre) == ("foreign", source.datacentre)]
-    return msgspec.structs.replace(source, patterns=[escape(path) for path in paths], window=TimeRange())
+def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes: ReadNotes) -> None:
+    """Reads new primary logs for nothing but what verified days lacked."""
+    new = _named(days.changed("primary"), "primary")
+    nothing = assembled((), part_bits(0))
+    sources = task.sources
+    logs.primary(
+        spark, sources.join, sources.primary, nothing, with_records=False, only=new, notes=notes,
+        absent=days.absent(), new=new, index=task.keys,
+    ).count()  # fmt: skip
 
 
-def registry_prints(
-    spark: SparkSession, task: VerifyTask, pieces: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], tuple[int, int]]:
+# -- of what was verified ----------------------------------------------------------------------------------------
+def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """Number and hash of the ids of each piece, in an export."""
     entries = registry_of_join(spark, task, _window(min(pieces)[0], max(pieces)[1]))
     return dict.fromkeys(pieces, (0, 0)) if entries is None else _prints(entries, pieces)
 
 
-def prints_of_rows(rows: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+def prints_of_rows(rows: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """The same, from the rows that were verified."""
     return _prints(rows.where(f"role = {ENTRY}"), pieces)
 
 
-def _prints(entries: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+def _prints(entries: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """That an id was cleared since changes nothing; that it was given up does."""
-    from pyspark.sql import functions as sql
-
     reopened = (sql.col("state") == "reopened").cast("int")
     each = sql.bit_xor(sql.xxhash64("digest", "token", "kind", "event_time_ns", reopened))
     rows = entries.groupBy("hour").agg(sql.count("*"), each).collect()
@@ -244,7 +295,12 @@ def _prints(entries: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple
     return found
 
 
-def absent_hours(rows: DataFrame) -> set[int]:
-    """Hours with events that have no primary event."""
-    kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND hour IS NOT NULL")
-    return {row[0] for row in kept.select("hour").distinct().collect()}
+def absent_keys(rows: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, bytes | None]:
+    """Of each piece the hashes of keys that have no primary event; None where they are too many."""
+    kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND key IS NOT NULL").where(within(pieces))
+    hashed = sql.shiftrightunsigned(sql.xxhash64("key"), 64 - HASH_BITS).alias("hash")
+    found = kept.select("hour", hashed).distinct().limit(ABSENT_MAX + 1).toArrow()
+    if len(found) > ABSENT_MAX:
+        return dict.fromkeys(pieces)
+    hours, hashes = found["hour"].to_numpy(), found["hash"].to_numpy().astype(np.uint64)
+    return {at: np.unique(hashes[(hours >= at[0]) & (hours < at[1])]).tobytes() for at in pieces}

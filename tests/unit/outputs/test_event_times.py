@@ -17,7 +17,9 @@ PAYLOADS = (b"{}", b'{"event_time_ns":5,"x":1}', b'{"event_time_ns":"5"}', b'["\
 IDS = (b"e", b'"event_time_ns":3,', b"\xff")
 
 
-@given(st.lists(st.tuples(TIMES, st.sampled_from(PAYLOADS), st.sampled_from(IDS), st.booleans())), st.integers(1, 400))
+@given(
+    st.lists(st.tuples(TIMES, st.sampled_from(PAYLOADS), st.sampled_from(IDS), st.booleans())), st.integers(1, 400)
+)
 def test_the_span_is_that_of_the_lines(rows: list[tuple[int, bytes, bytes, bool]], piece: int) -> None:
     lines = []
     for time_ns, payload, name, is_joined in rows:
