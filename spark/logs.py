@@ -63,6 +63,7 @@ class _Shared(msgspec.Struct, frozen=True, kw_only=True):
     absent: list[tuple[Hours, bytes]] = []
     new: set[LogPath] = set()
     index: str | None = None
+    since: list[tuple[LogPath, int]] = []
 
     @property
     def what(self) -> str:
@@ -85,14 +86,16 @@ def foreign(
     report: Report = lambda line: None,
     only: Collection[LogPath] | None = None,
     notes: ReadNotes | None = None,
+    since: Mapping[LogPath, int] | None = None,
 ) -> DataFrame:
     """FOREIGN: each record of the raw foreign logs whose event time lies in its source's window, and every record
     that cannot be read. Without ``with_records`` the columns ``record`` and ``header`` are left out.
 
     ``report`` receives files that exist and are not read; ``only`` these are read; ``notes`` receives a note of each
-    slice. Raises LogDirectoryError, AdapterError, OSError.
+    slice, and ``since`` says from where on a log is new. Raises LogDirectoryError, AdapterError, OSError.
     """
-    shared = _Shared(join=join, sources=list(sources), columns=_columns(schemas.FOREIGN, with_records), foreign=True)
+    shared = _Shared(join=join, sources=list(sources), columns=_columns(schemas.FOREIGN, with_records), foreign=True,
+                     since=list((since or {}).items()))  # fmt: skip
     return _logs(spark, shared, schemas.FOREIGN, partition_size, report, only, notes)
 
 
@@ -209,8 +212,9 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
                 yield from _read_primary(common, source, part, reading, adapter, note)
                 note_down(accumulator, note)
                 continue
+            since = dict(common.since).get((source.datacentre, part.log.path), 0)
             for block in read_slice(Path(source.directory), part, reading):
-                yield from foreign_rows(source, log, block, adapter, digester, common.columns, note)
+                yield from foreign_rows(source, log, block, adapter, digester, common.columns, note, since)
         except LogUnreadable as error:
             if not common.foreign:  # its keys would all seem to be absent
                 raise
@@ -271,13 +275,15 @@ def foreign_rows(
     digester: Digester,
     names: Sequence[str],
     note: ReadNote,
+    since: int,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of FOREIGN from one block."""
     from photon.spark.arrow_columns import batch, bigints, binary, digests_column, hours, same
 
     records, offsets = records_of(block)
     events, unreadable = events_of(block, records, offsets, adapter, digester)
-    note.add_times(events.times)
+    ends = events.offsets + np.fromiter(map(len, events.records), np.int64, len(events)) if since else events.offsets
+    note.add(events.times, ends, since)
     if kept := _in_window(events, source.window):
         times = kept.times
         count = len(kept)

@@ -3,11 +3,12 @@
 What is known of days and files is kept in one directory for all reports of a join (``days.json``). A day is good as
 long as
 - it was verified by the same deployment, and had neither problems nor pending events;
-- no raw foreign log and no output file that had events of it has changed, and no output file of it is gone;
-- none that is new or has changed since has events of it;
+- no raw foreign log and no output file that had events of it has changed, but by growing or being renamed or
+  compressed, and no output file of it is gone;
+- what is new in logs and output has no events of it;
 - the registry has the same ids under the same tokens for it;
 - no primary log that is new or has changed has a primary event that one of its events lacked.
-A raw log that is gone changes nothing: it was compared while it was there. A log that was renamed is the same one.
+A raw log that is gone changes nothing: it was compared while it was there.
 
 Of each file the hours of its events are kept, so that nobody opens it for other hours. Some hours of one good day are
 verified each time all the same, in turn, so that rot is noticed.
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.config.disk import Disk
 from photon.spark.classes import Class
 from photon.spark.verify.advice import PROBLEMS
@@ -39,6 +41,7 @@ ABSENT_MAX = 1 << 19
 """Keys without a primary event that are remembered of a run; where there are more, a new primary log is reason enough
 to verify its days again."""
 SAMPLE_HOURS = 3
+NS_PER_S = 1_000_000_000
 RAW_GONE = (Class.INVENTED, Class.SHOULD_BE_UNMATCHED)
 """Findings that are no surprise where raw logs were deleted."""
 Hours = tuple[int, int]
@@ -132,6 +135,10 @@ class Days:
     kept: list[Piece] = field(default_factory=list)
     spans: dict[Name, Span] = field(default_factory=dict)
     """Of the files as they are now, as far as they are known."""
+    grown: dict[Name, int] = field(default_factory=dict)
+    """Files that are as they were up to this length, and longer now."""
+    fresh: dict[Name, Span] = field(default_factory=dict)
+    """Of what is new in them."""
     met: set[Hours] = field(default_factory=set)
     """Pieces of which an event that lacked its primary event has it now."""
 
@@ -141,7 +148,7 @@ class Days:
         }
 
     @classmethod
-    def since(cls, directory: Path, deployment: str, files: Sequence[InputFile]) -> Days:
+    def known(cls, directory: Path, deployment: str, files: Sequence[InputFile]) -> Days:
         """What is kept in this directory, if it is usable."""
         days = cls(deployment, files)
         try:
@@ -157,7 +164,16 @@ class Days:
 
     def _is_same(self, now: InputFile) -> bool:
         seen = self.seen.get(name_of(now))
-        return seen is not None and (seen.bytes, seen.mtime_ns) == (now.bytes, now.mtime_ns)
+        if seen is None or (seen.bytes, seen.mtime_ns) == (now.bytes, now.mtime_ns):
+            return seen is not None
+        return _compressed(seen, now)
+
+    def note_growth(self, tail_at: Callable[[InputFile, int], str]) -> None:
+        """``tail_at``: the digest of the bytes before a place in a file."""
+        for each in self.changed(*EVENT_SIDES):
+            seen = self.seen.get(name_of(each))
+            if seen is not None and seen.tail and each.bytes > seen.bytes and tail_at(each, seen.bytes) == seen.tail:
+                self.grown[name_of(each)] = seen.bytes
 
     def changed(self, *sides: str) -> list[InputFile]:
         """Files of these sides that are new, or are not as they were."""
@@ -165,7 +181,19 @@ class Days:
 
     def unknown(self) -> list[InputFile]:
         """Changed files of which nobody knows yet of which hours their events are."""
-        return [each for each in self.changed(*EVENT_SIDES) if name_of(each) not in self.spans]
+
+        def is_known(name: Name) -> bool:
+            return name in self.spans and (name not in self.grown or name in self.fresh)
+
+        return [each for each in self.changed(*EVENT_SIDES) if not is_known(name_of(each))]
+
+    def since(self, what: str) -> dict[tuple[str, str], int]:
+        """(datacentre, path) -> from where on a file of this side is new."""
+        return {
+            (each.datacentre, each.path): self.grown[name_of(each)]
+            for each in self.files
+            if each.what == what and name_of(each) in self.grown
+        }
 
     def reads(self, file: InputFile, hours: Iterable[Hours]) -> bool:
         """Whether it may have something of these hours, or without any."""
@@ -182,10 +210,10 @@ class Days:
         return [piece for at in wanted if (piece := untouched.get(at)) and registry.get(at) == piece.registry]
 
     def _untouched(self) -> dict[Hours, Piece]:
-        changed = [name_of(each) for each in self.changed(*EVENT_SIDES)]
-        spans = [self.seen[name].span() for name in changed if name in self.seen]
+        changed = [name for each in self.changed(*EVENT_SIDES) if (name := name_of(each)) not in self.grown]
+        spans = [*self.fresh.values(), *(each.span() for each in self._gone("output"))]
+        spans += [self.seen[name].span() for name in changed if name in self.seen]
         spans += [self.spans[name] for name in changed if name in self.spans]
-        spans += [each.span() for each in self._gone("output")]
         primary = bool(self.changed("primary"))
         return {
             at: piece
@@ -228,6 +256,13 @@ class Days:
 def name_of(file: InputFile) -> Name:
     """What identifies the file: of a log its identity, which it keeps when it is renamed."""
     return file.what, file.datacentre, file.identity or file.path
+
+
+def _compressed(seen: InputFile, now: InputFile) -> bool:
+    """The same log in another form: whoever compresses one keeps its time of change."""
+    packed = [each.path.endswith(COMPRESSED_SUFFIXES) for each in (seen, now)]
+    times = [(each.mtime_ns or 0) // NS_PER_S for each in (seen, now)]
+    return bool(now.identity) and packed == [False, True] and times[0] == times[1]
 
 
 def overlap(one: Hours, other: Hours) -> bool:

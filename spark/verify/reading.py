@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -100,7 +100,8 @@ def inputs(
     read = [each for each in days.files if _is_read(each, days, wide, window)]
     foreign = [msgspec.structs.replace(source, window=window) for source in sources.foreign]
     changed = [(each.datacentre, each.path) for each in days.changed("primary")]
-    events = logs.foreign(spark, sources.join, foreign, only=_named(read, "foreign"), notes=notes)
+    events = logs.foreign(spark, sources.join, foreign, only=_named(read, "foreign"), notes=notes,
+                          since=days.since("foreign"))  # fmt: skip
     registry = registry_of_join(spark, task, window)
     found = VerifyInputs(
         foreign=events.where(within(wide) | col("hour").isNull()),
@@ -225,37 +226,61 @@ def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[In
 
 
 # -- of which hours files are ------------------------------------------------------------------------------------
+class FoundHours(NamedTuple):
+    """Hours of files, and of what is new in those that have grown."""
+
+    spans: dict[Name, Span]
+    fresh: dict[Name, Span]
+
+
 def look_into(
-    spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], notes: ReadNotes
-) -> dict[Name, Span]:
-    """Hours of files that are read for nothing else."""
+    spark: SparkSession, task: VerifyTask, days: Days, files: Sequence[InputFile], notes: ReadNotes
+) -> FoundHours:
+    """Of files that are read for nothing else."""
     sources = task.sources
     foreign, written = _named(files, "foreign"), _named(files, "output")
     if foreign:
-        rows = logs.foreign(spark, sources.join, sources.foreign, with_records=False, only=foreign, notes=notes)
+        rows = logs.foreign(spark, sources.join, sources.foreign, with_records=False, only=foreign, notes=notes,
+                            since=days.since("foreign"))  # fmt: skip
         rows.select("hour").count()
-    found = dict(hours_of_logs(notes.all()))
-    lines = written_output(spark, sources.outputs, task.backfills, sources.join, written) if written else None
-    return _spans(found) | (_output_spans(lines.select("datacentre", "file", "hour"), files) if lines else {})
+    if not written:
+        return _found(notes, [], days, [])
+    lines = written_output(spark, sources.outputs, task.backfills, sources.join, written)
+    return _found(notes, _ends(lines.select("datacentre", "file", "hour", "offset"), days), days, files)
 
 
-def hours_read(rows: DataFrame, read: Sequence[InputFile], notes: ReadNotes) -> dict[Name, Span]:
-    """The same of files that were read for a verification. ``rows``: NARROW."""
-    written = rows.where(f"role IN ({RECORD}, {TORN})").select("datacentre", "file", "hour")
-    return _spans(hours_of_logs(notes.all())) | _output_spans(written, read)
+def hours_read(rows: DataFrame, days: Days, read: Sequence[InputFile], notes: ReadNotes) -> FoundHours:
+    """Of files that were read for a verification. ``rows``: NARROW."""
+    written = rows.where(f"role IN ({RECORD}, {TORN})").selectExpr(
+        "datacentre", "file", "hour", "file_offset AS offset"
+    )
+    return _found(notes, _ends(written, days), days, read)
 
 
-def _spans(found: Mapping[Name, tuple[int | None, int | None, bool]]) -> dict[Name, Span]:
-    return {name: Span(*span) for name, span in found.items()}
+def _ends(lines: DataFrame, days: Days) -> list[Any]:
+    """Of each file: first and last hour, whether no line lacks one; first and last hour of what is new in it."""
+    since = [(*name, at) for name, at in days.since("output").items()]
+    known = lines.sparkSession.createDataFrame(since, "datacentre string, file string, since bigint")
+    joined = lines.join(sql.broadcast(known), ["datacentre", "file"], "left")
+    fresh, hour = sql.when(col("offset") >= col("since"), col("hour")), col("hour")
+    ends = (sql.min(hour), sql.max(hour), sql.every(hour.isNotNull()), sql.min(fresh), sql.max(fresh))
+    return joined.groupBy("datacentre", "file").agg(*ends).collect()
 
 
-def _output_spans(lines: DataFrame, files: Sequence[InputFile]) -> dict[Name, Span]:
-    """Of a file without lines that it has no events."""
-    whole = sql.every(col("hour").isNotNull())
-    ends = lines.groupBy("datacentre", "file").agg(sql.min("hour"), sql.max("hour"), whole).collect()
-    spans = {("output", datacentre, file): Span(*span) for datacentre, file, *span in ends}
-    names = [name_of(each) for each in files if each.what == "output"]
-    return {name: spans.get(name, Span(None, None, True)) for name in names}
+def _found(notes: ReadNotes, ends: Iterable[Any], days: Days, read: Iterable[InputFile]) -> FoundHours:
+    """A file that was read and has no lines has no events."""
+    noted = notes.all()
+    spans = {name: Span(*span) for name, span in hours_of_logs(noted).items()}
+    fresh = {name: Span(*span) for name, span in hours_of_logs(noted, fresh=True).items() if name in days.grown}
+    names = [name_of(each) for each in read if each.what == "output"]
+    spans |= {name: Span(None, None, True) for name in names}
+    fresh |= {name: Span(None, None, True) for name in names if name in days.grown}
+    for datacentre, file, first, last, whole, fresh_first, fresh_last in ends:
+        name = ("output", datacentre, file)
+        spans[name] = Span(first, last, whole)
+        if name in days.grown:
+            fresh[name] = Span(fresh_first, fresh_last, whole)
+    return FoundHours(spans, fresh)
 
 
 def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes: ReadNotes) -> None:

@@ -11,9 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.functions import col
+from xxhash import xxh3_128_hexdigest
 
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.config.disk import RealDisk
 from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
@@ -30,7 +33,6 @@ from photon.spark.verify.days import (
     Hours,
     Name,
     Piece,
-    Span,
     as_counts,
     counts_by_piece,
     merged,
@@ -49,6 +51,7 @@ from photon.spark.verify.job import Verification, VerifyQuestion, verify, within
 from photon.spark.verify.page import page
 from photon.spark.verify.reading import (
     HOUR_NS,
+    FoundHours,
     VerifyTask,
     absent_keys,
     backfilled,
@@ -84,7 +87,10 @@ def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[s
     reports there. Raises ReportRefused, OSError, what reading the sources raises, and what Spark raises."""
     outcome: list[VerifyOutcome] = []
     kept = task.kept = (directory.parent / KEPT / task.sources.join.join).absolute()
-    night = _Night(spark, task, Days.since(kept, task.deployment, _input_files(task, task.notes.append)), say)
+    files, places = _input_files(task, task.notes.append)
+    days = Days.known(kept, task.deployment, files)
+    days.note_growth(lambda file, end: _tail(places[name_of(file)], end))
+    night = _Night(spark, task, days, say)
 
     def build(building: Path) -> None:
         outcome.append(night.build(building))
@@ -157,17 +163,18 @@ class _Night:
         if todo:  # most of what is new is read for them in any case
             ahead = [each for each in ahead if is_old(each, window_of(task, todo))]
         if ahead:
-            self._learn(look_into(spark, task, ahead, self._notes), ahead)
+            self._learn(look_into(spark, task, days, ahead, self._notes), ahead)
         if not todo and days.absent() and days.changed("primary"):
             look_for_primaries(spark, task, days, self._notes)
-            self._learn({}, ())
+            self._learn(FoundHours({}, {}), ())
         good = days.good((each.hours for each in good), registry)
         self.verified = [at for at in pieces if at not in {each.hours for each in good}]
         return good
 
-    def _learn(self, spans: Mapping[Name, Span], read: Iterable[InputFile]) -> None:
+    def _learn(self, found: FoundHours, read: Iterable[InputFile]) -> None:
         self._read |= {name_of(each): each for each in read}
-        self.days.spans |= spans
+        self.days.spans |= found.spans
+        self.days.fresh |= found.fresh
         self.days.met.update(at for note in self._notes.all() for at in note.met)
 
     def _verify(self, good: Sequence[Piece], problems: Path) -> set[Hours]:
@@ -180,7 +187,7 @@ class _Night:
         found = verify(given, _question(task, parts))
         try:
             counts = _counts(found)
-            self._learn(hours_read(found.rows, read, self._notes), read)
+            self._learn(hours_read(found.rows, days, read, self._notes), read)
             still = {each.hours for each in days.good((each.hours for each in good), self._registry)}
             again = {each.hours for each in good} - still
             new = [each for each in counts if each.hour is None or _lies_in(each.hour, todo)]
@@ -268,19 +275,27 @@ def _adapter(spec: AdapterSpec) -> Adapter:
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------
-def _input_files(task: VerifyTask, note: Callable[[str], None]) -> list[InputFile]:
-    """Every file that is read, as it is now."""
+def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[InputFile], dict[Name, Path]]:
+    """Every file that there is, as it is now; and where those stand whose growth is looked at."""
     sources = task.sources
     adapter = _adapter(sources.join.adapter)
-    found = []
+    found: list[InputFile] = []
+    places: dict[Name, Path] = {}
+
+    def add(file: InputFile, place: Path) -> None:
+        found.append(msgspec.structs.replace(file, tail=_tail(place, file.bytes)))
+        places[name_of(file)] = place
+
     for what, logs_of in (("foreign", sources.foreign), ("primary", sources.primary)):
         is_foreign = what == "foreign"
         for number, log in logs.list_logs(adapter, logs_of, note, is_foreign=is_foreign):
             datacentre = logs_of[number].datacentre
-            found.append(InputFile(what=what, datacentre=datacentre, path=log.path, bytes=log.size,
-                                   mtime_ns=log.mtime_ns, identity=log.identity))  # fmt: skip
+            file = InputFile(what=what, datacentre=datacentre, path=log.path, bytes=log.size, mtime_ns=log.mtime_ns,
+                             identity=log.identity)  # fmt: skip
+            add(file, Path(logs_of[number].directory) / log.path) if is_foreign else found.append(file)
     for source in sources.outputs:
-        found += (_output_file(work) for work in outputs.source_ranges(source, KINDS, 1 << 62))
+        for work in outputs.source_ranges(source, KINDS, 1 << 62):
+            add(_output_file(work), Path(work.path))
     for directory in task.backfills:
         found += (_output_file(work) for work in backfilled(directory, sources.join.join))
     if task.registry is not None:
@@ -290,7 +305,19 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> list[InputFil
                       mtime_ns=path.stat().st_mtime_ns)
             for path in sorted(root.rglob("*")) if path.is_file()
         )  # fmt: skip
-    return found
+    return found, places
+
+
+def _tail(path: Path, end: int) -> str:
+    """Empty of what does not stand there as it is read."""
+    if path.name.endswith(COMPRESSED_SUFFIXES):
+        return ""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(end - report.TAIL_BYTES, 0))
+            return xxh3_128_hexdigest(file.read(min(end, report.TAIL_BYTES)))
+    except OSError:
+        return ""
 
 
 def _output_file(work: outputs.RangeWork) -> InputFile:

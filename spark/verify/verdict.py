@@ -26,6 +26,7 @@ from photon.spark.verify.figures import Figures, hour_text
 VERSION = 1
 VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "verdict.json", "summary.json", "inputs.jsonl", "report.html"
 PROBLEMS, SUMMARY = "problems", "summary"
+TAIL_BYTES = 4096
 PARTIAL, BEFORE = ".partial", ".before"
 RIGHT, WRONG = "right", "problems"
 
@@ -46,6 +47,8 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True):
     first: int | None = None
     last: int | None = None
     """First and last hour of its events, where that is known without reading it."""
+    tail: str = ""
+    """Digest of its last bytes (of TAIL_BYTES), by which it is known when it has grown; of plain files."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

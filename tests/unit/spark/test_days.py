@@ -9,7 +9,17 @@ import pytest
 
 from photon.config.disk import RealDisk
 from photon.spark.classes import Class
-from photon.spark.verify.days import SAMPLE_HOURS, Days, Piece, Span, as_counts, counts_by_piece, merged, pieces_of
+from photon.spark.verify.days import (
+    SAMPLE_HOURS,
+    Days,
+    Piece,
+    Span,
+    as_counts,
+    counts_by_piece,
+    merged,
+    name_of,
+    pieces_of,
+)
 from photon.spark.verify.figures import ClassCount
 from photon.spark.verify.verdict import InputFile, ReportRefused, write_report
 
@@ -40,7 +50,7 @@ def report(tmp_path: Path, **more: object) -> Path:
 
 
 def good(before: Path, files: list[InputFile], fresh: Span | None = None, **more: object) -> bool:
-    days = Days.since(before, str(more.get("deployment", "d")), files)
+    days = Days.known(before, str(more.get("deployment", "d")), files)
     if fresh is not None:
         days.spans["foreign", "east", "2b"] = fresh
     days.met = more.get("met", set())  # type: ignore[assignment]
@@ -73,7 +83,7 @@ def test_a_log_that_was_renamed_is_the_same(tmp_path: Path) -> None:
     before = report(tmp_path)
     files = [changed(FOREIGN, path="a.log.1"), OUTPUT, changed(PRIMARY, path="q.log.1")]
     assert good(before, files)
-    days = Days.since(before, "d", files)
+    days = Days.known(before, "d", files)
     assert (days.unknown(), days.changed("primary")) == ([], [])
 
 
@@ -84,7 +94,7 @@ def test_files_that_are_gone_or_new(tmp_path: Path) -> None:
     new = changed(FOREIGN, path="new.log", identity="2b")
     assert good(before, [*FILES, new], fresh=Span(48, 50, True))
     assert not good(before, [*FILES, new], fresh=Span(47, 50, False))
-    assert Days.since(before, "d", [*FILES, new]).unknown() == [new]
+    assert Days.known(before, "d", [*FILES, new]).unknown() == [new]
 
 
 def test_a_new_primary_log_counts_where_a_primary_event_was_missing(tmp_path: Path) -> None:
@@ -99,7 +109,7 @@ def test_a_new_primary_log_counts_where_a_primary_event_was_missing(tmp_path: Pa
 def test_hours_of_a_file_are_remembered_when_it_is_not_read(tmp_path: Path) -> None:
     before = report(tmp_path)
     for _ in range(2):
-        days = Days.since(before, "d", FILES)
+        days = Days.known(before, "d", FILES)
         days.keep(days.good([DAY], PRINT))
         days.write(RealDisk(), before, [])
     assert not good(before, [changed(FOREIGN, bytes=11), OUTPUT, PRIMARY])
@@ -109,22 +119,48 @@ def test_days_that_nobody_asks_for_are_kept_and_lost_all_the_same(tmp_path: Path
     """What changes while other days are verified is not forgotten."""
     before = report(tmp_path)
     other = changed(FOREIGN, path="b.log", identity="2b")
-    days = Days.since(before, "d", [*FILES, other])
+    days = Days.known(before, "d", [*FILES, other])
     days.spans["foreign", "east", "2b"] = Span(50, 60, True)
     days.keep([piece(begin=48, end=72)])
     days.write(RealDisk(), before, [(48, 72)])
-    assert sorted(Days.since(before, "d", [*FILES, other]).pieces) == [DAY, (48, 72)]
+    assert sorted(Days.known(before, "d", [*FILES, other]).pieces) == [DAY, (48, 72)]
     rotten = [changed(FOREIGN, mtime_ns=6), OUTPUT, PRIMARY, other]
-    days = Days.since(before, "d", rotten)
+    days = Days.known(before, "d", rotten)
     days.keep(days.good([(48, 72)], {(48, 72): (3, 77)}))
     days.write(RealDisk(), before, [])
-    assert sorted(Days.since(before, "d", rotten).pieces) == [(48, 72)]
+    assert sorted(Days.known(before, "d", rotten).pieces) == [(48, 72)]
+
+
+@pytest.mark.parametrize("fresh", [(48, 50), (47, 50)])
+@pytest.mark.parametrize("file", [FOREIGN, OUTPUT])
+def test_of_what_has_grown_only_what_is_new_counts(tmp_path: Path, file: InputFile, fresh: tuple[int, int]) -> None:
+    days = Days("d", [changed(file, tail="ab")])
+    days.keep([piece()])
+    days.spans = {name_of(file): Span(30, 31, True)}
+    days.write(RealDisk(), tmp_path, [DAY])
+    now = changed(file, bytes=12, mtime_ns=9, tail="cd")
+    days = Days.known(tmp_path, "d", [now])
+    days.note_growth(lambda _, end: "ab" if end == 10 else "")
+    assert days.unknown() == [now]
+    days.spans[name_of(file)], days.fresh[name_of(file)] = Span(30, 50, True), Span(*fresh, True)
+    assert days.unknown() == []
+    assert bool(days.good([DAY], PRINT)) is (fresh[0] >= 48)
+    days.grown.clear()
+    days.fresh.clear()
+    days.note_growth(lambda *_: "other bytes")
+    assert not days.good([DAY], PRINT)
+
+
+def test_a_log_that_was_compressed_is_the_same(tmp_path: Path) -> None:
+    packed = changed(FOREIGN, path="a.log.1.gz", bytes=3)
+    assert good(report(tmp_path), [packed, OUTPUT, PRIMARY])
+    assert not good(tmp_path, [changed(packed, mtime_ns=5_000_000_000), OUTPUT, PRIMARY])
 
 
 def test_which_files_are_read_for_some_hours(tmp_path: Path) -> None:
     final = changed(OUTPUT, path="joined/t.jsonl", first=30, last=40)
     grown = changed(FOREIGN, bytes=11)
-    days = Days.since(report(tmp_path), "d", [grown, OUTPUT, final])
+    days = Days.known(report(tmp_path), "d", [grown, OUTPUT, final])
     assert days.unknown() == [grown]
     for hours, read in (((20, 30), [grown]), ((20, 31), [grown, OUTPUT, final]), ((40, 41), [grown, final])):
         assert [each for each in days.files if days.reads(each, [hours])] == read
@@ -157,10 +193,10 @@ def test_a_sample_that_is_not_as_it_was() -> None:
 
 def test_deleted_raw_logs_are_remembered(tmp_path: Path) -> None:
     for left, gone in ((FILES, False), ([OUTPUT, PRIMARY], True), ([FOREIGN, OUTPUT], True)):
-        days = Days.since(report(tmp_path), "d", left)
+        days = Days.known(report(tmp_path), "d", left)
         days.keep(days.good([DAY], PRINT))
         days.write(RealDisk(), tmp_path, [])
-        assert Days.since(tmp_path, "d", left).pieces[DAY].raw_gone is gone
+        assert Days.known(tmp_path, "d", left).pieces[DAY].raw_gone is gone
 
 
 def test_pieces() -> None:
