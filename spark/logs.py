@@ -218,7 +218,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
         except LogUnreadable as error:
             if not common.foreign:  # its keys would all seem to be absent
                 raise
-            note.timeless = True
+            note.damaged = True
             bad = [Unreadable(error.offset, b"", f"the log is damaged: {error.why}")]
             yield _unreadable_rows(source, log, part.log.identity, bad, common.columns)
         note_down(accumulator, note)
@@ -307,7 +307,6 @@ def foreign_rows(
         reason = f"the record is {long.length} bytes long, more than the limit; it begins as shown"
         unreadable.append(Unreadable(long.offset, long.head, reason))
     if unreadable:
-        note.timeless = True
         yield _unreadable_rows(source, log, block.identity, unreadable, names, block.file.header)
 
 
@@ -374,13 +373,15 @@ def primary_rows(
         if len(keys) != len(records):
             what = f"primary_keys gave {len(keys)} keys for {len(records)} records of {block.file.path}"
             raise LogUnreadable(Path(block.file.path), block.offset, what)
-    if None in keys:
-        good = [at for at, key in enumerate(keys) if key is not None]
-        keys, records, offsets = [keys[i] for i in good], [records[i] for i in good], [offsets[i] for i in good]
-    if (good := seen.wanted(keys, offsets)) is not None:
-        keys, records, offsets = [keys[i] for i in good], [records[i] for i in good], [offsets[i] for i in good]
-    if not keys:
+    named = [(key, at) for at, key in enumerate(keys) if key is not None]
+    good = seen.wanted([key for key, _ in named], [offsets[at] for _, at in named])
+    if good is not None:
+        named = [named[row] for row in good]
+    if not named:
         return
+    keys = [key for key, _ in named]
+    if len(keys) < len(records):
+        records, offsets = [records[at] for _, at in named], [offsets[at] for _, at in named]
     rows = {
         "datacentre": same(source.datacentre, len(keys)),
         "log": same(log, len(keys)),

@@ -30,8 +30,8 @@ class ReadNote(msgspec.Struct, kw_only=True):
     fresh_first_ns: int | None = None
     fresh_last_ns: int | None = None
     """The same of those behind the place up to which the log was known."""
-    timeless: bool = False
-    """It has records without an event time."""
+    damaged: bool = False
+    """It could not be read to its end."""
     met: set[Hours] = msgspec.field(default_factory=set)
     """Verified pieces of which an event lacked a primary event that this slice has."""
 
@@ -58,8 +58,8 @@ def note_down(accumulator: Any, note: ReadNote) -> None:
 def hours_of_logs(
     notes: Iterable[ReadNote], *, fresh: bool = False
 ) -> dict[tuple[str, str, str], tuple[int | None, int | None, bool]]:
-    """(side, datacentre, identity) -> first and last hour, and whether nothing in it lacks a time; of logs of which
-    every slice was read. ``fresh``: hours of their fresh records alone."""
+    """(side, datacentre, identity) -> first and last hour of its events, and whether it could be read to its end; of
+    logs of which every slice was read. ``fresh``: hours of their fresh records alone."""
     logs: dict[tuple[str, str, str], list[ReadNote]] = {}
     for note in notes:
         logs.setdefault((note.what, note.datacentre, note.identity), []).append(note)
@@ -69,7 +69,7 @@ def hours_of_logs(
             names = ("fresh_first_ns", "fresh_last_ns") if fresh else ("first_ns", "last_ns")
             times = [time for each in slices for name in names if (time := getattr(each, name)) is not None]
             first, last = (min(times) // HOUR_NS, max(times) // HOUR_NS) if times else (None, None)
-            found[name] = first, last, not any(each.timeless for each in slices)
+            found[name] = first, last, not any(each.damaged for each in slices)
     return found
 
 

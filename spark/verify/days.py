@@ -52,8 +52,9 @@ Count = tuple[int | None, str | None, str, int]
 
 
 class Span(NamedTuple):
-    """First and last hour of a file's events; None: it has none. ``whole``: nothing in it lacks an event time, so
-    that it may be left unread for other hours."""
+    """First and last hour of a file's events; None: it has none. ``whole``: it may be left unread for other hours.
+    That a line of a log cannot be read is compared when the line is new; output that lacks event times is always
+    read, since what is read of the logs must find its records."""
 
     first: int | None
     last: int | None

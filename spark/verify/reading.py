@@ -14,6 +14,7 @@ import numpy as np
 from pyspark.sql import functions as sql
 from pyspark.sql.functions import col
 
+import photon
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
@@ -78,10 +79,11 @@ class VerifyTask:
 
     @property
     def keys(self) -> Path | None:
-        """The directory of what is known of the keys of primary logs; of an adapter that has changed nothing is."""
+        """The directory of what is known of the keys of primary logs, as they are read now."""
         if self.full or self.kept is None:
             return None
-        said = msgspec.msgpack.encode([self.sources.join.adapter, self.sources.primary], order="deterministic")
+        read = [photon.__version__, self.sources.join.adapter, self.sources.primary]
+        said = msgspec.msgpack.encode(read, order="deterministic")
         return self.kept / f"keys-{blake2b(said, digest_size=8).hexdigest()}"
 
     @property
@@ -91,12 +93,17 @@ class VerifyTask:
 
 
 def inputs(
-    spark: SparkSession, task: VerifyTask, days: Days, parts: Sequence[Hours], notes: ReadNotes
+    spark: SparkSession,
+    task: VerifyTask,
+    days: Days,
+    parts: Sequence[Hours],
+    sample: Sequence[Hours],
+    notes: ReadNotes,
 ) -> tuple[VerifyInputs, list[InputFile]]:
-    """Reads some hours and a margin around them; with the files of logs and outputs that are read for it."""
+    """Reads some hours and a margin around them, and a sample; with the files of logs and outputs that are read."""
     sources = task.sources
-    wide = merged((begin - task.margin, end + task.margin) for begin, end in parts)
-    window = window_of(task, parts)
+    wide = merged([*((begin - task.margin, end + task.margin) for begin, end in parts), *sample])
+    window = _window(wide[0][0], wide[-1][1])
     read = [each for each in days.files if _is_read(each, days, wide, window)]
     foreign = [msgspec.structs.replace(source, window=window) for source in sources.foreign]
     changed = [(each.datacentre, each.path) for each in days.changed("primary")]

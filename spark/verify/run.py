@@ -97,17 +97,18 @@ def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[s
 
     report.write_report(RealDisk(), directory, build)
     night.days.write(RealDisk(), kept, night.verified)
-    _tidy(task, night.days)
+    _tidy(kept, task, night.days)
     return outcome[0]
 
 
-def _tidy(task: VerifyTask, days: Days) -> None:
-    """Removes what is known of the keys of logs that are gone, or that are read otherwise now."""
-    if task.keys is None:
-        return
-    for directory in task.keys.parent.glob("keys-*"):
+def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
+    """Removes what is known of the keys of logs that are gone, or that are read otherwise now; after a full run all,
+    for an adapter may have changed unnoticed."""
+    for directory in kept.glob("keys-*"):
         if directory != task.keys:
             shutil.rmtree(directory, ignore_errors=True)
+    if task.keys is None:
+        return
     for path in stale(task.keys, {(each.datacentre, each.identity) for each in days.files if each.what == "primary"}):
         path.unlink(missing_ok=True)
 
@@ -181,9 +182,10 @@ class _Night:
         """Verifies, and writes what comes of it, unless some of what was thought good must be verified too."""
         task, days, figures, todo = self._task, self.days, self._figures, self.verified
         sampled = min(good, key=lambda each: (each.looked_ns, each.begin), default=None)
-        parts = merged([*todo, *([] if sampled is None else [sampled.sample()])])
+        sample = [] if sampled is None else [sampled.sample()]
+        parts = merged([*todo, *sample])
         self._say(f"verifying {', '.join(_piece_text(*at) for at in merged(todo))}")
-        given, read = inputs(self._spark, task, days, parts, self._notes)
+        given, read = inputs(self._spark, task, days, todo, sample, self._notes)
         found = verify(given, _question(task, parts))
         try:
             counts = _counts(found)
@@ -192,8 +194,7 @@ class _Night:
             again = {each.hours for each in good} - still
             new = [each for each in counts if each.hour is None or _lies_in(each.hour, todo)]
             if sampled is not None:
-                some = [sampled.sample()]
-                looked = [each for each in counts if each.hour is not None and _lies_in(each.hour, some)]
+                looked = [each for each in counts if each.hour is not None and _lies_in(each.hour, sample)]
                 after = sampled.after_sample(looked, time.time_ns())
                 again |= {sampled.hours} if after is None else set()
                 good = [after if each is sampled and after is not None else each for each in good]

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 DAY = 20_600
 """The first one, since 1970."""
 US_PER_DAY = 86_400_000_000
-FILES_A_DAY = 4
+FILES_A_DAY = 24
 FILE_US = US_PER_DAY // FILES_A_DAY
 MADE_AT = "2026-11-21T03:00:00.000000Z"
 
 
 @dataclass
 class Nights(Deployment):
-    """Logs of six hours each, and output files of the same hours, which are final; ``lines`` are not written yet."""
+    """Logs of an hour each, and output files of the same hours, which are final; ``lines`` are not written yet."""
 
     days: int = 0
 
@@ -53,7 +53,7 @@ class Nights(Deployment):
             name = f"{kind}/{slot}-{number:06}.jsonl"
             (output / kind).mkdir(parents=True, exist_ok=True)
             while (output / (name + ".gz")).exists() or (output / name).exists():
-                name = f"{kind}/{slot}-{int(name[-12:-6]) + 500:06}.jsonl"
+                name = f"{kind}/{slot}-{int(name[-12:-6]) + 5000:06}.jsonl"
             (output / name).write_bytes(b"".join(lines))
             if kind == "rejected":
                 published[site][name] = len(b"".join(lines))
@@ -77,7 +77,7 @@ def _file_of(written: Written) -> int:
     try:
         return int(json.loads(written.line)["source"]["file"][2:5]) + 1
     except ValueError:  # torn
-        return 400
+        return 900
 
 
 def made(root: Path, seed: int, days: int, clicks: int) -> Nights:
@@ -166,7 +166,7 @@ def test_a_night_costs_its_day(
     spark: SparkSession, tmp_path: Path, spark_event_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days are known, and one is new."""
-    known = made(tmp_path / "known", 1, days=11, clicks=250)
+    known = made(tmp_path / "known", 1, days=11, clicks=480)
     later = lines_since(known, 10)
     known.write_outputs()
     verifier = Verifier(spark, known, monkeypatch)
@@ -180,12 +180,13 @@ def test_a_night_costs_its_day(
     assert (found.verdict.exit, len(found.verdict.reused)) == (0, 10), found.figures.examples
     assert found.verdict.counts["correct"] >= len(known.registry)
 
-    alone = made(tmp_path / "alone", 2, days=1, clicks=250)
+    alone = made(tmp_path / "alone", 2, days=1, clicks=480)
     alone.write_outputs()
     one = Verifier(spark, alone, monkeypatch).night(1)
     day, _ = shuffled(spark_event_log, begin)
     assert one.verdict.exit == 0
     print(f"read {read(found)} of {read(one)}, shuffled {night} of {day}")
+    print(found.verdict.inputs, one.verdict.inputs)
     assert read(found) <= 1.5 * read(one)
     assert night <= 1.5 * day
 

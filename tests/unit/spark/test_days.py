@@ -165,7 +165,7 @@ def test_which_files_are_read_for_some_hours(tmp_path: Path) -> None:
     for hours, read in (((20, 30), [grown]), ((20, 31), [grown, OUTPUT, final]), ((40, 41), [grown, final])):
         assert [each for each in days.files if days.reads(each, [hours])] == read
     days.spans["foreign", "east", "1a"] = Span(30, 31, False)
-    assert days.reads(grown, [(90, 91)]), "it has lines without a time"
+    assert days.reads(grown, [(90, 91)]), "it is damaged"
 
 
 def test_samples_take_turns() -> None:
