@@ -25,6 +25,7 @@ from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 from photon.spark import schemas
 from photon.spark.data_source_options import (
+    EVENT_TIME,
     PayloadColumn,
     RowFilter,
     bounded,
@@ -208,10 +209,10 @@ class OutputReader(DataSourceReader):
         for each in filters:
             column, value = getattr(each, "attribute", ()), getattr(each, "value", None)
             ours = understood(type(each).__name__, column, value)
-            if ours is None:
-                yield each
-            else:
+            if ours is not None:
                 self._filters.append(ours)
+            if ours is None or ours.column == EVENT_TIME:
+                yield each
 
     def partitions(self) -> Sequence[InputPartition]:
         works = self._works(1 << 62)
@@ -223,9 +224,7 @@ class OutputReader(DataSourceReader):
             work
             for source in self._options.sources
             for work in source_ranges(source, self._options.kinds, split_bytes)
-            if keeps_file(
-                self._filters, {"datacentre": work.datacentre, "slot": work.slot, "kind": work.name.partition("/")[0]}
-            )
+            if keeps_file(self._filters, work)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import orjson
@@ -34,9 +35,13 @@ OPERATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "LessThanOrEqual": operator.le,
 }
 """Comparisons by the names of Spark's filters. A null never matches."""
+EVENT_TIME = "event_time"
+"""A timestamp, in µs. Which rows match is left to Spark."""
 OF_FILES: Mapping[str, type] = {"datacentre": str, "slot": str, "kind": str}
 """Columns that are the same in all rows of a file: with them whole files are left out."""
 OF_ROWS: Mapping[str, type] = {"hour": int, "event_time_ns": int}
+UNITS_NS: Mapping[str, int] = {"hour": 3_600_000_000_000, "event_time_ns": 1, EVENT_TIME: 1000}
+"""Columns that tell the event time: with them files are left out whose first and last time are known."""
 VERSION = 1
 Offsets = Mapping[str, Cursor]
 """Datacentre -> how far it was read."""
@@ -47,6 +52,8 @@ _COLUMN = re.compile(
 )
 _STEP = re.compile(r"\.(?:`([^`]+)`|([^\s.,\[\]`]+))|\[(\d+)\]")
 _INT64 = 2**63
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
 
 
 class RowFilter(NamedTuple):
@@ -57,21 +64,42 @@ class RowFilter(NamedTuple):
     def holds(self, value: Any) -> bool:
         return value is not None and OPERATIONS[self.operation](value, self.value)
 
+    def may_hold(self, first: int, last: int) -> bool:
+        """Whether it holds of a number from ``first`` to ``last``."""
+        if self.operation == "In":
+            return any(first <= each <= last for each in self.value)
+        if self.operation == "EqualTo":
+            return bool(first <= self.value <= last)
+        return self.holds(last if self.operation.startswith("Greater") else first)
+
 
 def understood(name: str, column: Sequence[str], value: Any) -> RowFilter | None:
     """A filter of Spark as ours; None where Spark must apply it. ``name``: of its class."""
     if name not in OPERATIONS or len(column) != 1:
         return None
-    kind = {**OF_FILES, **OF_ROWS}.get(column[0])
+    kind = {**OF_FILES, **OF_ROWS, EVENT_TIME: datetime}.get(column[0])
     values = value if name == "In" else (value,)
     if kind is None or not all(type(each) is kind for each in values):
         return None
-    return RowFilter(column[0], name, frozenset(value) if name == "In" else value)
+    if kind is datetime:
+        if not all(each.tzinfo for each in values):
+            return None
+        values = [(each - _EPOCH) // _US for each in values]
+    return RowFilter(column[0], name, frozenset(values) if name == "In" else next(iter(values)))
 
 
-def keeps_file(filters: Sequence[RowFilter], values: Mapping[str, str]) -> bool:
+def keeps_file(filters: Sequence[RowFilter], work: RangeWork) -> bool:
     """Whether some of a file's rows may be wanted."""
-    return all(each.holds(values[each.column]) for each in filters if each.column in OF_FILES)
+    values = {"datacentre": work.datacentre, "slot": work.slot, "kind": work.name.partition("/")[0]}
+    for each in filters:
+        if each.column in OF_FILES and not each.holds(values[each.column]):
+            return False
+        unit = UNITS_NS.get(each.column)
+        if unit and work.first_ns is not None and work.last_ns is not None:
+            first, last = work.first_ns // unit, work.last_ns // unit
+            if not each.may_hold(first, last):
+                return False
+    return True
 
 
 def kept_rows(filters: Sequence[RowFilter], columns: Mapping[str, Sequence[Any]], count: int) -> list[int]:

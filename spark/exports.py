@@ -56,7 +56,7 @@ def registry(
     """
     shared, parts = plan_export(source, spark.sparkContext.defaultParallelism, partition_size)
     shared = msgspec.structs.replace(shared, window=window)
-    groups = [msgspec.json.encode(part) for part in parts]
+    groups = [msgspec.json.encode(part) for part in parts if window is None or _reaches(part, window)]
     return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.REGISTRY)
 
 
@@ -89,6 +89,12 @@ def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]
     """Rows of REGISTRY from one part."""
     for columns in read_part(RealDisk(), Path(shared.directory), part):
         yield _rows(shared.owners, part.shard, _within(columns, shared.window))
+
+
+def _reaches(part: IdsPart, window: TimeRange) -> bool:
+    """A part without ids that were given back holds none but those of its bucket's times."""
+    begin = part.chunks[0].bucket << part.bucket_bits
+    return bool(part.generations) or window.meets(begin, begin + (1 << part.bucket_bits) - 1)
 
 
 def _within(ids: IdColumns, window: TimeRange | None) -> IdColumns:

@@ -3,9 +3,10 @@ by the code that the follower uses, so that a record has here the id, key and ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -15,12 +16,25 @@ from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.problems import Problem
-from photon.adapters.logs.slices import LogUnreadable, Slice, StandingLog, cut, read_slice, standing_logs
+from photon.adapters.logs.slices import (
+    READ_BYTES,
+    LogUnreadable,
+    Reading,
+    Slice,
+    StandingLog,
+    cut,
+    read_slice,
+    standing_logs,
+)
+from photon.batch.columns import I64
 from photon.batch.events import Events
 from photon.eventstore.block_keys import key_of, keys_of_block
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
 from photon.spark import schemas
+from photon.spark.key_filter import U64, KeyFilter, hashes_of, met_by
+from photon.spark.key_index import SLICE_BYTES, index_path, read_index, write_index
+from photon.spark.read_notes import Hours, ReadNote, note_down
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource, TimeRange, reading_of
 from photon.spark.tasks import frame, packed, partition_bytes, task_directory
@@ -29,11 +43,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from photon.spark.notes_accumulator import ReadNotes
+
 PACKED_RATIO = 5
 """A compressed log counts for so many times its bytes on disk."""
 NS_PER_S = 1_000_000_000
 
 Report = Callable[[str], None]
+LogPath = tuple[str, str]
+"""Datacentre, and path relative to the log directory."""
 
 
 class _Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +59,21 @@ class _Shared(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[LogSource]
     columns: list[str]
     foreign: bool
+    wanted: KeyFilter | None = None
+    absent: list[tuple[Hours, bytes]] = []
+    new: set[LogPath] = set()
+    index: str | None = None
+    since: list[tuple[LogPath, int]] = []
+
+    @property
+    def what(self) -> str:
+        return "foreign" if self.foreign else "primary"
 
 
 class _Work(msgspec.Struct, frozen=True):
     source: int
     part: Slice
+    slices: int
 
 
 def foreign(
@@ -56,27 +84,50 @@ def foreign(
     with_records: bool = True,
     partition_size: int | None = None,
     report: Report = lambda line: None,
+    only: Collection[LogPath] | None = None,
+    notes: ReadNotes | None = None,
+    since: Mapping[LogPath, int] | None = None,
 ) -> DataFrame:
     """FOREIGN: each record of the raw foreign logs whose event time lies in its source's window, and every record
     that cannot be read. Without ``with_records`` the columns ``record`` and ``header`` are left out.
 
-    ``report`` receives files that exist and are not read. Raises LogDirectoryError, AdapterError, OSError.
+    ``report`` receives files that exist and are not read; ``only`` these are read; ``notes`` receives a note of each
+    slice, and ``since`` says from where on a log is new. Raises LogDirectoryError, AdapterError, OSError.
     """
-    return _logs(spark, join, sources, schemas.FOREIGN, with_records, partition_size, report, is_foreign=True)
+    shared = _Shared(join=join, sources=list(sources), columns=_columns(schemas.FOREIGN, with_records), foreign=True,
+                     since=list((since or {}).items()))  # fmt: skip
+    return _logs(spark, shared, schemas.FOREIGN, partition_size, report, only, notes)
 
 
 def primary(
     spark: SparkSession,
     join: JoinSource,
     sources: Sequence[LogSource],
+    wanted: KeyFilter | None = None,
     *,
     with_records: bool = True,
     partition_size: int | None = None,
     report: Report = lambda line: None,
+    only: Collection[LogPath] | None = None,
+    notes: ReadNotes | None = None,
+    absent: Mapping[Hours, bytes] | None = None,
+    new: Collection[LogPath] = (),
+    index: Path | None = None,
 ) -> DataFrame:
     """PRIMARY: each record of the raw primary logs that has a key. Of several records with one key in one datacentre
-    the first in (file, offset) order is the primary event. Otherwise as ``foreign``."""
-    return _logs(spark, join, sources, schemas.PRIMARY, with_records, partition_size, report, is_foreign=False)
+    the first in (file, offset) order is the primary event. ``wanted``: records of other keys are dropped where they
+    are read. ``absent``: hashes of keys, some of which ``new`` logs may have: then that is noted. ``index``: a
+    directory in which the keys of logs are kept (``key_index``), so that of what was read before only wanted records
+    are. Otherwise as ``foreign``."""
+    shared = _Shared(
+        join=join, sources=list(sources), columns=_columns(schemas.PRIMARY, with_records), foreign=False,
+        wanted=wanted, absent=list((absent or {}).items()), new=set(new), index=None if index is None else str(index),
+    )  # fmt: skip
+    return _logs(spark, shared, schemas.PRIMARY, partition_size, report, only, notes)
+
+
+def _columns(schema: str, with_records: bool) -> list[str]:
+    return names_of(schema if with_records else without(schema, "record", "header"))
 
 
 def without(schema: str, *names: str) -> str:
@@ -91,23 +142,26 @@ def names_of(schema: str) -> list[str]:
 
 def _logs(
     spark: SparkSession,
-    join: JoinSource,
-    sources: Sequence[LogSource],
+    shared: _Shared,
     schema: str,
-    with_records: bool,
     partition_size: int | None,
     report: Report,
-    *,
-    is_foreign: bool,
+    only: Collection[LogPath] | None,
+    notes: ReadNotes | None,
 ) -> DataFrame:
-    schema = schema if with_records else without(schema, "record", "header")
-    adapter = made(join.adapter, task_directory())
-    logs = list_logs(adapter, sources, report, is_foreign=is_foreign)
+    adapter = made(shared.join.adapter, task_directory())
+    logs = [
+        (number, log)
+        for number, log in list_logs(adapter, shared.sources, report, is_foreign=shared.foreign)
+        if only is None or (shared.sources[number].datacentre, log.path) in only
+    ]
     size = partition_bytes(spark, sum(_weight(log) for _, log in logs), partition_size)
-    work = [(_Work(number, part), _slice_weight(part)) for number, log in logs for part in cut(log, size)]
-    shared = _Shared(join=join, sources=list(sources), columns=names_of(schema), foreign=is_foreign)
+    slices = [(number, cut(log, size if shared.index is None else SLICE_BYTES)) for number, log in logs]
+    work = [(_Work(number, part, len(parts)), _slice_weight(part)) for number, parts in slices for part in parts]
     groups = [msgspec.json.encode(group) for group in packed(work, size)]
-    return frame(spark, _read, msgspec.json.encode(shared), groups, schema)
+    run = partial(_read, accumulator=None if notes is None else notes.accumulator)
+    columns = [each for each in schema.split(", ") if each.split(" ")[0] in shared.columns]
+    return frame(spark, run, msgspec.msgpack.encode(shared), groups, ", ".join(columns))
 
 
 def list_logs(
@@ -141,25 +195,70 @@ def _slice_weight(part: Slice) -> int:
 
 
 # -- on the executors ----------------------------------------------------------------------------------------------
-def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
-    common = msgspec.json.decode(shared, type=_Shared)
+def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.RecordBatch]:
+    common = msgspec.msgpack.decode(shared, type=_Shared)
     adapter = made(common.join.adapter, task_directory())
     digester = Digester(common.join.key, common.join.join)
     for work in msgspec.json.decode(group, type=list[_Work]):
-        source = common.sources[work.source]
+        source, part = common.sources[work.source], work.part
         reading = reading_of(source, adapter, foreign=common.foreign)
-        log = _log_name(work.part.log.path)
+        log = _log_name(part.log.path)
+        note = ReadNote(
+            what=common.what, datacentre=source.datacentre, identity=part.log.identity, begin=part.begin,
+            slices=work.slices, bytes=part.log.size if part.end is None else part.end - part.begin,
+        )  # fmt: skip
         try:
-            for block in read_slice(Path(source.directory), work.part, reading):
-                if common.foreign:
-                    yield from foreign_rows(source, log, block, adapter, digester, common.columns)
-                else:
-                    yield from primary_rows(source, log, block, adapter, common.columns)
+            if not common.foreign:
+                yield from _read_primary(common, source, part, reading, adapter, note)
+                note_down(accumulator, note)
+                continue
+            since = dict(common.since).get((source.datacentre, part.log.path), 0)
+            for block in read_slice(Path(source.directory), part, reading):
+                yield from foreign_rows(source, log, block, adapter, digester, common.columns, note, since)
         except LogUnreadable as error:
             if not common.foreign:  # its keys would all seem to be absent
                 raise
+            note.damaged = True
             bad = [Unreadable(error.offset, b"", f"the log is damaged: {error.why}")]
-            yield _unreadable_rows(source, log, work.part.log.identity, bad, common.columns)
+            yield _unreadable_rows(source, log, part.log.identity, bad, common.columns)
+        note_down(accumulator, note)
+
+
+def _read_primary(
+    common: _Shared, source: LogSource, part: Slice, reading: Reading, adapter: Adapter, note: ReadNote
+) -> Iterator[pa.RecordBatch]:
+    directory, log = Path(source.directory), _log_name(part.log.path)
+    path = None if common.index is None else index_path(Path(common.index), source.datacentre, part)
+    known = None if path is None else read_index(path, directory / part.log.path, part)
+    keys, parts = KeysSeen(common.wanted), [part]
+    if known is not None and common.wanted is not None:
+        parts = known.parts(part, common.wanted)
+        read = sum(note.bytes if each.end is None else each.end - each.begin + READ_BYTES for each in parts)
+        note.bytes = known.bytes + min(read, note.bytes)
+    for each in parts:
+        for block in read_slice(directory, each, reading):
+            yield from primary_rows(source, log, block, adapter, common.columns, keys)
+    if path is not None and known is None:
+        write_index(path, directory / part.log.path, part, keys.found)
+    if (source.datacentre, part.log.path) in common.new:
+        for hashes in [known.hashes] if known is not None else [each for each, _ in keys.found]:
+            note.met.update(met_by(hashes, dict(common.absent)))
+
+
+class KeysSeen:
+    """Of the records of a slice, as they are read."""
+
+    def __init__(self, wanted: KeyFilter | None) -> None:
+        self._wanted = wanted
+        self.found: list[tuple[U64, I64]] = []
+
+    def wanted(self, keys: Sequence[bytes], offsets: Sequence[int]) -> list[int] | None:
+        """Rows of the records that are wanted; None: all."""
+        if self._wanted is None:
+            return None
+        hashes = hashes_of(keys)
+        self.found.append((hashes, np.array(offsets, np.int64)))
+        return np.flatnonzero(self._wanted.holds(hashes)).tolist()
 
 
 def _log_name(path: str) -> str:
@@ -169,13 +268,22 @@ def _log_name(path: str) -> str:
 
 
 def foreign_rows(
-    source: LogSource, log: str, block: Block, adapter: Adapter, digester: Digester, names: Sequence[str]
+    source: LogSource,
+    log: str,
+    block: Block,
+    adapter: Adapter,
+    digester: Digester,
+    names: Sequence[str],
+    note: ReadNote,
+    since: int,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of FOREIGN from one block."""
     from photon.spark.arrow_columns import batch, bigints, binary, digests_column, hours, same
 
     records, offsets = records_of(block)
     events, unreadable = events_of(block, records, offsets, adapter, digester)
+    ends = events.offsets + np.fromiter(map(len, events.records), np.int64, len(events)) if since else events.offsets
+    note.add(events.times, ends, since)
     if kept := _in_window(events, source.window):
         times = kept.times
         count = len(kept)
@@ -247,7 +355,12 @@ def _unreadable_rows(
 
 
 def primary_rows(
-    source: LogSource, log: str, block: Block, adapter: Adapter, names: Sequence[str]
+    source: LogSource,
+    log: str,
+    block: Block,
+    adapter: Adapter,
+    names: Sequence[str],
+    seen: KeysSeen,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of PRIMARY from one block."""
     from photon.spark.arrow_columns import batch, bigints, binary, same
@@ -260,11 +373,15 @@ def primary_rows(
         if len(keys) != len(records):
             what = f"primary_keys gave {len(keys)} keys for {len(records)} records of {block.file.path}"
             raise LogUnreadable(Path(block.file.path), block.offset, what)
-    if None in keys:
-        good = [at for at, key in enumerate(keys) if key is not None]
-        keys, records, offsets = [keys[i] for i in good], [records[i] for i in good], [offsets[i] for i in good]
-    if not keys:
+    named = [(key, at) for at, key in enumerate(keys) if key is not None]
+    good = seen.wanted([key for key, _ in named], [offsets[at] for _, at in named])
+    if good is not None:
+        named = [named[row] for row in good]
+    if not named:
         return
+    keys = [key for key, _ in named]
+    if len(keys) < len(records):
+        records, offsets = [records[at] for _, at in named], [offsets[at] for _, at in named]
     rows = {
         "datacentre": same(source.datacentre, len(keys)),
         "log": same(log, len(keys)),

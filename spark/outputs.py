@@ -22,7 +22,7 @@ from photon.outputs.published import OutputFile
 from photon.outputs.ranges import FileRange, plan, read_range
 from photon.spark import schemas
 from photon.spark.output_lines import TORN_BYTES_MAX, OutputColumns, OutputLine, read_output_lines
-from photon.spark.sources import JoinSource, OutputSource
+from photon.spark.sources import EVER, JoinSource, OutputSource, TimeRange
 from photon.spark.tasks import frame, packed, partition_bytes
 
 SUFFIX = ".parquet"
@@ -46,11 +46,18 @@ class RangeWork(msgspec.Struct, frozen=True):
     path: str
     start: int
     end: int
+    first_ns: int | None = None
+    last_ns: int | None = None
+    """Event times of the whole file, where they are known; then every line has one."""
 
     def part(self) -> FileRange:
         """The range as ``photon.outputs`` reads it."""
         file = OutputFile(self.name, self.length, self.closed, self.final)
         return FileRange(self.slot, file, Path(self.path), self.start, self.end)
+
+    def reaches(self, window: TimeRange) -> bool:
+        """Whether it may hold records of these event times, or some without."""
+        return self.first_ns is None or self.last_ns is None or window.meets(self.first_ns, self.last_ns)
 
 
 class _Shared(msgspec.Struct, frozen=True):
@@ -65,21 +72,22 @@ def outputs(
     *,
     kinds: Collection[str] = KINDS,
     partition_size: int | None = None,
+    window: TimeRange = EVER,
     only: Collection[tuple[str, str]] | None = None,
 ) -> DataFrame:
     """OUTPUT: each published line of these kinds. Without ``join`` digests are null. ``only``: of these files, as
-    (datacentre, name).
+    (datacentre, name). ``window``: not of files whose records are all known to be of other event times.
 
     The lengths are looked at now: what is published later is not in it, however often it is read.
     Raises PublishedDamaged, OSError.
     """
-    files = [source_ranges(source, kinds, 1 << 62) for source in sources]
-    total = sum(work.end - work.start for each in files for work in each)
-    size = partition_bytes(spark, total, partition_size)
-    work = [(each, each.end - each.start) for source in sources for each in source_ranges(source, kinds, size)]
-    if only is not None:
-        work = [(each, weight) for each, weight in work if (each.datacentre, each.name) in only]
-    return lines_of(spark, [each for each, _ in work], join, size)
+
+    def ranges(size: int) -> list[RangeWork]:
+        found = [each for source in sources for each in source_ranges(source, kinds, size) if each.reaches(window)]
+        return found if only is None else [each for each in found if (each.datacentre, each.name) in only]
+
+    size = partition_bytes(spark, sum(each.end - each.start for each in ranges(1 << 62)), partition_size)
+    return lines_of(spark, ranges(size), join, size)
 
 
 def lines_of(spark: SparkSession, work: Sequence[RangeWork], join: JoinSource | None, size: int) -> DataFrame:
@@ -109,8 +117,9 @@ def source_ranges(
 def _work(datacentre: str, part: FileRange) -> RangeWork:
     file = part.file
     return RangeWork(
-        datacentre, part.slot, file.name, file.length, file.closed, file.final, str(part.path), part.start, part.end
-    )
+        datacentre, part.slot, file.name, file.length, file.closed, file.final, str(part.path), part.start, part.end,
+        file.first_ns, file.last_ns,
+    )  # fmt: skip
 
 
 # -- on the executors ----------------------------------------------------------------------------------------------

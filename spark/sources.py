@@ -44,6 +44,20 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
         low = -(2**63) if self.begin_ns is None else self.begin_ns
         return (times >= low) & ((times < self.end_ns) if self.end_ns is not None else True)
 
+    def meets(self, first_ns: int, last_ns: int) -> bool:
+        """Whether a time from ``first_ns`` to ``last_ns`` may lie in it."""
+        return (self.begin_ns is None or last_ns >= self.begin_ns) and (self.end_ns is None or first_ns < self.end_ns)
+
+    def wider(self, ns: int) -> TimeRange:
+        """By so much on both sides."""
+        begin, end = self.begin_ns, self.end_ns
+        return msgspec.structs.replace(
+            self, begin_ns=None if begin is None else begin - ns, end_ns=None if end is None else end + ns
+        )
+
+
+EVER = TimeRange()
+
 
 class LogSource(msgspec.Struct, frozen=True, kw_only=True):
     """Raw logs of one side in one datacentre."""

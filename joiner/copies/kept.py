@@ -31,13 +31,14 @@ from photon.outputs.published import (
     DURABLE_NAME,
     FINAL_SUFFIX,
     MANIFEST_NAME,
-    MANIFEST_VERSION,
     PLAIN_SUFFIX,
     RETIRED_NAME,
     durable_bytes,
     name_of,
 )
 
+MANIFEST_VERSION = 1
+"""Without event times: the files are not read when they are listed."""
 _LOG_OF = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 
 

@@ -24,10 +24,8 @@ from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.job import Report
 from photon.spark.backfill.work import RegistryPlace
-from photon.spark.outputs import lines_of, outputs
 from photon.spark.sources import JoinSource, LogSource, OutputSource
-from photon.spark.tasks import partition_bytes
-from photon.spark.verify.reading import backfilled
+from photon.spark.verify.reading import written_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 KINDS = ("joined", "filtered", "unmatched", "rejected")
 """Records of an event; a late line says that none exists."""
 LOOK_UP_S = 60.0
+DAY_NS = 86_400_000_000_000
 DIRECTORY = "forgotten"
 
 
@@ -69,11 +68,10 @@ def missing_events(
     shutil.rmtree(kept, ignore_errors=True)  # another run's: ask the registry again
     ids = logs.foreign(spark, join, [foreign], with_records=False).where(F.col("unreadable").isNull())
     _forgotten(spark, ids, registry).write.parquet(str(kept))
-    lines = outputs(spark, written.outputs, join, kinds=KINDS)
-    work = [each for directory in written.backfills for each in backfilled(directory, join.join)]
-    if work:
-        size = partition_bytes(spark, sum(each.end for each in work))
-        lines = lines.union(lines_of(spark, work, join, size))
+    # A record has its event's time: files that are known to be of other days hold none of these events.
+    lines = written_output(
+        spark, written.outputs, written.backfills, join, window=foreign.window.wider(DAY_NS), kinds=KINDS
+    )
     torn = lines.where(F.col("torn").isNotNull()).select("datacentre", "file", "offset", "torn").take(1)
     if torn:
         where, file, offset, why = torn[0]

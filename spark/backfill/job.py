@@ -19,6 +19,7 @@ from photon.spark.backfill.work import (
     UnregisteredAttempt,
     clear_group,
 )
+from photon.spark.key_filter import filter_of
 from photon.spark.primary_sets import whole_sets
 from photon.spark.shipped_adapter import made
 from photon.spark.sources import JoinSource, LogSource
@@ -39,11 +40,13 @@ def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: Lo
 
     The first record of a key in (log name without rotation suffix, identity, offset) wins, or all are taken, found by
     an aggregation before the join: a key with many foreign events is one row on the primary side, and adaptive
-    execution splits it on the other.
+    execution splits it on the other. Primary records of keys that no event names are dropped where they are read;
+    ``events`` is read for that first, and must be the same each time: persist it.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    primaries = _named(spark, logs.primary(spark, join, [primary], report=report), join, primary)
+    wanted = filter_of(events)
+    primaries = _named(spark, logs.primary(spark, join, [primary], wanted, report=report), join, primary)
     order = ("name", "identity", "offset")
     if made(join.adapter, task_directory()).matching.whole_sets:
         found = whole_sets(primaries.drop("datacentre"), ["key"], order, "record")

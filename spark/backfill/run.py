@@ -29,7 +29,7 @@ from photon.spark.backfill.work import BATCH_ROWS, BackfillCounts, BackfillTask,
 from photon.spark.sources import JoinSource, LogSource, OutputSource
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LOCK_NAME = "lock"
 SAID_CHARS_MAX = 400
@@ -106,17 +106,25 @@ def _tasks(spark: SparkSession, plan: BackfillPlan, task: BackfillTask, say: Say
         if plan.forgotten is not None:
             written = Written(plan.outputs, plan.backfills)
             events = missing_events(spark, plan.join, plan.forgotten, written, plan.registry, plan.places, say)
-            rows = spark_job.joined(spark, plan.join, events, plan.primary, say)
-            done = spark_job.run(spark, rows, msgspec.structs.replace(task, registers=False))
+            done = _joined(spark, plan, events, msgspec.structs.replace(task, registers=False), say)
         if plan.foreign is not None:
             events = logs.foreign(spark, plan.join, [plan.foreign], report=say)
-            registered = spark_job.run(spark, spark_job.joined(spark, plan.join, events, plan.primary, say), task)
-            done.counts.add(registered.counts)
+            done.counts.add(_joined(spark, plan, events, task, say).counts)
     except Exception as error:
         if (why := said_by_spark(error)) is None:
             raise
         raise BackfillFailed(f"{why}; run the same command again to go on") from error
     return done
+
+
+def _joined(spark: SparkSession, plan: BackfillPlan, events: DataFrame, task: BackfillTask, say: Say) -> TaskResult:
+    from pyspark import StorageLevel
+
+    events = events.persist(StorageLevel.DISK_ONLY)
+    try:
+        return spark_job.run(spark, spark_job.joined(spark, plan.join, events, plan.primary, say), task)
+    finally:
+        events.unpersist()
 
 
 def said_by_spark(error: Exception) -> str | None:

@@ -60,6 +60,8 @@ class InputTotal:
     files: int
     bytes: int
     newest_ns: int | None
+    read: int
+    """Bytes that were read of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ gone; only what is left is listed and classified (``classify.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -23,15 +23,13 @@ from photon.adapters.contract import Adapter
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.whole_sets import SET_MAX
 from photon.spark.classes import Class
+from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
 from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
-from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, WAITING, by_distinct
+from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING, by_distinct
 
-BROADCAST_KEYS_MAX = 300_000
-"""Hashes of so many keys are sent to every executor, so that primary records that nobody names go where they are
-read; beyond, they are shuffled."""
 LISTED_MAX = 64
 """Rows of each role that are listed of one id; the rest is counted."""
 PAIRS_LISTED_MAX = 4 * SET_MAX
@@ -47,7 +45,8 @@ class VerifyInputs:
     """DataFrames as in ``spark/schemas.py``."""
 
     foreign: DataFrame
-    primary: DataFrame
+    primary: Callable[[KeyFilter], DataFrame]
+    """Records of at least these keys."""
     output: DataFrame
     registry: DataFrame | None
     waiting: DataFrame | None = None
@@ -75,6 +74,8 @@ class VerifyQuestion:
     exported_at: str | None = None
     """UTC as in the outputs: when the registry's export began."""
     boundary_ns: int | None = None
+    parts: tuple[tuple[int, int], ...] = ()
+    """Only these hours of it; none: all of it."""
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
     suspects = groups.where(~col("right"))
     listed = rows.join(suspects.select("digest", "lines", "records"), "digest")
     found = _listed(listed, question, registry=inputs.registry is not None)
-    found = _kept(found.unionByName(_torn(inputs)), kept)
+    found = _kept(found.unionByName(_torn(rows, inputs.noted)), kept)
     right = groups.where("right").groupBy("hour", "datacentre").count().withColumn("class", lit(str(Class.CORRECT)))
     others = found.groupBy("hour", "datacentre", "class").count()
     return Verification(rows, found, right.select(*others.columns).unionByName(others), kept)
@@ -140,8 +141,15 @@ def _shaped(frame: DataFrame, columns: dict[str, Column]) -> DataFrame:
 
 
 def _in_range(question: VerifyQuestion) -> Column:
-    hour = col("hour")
-    return hour.isNull() | ((hour >= question.from_hour) & (hour < question.to_hour))
+    return col("hour").isNull() | within(question.parts or [(question.from_hour, question.to_hour)])
+
+
+def within(parts: Iterable[tuple[int, int]]) -> Column:
+    """The column ``hour`` lies in one of these."""
+    hour, found = col("hour"), lit(False)
+    for begin, end in parts:
+        found = found | ((hour >= begin) & (hour < end))
+    return found
 
 
 def _with_unread(inputs: VerifyInputs) -> DataFrame:
@@ -167,14 +175,15 @@ def _outside(foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
 def _lines(inputs: VerifyInputs, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     """The fresh join: a line of NARROW for each foreign record of the range."""
     run = lines_of(question.make_adapter, question.from_hour, question.to_hour)
-    return pairs(inputs.primary, foreign, question).mapInArrow(run, NARROW)
+    primary = inputs.primary(filter_of(foreign.where(_in_range(question))))
+    return pairs(primary, foreign, question).mapInArrow(run, NARROW)
 
 
 def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> DataFrame:
     """Each foreign record of the range with the primary record of its key, or with all (``fresh.PRIMARY``)."""
     wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
     sets = question.make_adapter().matching.whole_sets
-    found = _primary_sets(primary, wanted) if sets else _first_primaries(primary, wanted)
+    found = _primary_sets(primary) if sets else _first_primaries(primary)
     place = _place_digest(col("datacentre"), _named(col("log")), col("offset"))
     # ``named`` follows from the key. It is joined on because the primaries come partitioned by their key alone:
     # so both sides get a shuffle of the join's own, and only such ones does Spark split where a key is hot.
@@ -185,13 +194,9 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
     return joined.select(*(column.split()[0] for column in FOREIGN.split(", ")), *primaries)
 
 
-def _named_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Primary records, of keys that somebody names where these are few, with PRIMARY and ``p_identity``."""
-    keys = wanted.where(col("key").isNotNull()).select("named").distinct()
-    hashed = primary.withColumn("named", sql.xxhash64("key"))
-    if keys.limit(BROADCAST_KEYS_MAX + 1).count() <= BROADCAST_KEYS_MAX:
-        hashed = hashed.join(sql.broadcast(keys), "named", "left_semi")
-    return hashed.select(
+def _named_primaries(primary: DataFrame) -> DataFrame:
+    """Primary records with PRIMARY and ``p_identity``."""
+    return primary.select(
         "datacentre", "key", _named(col("log")).alias("p_log"), col("identity").alias("p_identity"),
         col("offset").alias("p_offset"), col("log").alias("p_name"), col("header").alias("p_header"),
         col("record").alias("p_record"),
@@ -201,20 +206,20 @@ def _named_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
 _ORDER = ("p_log", "p_identity", "p_offset")
 
 
-def _first_primaries(primary: DataFrame, wanted: DataFrame) -> DataFrame:
-    """For each key that somebody names, the primary record that wins in its datacentre."""
+def _first_primaries(primary: DataFrame) -> DataFrame:
+    """For each key the primary record that wins in its datacentre."""
     each = sql.struct(*_ORDER, "p_name", "p_header", "p_record")
-    first = _named_primaries(primary, wanted).groupBy("datacentre", "key").agg(sql.min(each).alias("first"))
+    first = _named_primaries(primary).groupBy("datacentre", "key").agg(sql.min(each).alias("first"))
     return first.select("datacentre", "key", *(f"first.{name}" for name in PRIMARY))
 
 
-def _primary_sets(primary: DataFrame, wanted: DataFrame) -> DataFrame:
-    """For each key that somebody names, all its primary records of a datacentre."""
-    return whole_sets(_named_primaries(primary, wanted), ("datacentre", "key"), _ORDER, "p_record")
+def _primary_sets(primary: DataFrame) -> DataFrame:
+    """For each key all its primary records of a datacentre."""
+    return whole_sets(_named_primaries(primary), ("datacentre", "key"), _ORDER, "p_record")
 
 
 def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
-    output = inputs.output.where(col("torn").isNull()).withColumn("log", _named(col("source_file")))
+    output = inputs.output.withColumn("log", _named(col("source_file")))
     judged = _in_range(question)
     if inputs.opened is not None:
         opened = inputs.opened.withColumn("opened", lit(True))
@@ -230,12 +235,13 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
         fresh = sql.coalesce(col("written_at") >= lit(question.exported_at), lit(False))
     columns: dict[str, Column] = {
         name: col(name)
-        for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "event_id",
-                     "pair", "pairs")
-    }  # fmt: skip
+        for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "pair", "pairs")
+    }
     columns |= {
         "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), col("log"), col("source_offset"))),
-        "role": lit(RECORD),
+        "role": sql.when(col("torn").isNull(), RECORD).otherwise(TORN),
+        "name": col("torn"),
+        "event_id": sql.coalesce("event_id", "line"),
         "kind": sql.when((col("kind") == "joined") & col("reason").isNotNull(), UNMATCHED).otherwise(col("kind")),
         "judged": judged,
         "offset": col("source_offset"),
@@ -255,12 +261,12 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
 _AT = ("output_file", "output_offset")
 
 
-def _same_place(output: DataFrame, places: DataFrame) -> Column:
+def _same_place(output: DataFrame, places: DataFrame, offset: str = "offset") -> Column:
     """A line of the output stands where one of ``places`` says."""
     return (
         (output["datacentre"] == places["datacentre"])
         & (output["file"] == places["output_file"])
-        & (output["offset"] == places["output_offset"])
+        & (output[offset] == places["output_offset"])
     )
 
 
@@ -271,27 +277,21 @@ def _entries(registry: DataFrame, question: VerifyQuestion) -> DataFrame:
     return _shaped(registry, columns)
 
 
-def _torn(inputs: VerifyInputs) -> DataFrame:
-    output = inputs.output.where(col("torn").isNotNull())
-    if inputs.noted is not None:
-        output = output.join(sql.broadcast(inputs.noted), _same_place(output, inputs.noted), "left_anti")
+def _torn(rows: DataFrame, noted: DataFrame | None) -> DataFrame:
+    output = rows.where(col("role") == TORN)
+    if noted is not None:
+        output = output.join(sql.broadcast(noted), _same_place(output, noted, "file_offset"), "left_anti")
         # Of a file that is gone the place where reading ended depends on how its parts were shared out.
-        files = inputs.noted.select(
-            "datacentre", col("output_file").alias("file"), lit(True).alias("noted")
-        ).distinct()
+        files = noted.select("datacentre", col("output_file").alias("file"), lit(True).alias("noted")).distinct()
         output = output.join(sql.broadcast(files), ["datacentre", "file"], "left")
-        output = output.where("noted IS NULL OR length(line) > 0")
-    evidence = sql.to_json(
-        sql.struct(
-            col("torn").alias("why"), col("kind"), sql.substring(sql.base64("line"), 1, 400).alias("line_base64")
-        )
-    )
+        output = output.where("noted IS NULL OR length(event_id) > 0")
+    line = sql.substring(sql.base64("event_id"), 1, 400).alias("line_base64")
     columns = {
         "datacentre": col("datacentre"),
         "class": lit(str(Class.TORN)),
         "output_file": col("file"),
-        "output_offset": col("offset"),
-        "evidence": evidence,
+        "output_offset": col("file_offset"),
+        "evidence": sql.to_json(sql.struct(col("name").alias("why"), col("kind"), line)),
     }
     kinds = dict(column.split() for column in FOUND.split(", "))
     return output.select(*(columns.get(name, lit(None)).cast(kind).alias(name) for name, kind in kinds.items()))
@@ -356,7 +356,7 @@ def _groups(rows: DataFrame, question: VerifyQuestion, *, registry: bool) -> Dat
         here = sql.when(is_line & (number == at), _with_pairs(content))
         columns += [sql.min(here).alias(f"least{at}"), sql.max(here).alias(f"most{at}")]
         same = same | ((col("number") == at) & written.isin(col(f"least{at}"), col(f"most{at}")))
-    grouped = rows.groupBy("digest").agg(*columns)
+    grouped = rows.where(col("role") != TORN).groupBy("digest").agg(*columns)
     judged = (col("judged_lines") > 0) | ((col("lines") == 0) & (col("judged_others") > 0))
     right = same & _right(question, registry)
     names = sql.get(lit(list(question.datacentres)), col("number").cast("int") - 1)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xxhash
 
-LINE, RECORD, ENTRY, WAITING = 0, 1, 2, 3
-"""``role``: a raw foreign line, an output record, an entry of the registry, a row of a retry store."""
+from photon.spark.key_filter import HASH_SEED
+
+LINE, RECORD, ENTRY, WAITING, TORN = 0, 1, 2, 3, 4
+"""``role``: a raw foreign line, an output record, an entry of the registry, a row of a retry store, a line of the
+output that is no record (``name``: why, ``event_id``: its bytes)."""
 GIVEN_UP = "given-up"
 """``state`` of a record: an operator gave it up."""
-HASH_SEED = 42
-"""The seed of Spark's xxhash64."""
 NARROW = (
     "digest binary, role tinyint, judged boolean, datacentre string, kind string, log string, offset bigint, "
     "file string, file_offset bigint, token string, event_time_ns bigint, hour bigint, key binary, foreign bigint, "

@@ -239,10 +239,11 @@ def _differences(figures: Figures) -> str:
 def _inputs(figures: Figures) -> str:
     rows = "".join(
         f'<tr><td>{escape(each.what)}</td><td>{escape(each.datacentre)}</td><td class="n">{each.files:,}</td>'
-        f'<td class="n">{size(each.bytes)}</td></tr>'
+        f'<td class="n">{size(each.bytes)}</td><td class="n">{size(each.read)}</td></tr>'
         for each in figures.inputs
     )
-    head = '<tr><th>what</th><th>datacentre</th><th class="n">files</th><th class="n">size</th></tr>'
+    numbers = "".join(f'<th class="n">{name}</th>' for name in ("files", "size", "read"))
+    head = f"<tr><th>what</th><th>datacentre</th>{numbers}</tr>"
     notes = "".join(f"<p>{escape(note)}</p>" for note in figures.notes)
     reused = (
         f"<p>Verified before, inputs unchanged: {escape(', '.join(figures.reused))}</p>" if figures.reused else ""

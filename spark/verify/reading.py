@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from glob import escape
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
+from pyspark.sql import functions as sql
+from pyspark.sql.functions import col
 
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+import photon
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.outputs.output_places import KINDS
 from photon.spark import exports, logs, outputs
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import read_job, read_manifest
-from photon.spark.sources import LogSource, PipelineSources, RegistrySource, TimeRange
+from photon.spark.key_filter import HASH_BITS, assembled, part_bits
+from photon.spark.read_notes import hours_of_logs
+from photon.spark.sources import EVER, JoinSource, OutputSource, PipelineSources, RegistrySource, TimeRange
 from photon.spark.tasks import partition_bytes
+from photon.spark.verify.days import ABSENT_MAX, EVENT_SIDES, Days, Hours, Name, Span, merged, name_of
 from photon.spark.verify.figures import HOURS_A_DAY, LedgerLine
-from photon.spark.verify.job import VerifyInputs
-from photon.spark.verify.narrow_rows import ENTRY, LINE, RECORD
+from photon.spark.verify.job import VerifyInputs, within
+from photon.spark.verify.narrow_rows import ENTRY, LINE, RECORD, TORN
 from photon.spark.verify.verdict import InputFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from photon.spark.notes_accumulator import ReadNotes
+
 HOUR_NS = 3_600_000_000_000
 PLACES = "datacentre string, output_file string, output_offset bigint"
-ALL_HOURS = (-(1 << 40), 1 << 40)
-Name = tuple[str, str, str]
+MARGIN_HOURS = 1
+"""By so much the time of a record, line or entry may be wrong, and it is still brought together with its event."""
+FULL_MARGIN_HOURS = HOURS_A_DAY
 
 
 @dataclass(slots=True)
@@ -61,35 +72,109 @@ class VerifyTask:
     noted: pa.Table | None = None
     ledger: list[LedgerLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    full: bool = False
+    """Every day of the range is verified, whatever is known of it."""
+    kept: Path | None = None
+    """The directory of what is known of earlier runs; executors see it."""
+
+    @property
+    def keys(self) -> Path | None:
+        """The directory of what is known of the keys of primary logs, as they are read now."""
+        if self.full or self.kept is None:
+            return None
+        read = [photon.__version__, self.sources.join.adapter, self.sources.primary]
+        said = msgspec.msgpack.encode(read, order="deterministic")
+        return self.kept / f"keys-{blake2b(said, digest_size=8).hexdigest()}"
+
+    @property
+    def margin(self) -> int:
+        """Hours around the range in which an event with another time is looked for."""
+        return FULL_MARGIN_HOURS if self.full else MARGIN_HOURS
 
 
-def inputs(spark: SparkSession, task: VerifyTask, files: Sequence[InputFile], hours: tuple[int, int]) -> VerifyInputs:
-    """Reads some hours, and a day before and after them, so that a record with a wrong time meets its event."""
+def inputs(
+    spark: SparkSession,
+    task: VerifyTask,
+    days: Days,
+    parts: Sequence[Hours],
+    sample: Sequence[Hours],
+    notes: ReadNotes,
+) -> tuple[VerifyInputs, list[InputFile]]:
+    """Reads some hours and a margin around them, and a sample; with the files of logs and outputs that are read."""
     sources = task.sources
-    window = _window(hours[0] - HOURS_A_DAY, hours[1] + HOURS_A_DAY)
+    wide = merged([*((begin - task.margin, end + task.margin) for begin, end in parts), *sample])
+    window = _window(wide[0][0], wide[-1][1])
+    read = [each for each in days.files if _is_read(each, days, wide, window)]
     foreign = [msgspec.structs.replace(source, window=window) for source in sources.foreign]
-    return VerifyInputs(
-        foreign=logs.foreign(spark, sources.join, foreign),
-        primary=logs.primary(spark, sources.join, sources.primary),
-        output=_output(spark, task),
-        registry=registry_of_join(spark, task, window),
+    changed = [(each.datacentre, each.path) for each in days.changed("primary")]
+    events = logs.foreign(spark, sources.join, foreign, only=_named(read, "foreign"), notes=notes,
+                          since=days.since("foreign"))  # fmt: skip
+    registry = registry_of_join(spark, task, window)
+    found = VerifyInputs(
+        foreign=events.where(within(wide) | col("hour").isNull()),
+        primary=partial(
+            logs.primary,
+            spark,
+            sources.join,
+            sources.primary,
+            notes=notes,
+            absent=days.absent(),
+            new=changed,
+            index=task.keys,
+        ),
+        output=written_output(spark, sources.outputs, task.backfills, sources.join, _named(read, "output")),
+        registry=None if registry is None else registry.where(within(wide) | (col("generation") > 0)),
         waiting=_waiting(spark, task.waiting),
         given_up=_places(spark, task.given_up),
         noted=_places(spark, task.noted),
         places=_read_to(spark, task),
         places_of=task.places_of,
-        opened=_opened(spark, files, window),
+        opened=_opened(spark, days.files, read),
     )
+    return found, read
 
 
-def _output(spark: SparkSession, task: VerifyTask) -> DataFrame:
-    sources = task.sources
-    written = outputs.outputs(spark, sources.outputs, sources.join)
-    work = [each for directory in task.backfills for each in backfilled(directory, sources.join.join)]
+def window_of(task: VerifyTask, parts: Sequence[Hours]) -> TimeRange:
+    """From the first to the last event that is looked at."""
+    return _window(min(parts)[0] - task.margin, max(parts)[1] + task.margin)
+
+
+def _is_read(file: InputFile, days: Days, hours: Sequence[Hours], window: TimeRange) -> bool:
+    return file.what not in EVENT_SIDES or (days.reads(file, hours) and not is_old(file, window))
+
+
+def is_old(file: InputFile, window: TimeRange) -> bool:
+    """Whether it is a raw foreign log that is not opened, for its last write lies before all this."""
+    assert window.begin_ns is not None
+    return file.what == "foreign" and (file.mtime_ns or 0) < window.begin_ns - int(window.slack_s * 1e9)
+
+
+def _named(files: Iterable[InputFile], what: str) -> set[logs.LogPath]:
+    return {(each.datacentre, each.path) for each in files if each.what == what}
+
+
+def written_output(
+    spark: SparkSession,
+    sources: Sequence[OutputSource],
+    backfills: Sequence[Path],
+    join: JoinSource,
+    only: Collection[tuple[str, str]] | None = None,
+    window: TimeRange = EVER,
+    kinds: Collection[str] = KINDS,
+) -> DataFrame:
+    """OUTPUT of joiners, dispatchers and backfills. ``only``: of these files, as (datacentre, name); ``window``: not
+    of files that are known to be of other times."""
+    written = outputs.outputs(spark, sources, join, kinds=kinds, window=window, only=only)
+    work = [
+        each
+        for directory in backfills
+        for each in backfilled(directory, join.join)
+        if each.reaches(window) and (only is None or (each.datacentre, each.name) in only)
+    ]
     if not work:
         return written
     size = partition_bytes(spark, sum(each.end for each in work))
-    return written.union(outputs.lines_of(spark, work, sources.join, size))
+    return written.union(outputs.lines_of(spark, work, join, size))
 
 
 def _window(from_hour: int, to_hour: int) -> TimeRange:
@@ -116,7 +201,8 @@ def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
     manifest = read_manifest(disk, places.manifest)
     return [
         outputs.RangeWork(job.datacentre, job.slot, file.name, file.bytes, True, False,
-                          str(places.output / file.name), 0, file.bytes)
+                          str(places.output / file.name), 0, file.bytes,
+                          file.hour * HOUR_NS, (file.hour + 1) * HOUR_NS - 1)
         for file in (manifest.files if manifest is not None else ())
     ]  # fmt: skip
 
@@ -138,91 +224,97 @@ def _read_to(spark: SparkSession, task: VerifyTask) -> DataFrame | None:
     return spark.createDataFrame(list(task.places), "datacentre string, identity string, read_to bigint")
 
 
-def _opened(spark: SparkSession, files: Sequence[InputFile], window: TimeRange) -> DataFrame:
-    """Foreign logs that are read: of what cannot be read in others nothing can be said."""
-    assert window.begin_ns is not None
-    oldest = window.begin_ns - int(window.slack_s * 1e9)
-    opened = {
-        (each.datacentre, log_name(each.path))
-        for each in files
-        if each.what == "foreign" and (each.mtime_ns or 0) >= oldest
-    }
+def _opened(spark: SparkSession, files: Sequence[InputFile], read: Collection[InputFile]) -> DataFrame:
+    """Names of foreign logs all of which are read: of what cannot be read in others nothing can be said."""
+    named = _named(read, "foreign")
+    left = {(datacentre, log_name(path)) for datacentre, path in _named(files, "foreign") - named}
+    opened = {(datacentre, log_name(path)) for datacentre, path in named} - left
     return spark.createDataFrame(sorted(opened), "datacentre string, log string")
 
 
-# -- for the days that need no new look --------------------------------------------------------------------------
-def hours_of_files(
-    spark: SparkSession, sources: PipelineSources, changed: Collection[InputFile]
-) -> dict[Name, tuple[int, int]]:
-    """First and last hour of the events of changed files; those alone are read."""
-    frames = []
-    foreign = [_only(source, changed) for source in sources.foreign]
-    if some := [source for source in foreign if source.patterns]:
-        rows = logs.foreign(spark, sources.join, some, with_records=False)
-        frames.append((rows.select("datacentre", "log", "hour"), "foreign"))
-    written = {(each.datacentre, each.path) for each in changed if each.what == "output"}
-    if written:
-        lines = outputs.outputs(spark, sources.outputs, sources.join, only=written)
-        frames.append((lines.selectExpr("datacentre", "file AS log", "hour"), "output"))
-    # Files of backfills are not read for this: they may be of any hour.
-    found: dict[Name, tuple[int, int]] = {
-        (each.what, each.datacentre, each.path): ALL_HOURS for each in changed if "/hour=" in each.path
-    }
-    for frame, what in frames:
-        found |= _spans(frame, what, changed)
-    return found
+# -- of which hours files are ------------------------------------------------------------------------------------
+class FoundHours(NamedTuple):
+    """Hours of files, and of what is new in those that have grown."""
+
+    spans: dict[Name, Span]
+    fresh: dict[Name, Span]
 
 
-def hours_of_rows(rows: DataFrame, files: Collection[InputFile]) -> dict[Name, tuple[int, int]]:
-    """The same of all files, from the rows that were verified."""
-    lines = rows.where(f"role = {LINE}").selectExpr("datacentre", "name AS log", "hour")
-    records = rows.where(f"role = {RECORD}").selectExpr("datacentre", "file AS log", "hour")
-    return _spans(lines, "foreign", files) | _spans(records, "output", files)
+def look_into(
+    spark: SparkSession, task: VerifyTask, days: Days, files: Sequence[InputFile], notes: ReadNotes
+) -> FoundHours:
+    """Of files that are read for nothing else."""
+    sources = task.sources
+    foreign, written = _named(files, "foreign"), _named(files, "output")
+    if foreign:
+        rows = logs.foreign(spark, sources.join, sources.foreign, with_records=False, only=foreign, notes=notes,
+                            since=days.since("foreign"))  # fmt: skip
+        rows.select("hour").count()
+    if not written:
+        return _found(notes, [], days, [])
+    lines = written_output(spark, sources.outputs, task.backfills, sources.join, written)
+    return _found(notes, _ends(lines.select("datacentre", "file", "hour", "offset"), days), days, files)
 
 
-def _spans(rows: DataFrame, what: str, files: Collection[InputFile]) -> dict[Name, tuple[int, int]]:
-    from pyspark.sql import functions as sql
-
-    names: dict[tuple[str, str], list[InputFile]] = {}
-    for each in files:
-        if each.what == what:
-            names.setdefault((each.datacentre, _plain(each.path)), []).append(each)
-    ends = rows.where("hour IS NOT NULL").groupBy("datacentre", "log")
-    return {
-        (what, each.datacentre, each.path): (first, last)
-        for datacentre, log, first, last in ends.agg(sql.min("hour"), sql.max("hour")).collect()
-        for each in names.get((datacentre, log), ())
-    }
+def hours_read(rows: DataFrame, days: Days, read: Sequence[InputFile], notes: ReadNotes) -> FoundHours:
+    """Of files that were read for a verification. ``rows``: NARROW."""
+    written = rows.where(f"role IN ({RECORD}, {TORN})").selectExpr(
+        "datacentre", "file", "hour", "file_offset AS offset"
+    )
+    return _found(notes, _ends(written, days), days, read)
 
 
-def _plain(path: str) -> str:
-    for suffix in COMPRESSED_SUFFIXES:
-        path = path.removesuffix(suffix)
-    return path
+def _ends(lines: DataFrame, days: Days) -> list[Any]:
+    """Of each file: first and last hour, whether no line lacks one; first and last hour of what is new in it."""
+    since = [(*name, at) for name, at in days.since("output").items()]
+    known = lines.sparkSession.createDataFrame(since, "datacentre string, file string, since bigint")
+    joined = lines.join(sql.broadcast(known), ["datacentre", "file"], "left")
+    fresh, hour = sql.when(col("offset") >= col("since"), col("hour")), col("hour")
+    ends = (sql.min(hour), sql.max(hour), sql.every(hour.isNotNull()), sql.min(fresh), sql.max(fresh))
+    return joined.groupBy("datacentre", "file").agg(*ends).collect()
 
 
-def _only(source: LogSource, changed: Collection[InputFile]) -> LogSource:
-    paths = [each.path for each in changed if (each.what, each.datacentre) == ("foreign", source.datacentre)]
-    return msgspec.structs.replace(source, patterns=[escape(path) for path in paths], window=TimeRange())
+def _found(notes: ReadNotes, ends: Iterable[Any], days: Days, read: Iterable[InputFile]) -> FoundHours:
+    """A file that was read and has no lines has no events."""
+    noted = notes.all()
+    spans = {name: Span(*span) for name, span in hours_of_logs(noted).items()}
+    fresh = {name: Span(*span) for name, span in hours_of_logs(noted, fresh=True).items() if name in days.grown}
+    names = [name_of(each) for each in read if each.what == "output"]
+    spans |= {name: Span(None, None, True) for name in names}
+    fresh |= {name: Span(None, None, True) for name in names if name in days.grown}
+    for datacentre, file, first, last, whole, fresh_first, fresh_last in ends:
+        name = ("output", datacentre, file)
+        spans[name] = Span(first, last, whole)
+        if name in days.grown:
+            fresh[name] = Span(fresh_first, fresh_last, whole)
+    return FoundHours(spans, fresh)
 
 
-def registry_prints(
-    spark: SparkSession, task: VerifyTask, pieces: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], tuple[int, int]]:
+def look_for_primaries(spark: SparkSession, task: VerifyTask, days: Days, notes: ReadNotes) -> None:
+    """Reads new primary logs for nothing but what verified days lacked."""
+    new = _named(days.changed("primary"), "primary")
+    nothing = assembled((), part_bits(0))
+    sources = task.sources
+    logs.primary(
+        spark, sources.join, sources.primary, nothing, with_records=False, only=new, notes=notes,
+        absent=days.absent(), new=new, index=task.keys,
+    ).count()  # fmt: skip
+
+
+# -- of what was verified ----------------------------------------------------------------------------------------
+def registry_prints(spark: SparkSession, task: VerifyTask, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """Number and hash of the ids of each piece, in an export."""
     entries = registry_of_join(spark, task, _window(min(pieces)[0], max(pieces)[1]))
     return dict.fromkeys(pieces, (0, 0)) if entries is None else _prints(entries, pieces)
 
 
-def prints_of_rows(rows: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+def prints_of_rows(rows: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """The same, from the rows that were verified."""
     return _prints(rows.where(f"role = {ENTRY}"), pieces)
 
 
-def _prints(entries: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
+def _prints(entries: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, tuple[int, int]]:
     """That an id was cleared since changes nothing; that it was given up does."""
-    from pyspark.sql import functions as sql
-
     reopened = (sql.col("state") == "reopened").cast("int")
     each = sql.bit_xor(sql.xxhash64("digest", "token", "kind", "event_time_ns", reopened))
     rows = entries.groupBy("hour").agg(sql.count("*"), each).collect()
@@ -235,7 +327,12 @@ def _prints(entries: DataFrame, pieces: Sequence[tuple[int, int]]) -> dict[tuple
     return found
 
 
-def absent_hours(rows: DataFrame) -> set[int]:
-    """Hours with events that have no primary event."""
-    kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND hour IS NOT NULL")
-    return {row[0] for row in kept.select("hour").distinct().collect()}
+def absent_keys(rows: DataFrame, pieces: Sequence[Hours]) -> dict[Hours, bytes | None]:
+    """Of each piece the hashes of keys that have no primary event; None where they are too many."""
+    kept = rows.where(f"role = {LINE} AND judged AND kind = 'unmatched' AND key IS NOT NULL").where(within(pieces))
+    hashed = sql.shiftrightunsigned(sql.xxhash64("key"), 64 - HASH_BITS).alias("hash")
+    found = kept.select("hour", hashed).distinct().limit(ABSENT_MAX + 1).toArrow()
+    if len(found) > ABSENT_MAX:
+        return dict.fromkeys(pieces)
+    hours, hashes = found["hour"].to_numpy(), found["hash"].to_numpy().astype(np.uint64)
+    return {at: np.unique(hashes[(hours >= at[0]) & (hours < at[1])]).tobytes() for at in pieces}

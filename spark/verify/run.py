@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from pyspark.sql.functions import col
+from xxhash import xxh3_128_hexdigest
+
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.config.disk import RealDisk
 from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
 from photon.spark.classes import Class
+from photon.spark.key_index import stale
 from photon.spark.ledger_check import compare, counted
+from photon.spark.notes_accumulator import ReadNotes
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.tasks import task_directory
 from photon.spark.verify import verdict as report
-from photon.spark.verify.days import EVENT_SIDES, Days, Piece, as_counts, counts_by_piece, pieces_of, span_of
+from photon.spark.verify.days import (
+    Days,
+    Hours,
+    Name,
+    Piece,
+    as_counts,
+    counts_by_piece,
+    merged,
+    name_of,
+    pieces_of,
+)
 from photon.spark.verify.figures import (
     HOURS_A_DAY,
     ClassCount,
@@ -27,23 +47,30 @@ from photon.spark.verify.figures import (
     InputTotal,
     hour_text,
 )
-from photon.spark.verify.job import Verification, VerifyQuestion, verify
+from photon.spark.verify.job import Verification, VerifyQuestion, verify, within
 from photon.spark.verify.page import page
 from photon.spark.verify.reading import (
+    HOUR_NS,
+    FoundHours,
     VerifyTask,
-    absent_hours,
+    absent_keys,
     backfilled,
-    hours_of_files,
-    hours_of_rows,
+    hours_read,
     inputs,
+    is_old,
+    look_for_primaries,
+    look_into,
     prints_of_rows,
     registry_prints,
+    window_of,
 )
 from photon.spark.verify.verdict import InputFile, Verdict
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+KEPT = ".verified"
+"""Next to the report's directory; in it a directory for each join."""
 EXAMPLES_MAX = 5
 """Examples of each class."""
 EVIDENCE_CHARS_MAX = 600
@@ -56,83 +83,160 @@ class VerifyOutcome:
 
 
 def run(spark: SparkSession, task: VerifyTask, directory: Path, say: Callable[[str], None]) -> VerifyOutcome:
-    """Verifies and writes the report. Raises ReportRefused, OSError, what reading the sources raises, and what Spark
-    raises."""
+    """Verifies and writes the report. What the next run needs to know is kept next to the report's directory, for all
+    reports there. Raises ReportRefused, OSError, what reading the sources raises, and what Spark raises."""
     outcome: list[VerifyOutcome] = []
+    kept = task.kept = (directory.parent / KEPT / task.sources.join.join).absolute()
+    files, places = _input_files(task, task.notes.append)
+    days = Days.known(kept, task.deployment, files)
+    days.note_growth(lambda file, end: _tail(places[name_of(file)], end))
+    night = _Night(spark, task, days, say)
 
     def build(building: Path) -> None:
-        outcome.append(_build(spark, task, directory, building, say))
+        outcome.append(night.build(building))
 
     report.write_report(RealDisk(), directory, build)
+    night.days.write(RealDisk(), kept, night.verified)
+    _tidy(kept, task, night.days)
     return outcome[0]
 
 
-def _build(
-    spark: SparkSession, task: VerifyTask, before: Path, building: Path, say: Callable[[str], None]
-) -> VerifyOutcome:
-    disk = RealDisk()
-    files = _input_files(task, task.notes.append)
-    figures = _figures(task, files)
-    days = Days.since(before, task.deployment, files)
-    pieces = pieces_of(task.from_hour, task.to_hour)
-    good = _good(spark, task, days, pieces)
-    hours = span_of([at for at in pieces if at not in {(each.begin, each.end) for each in good}])
-    if hours is not None:  # it is verified as a whole
-        good = [each for each in good if not hours[0] <= each.begin < hours[1]]
-    days.keep(good)
-    figures.reused = [_piece_text(piece.begin, piece.end) for piece in good]
-    figures.counts = [count for piece in good for count in as_counts(piece)]
-    problems = building / report.PROBLEMS
-    if hours is None:
-        say("nothing has changed since the last report")
-        problems.mkdir()
-    else:
-        say(f"verifying {_piece_text(*hours)}")
-        found = verify(inputs(spark, task, files, hours), _question(task, *hours))
+def _tidy(kept: Path, task: VerifyTask, days: Days) -> None:
+    """Removes what is known of the keys of logs that are gone, or that are read otherwise now; after a full run all,
+    for an adapter may have changed unnoticed."""
+    for directory in kept.glob("keys-*"):
+        if directory != task.keys:
+            shutil.rmtree(directory, ignore_errors=True)
+    if task.keys is None:
+        return
+    for path in stale(task.keys, {(each.datacentre, each.identity) for each in days.files if each.what == "primary"}):
+        path.unlink(missing_ok=True)
+
+
+class _Night:
+    """One run: verifies what is new, and some hours of what is not."""
+
+    def __init__(self, spark: SparkSession, task: VerifyTask, days: Days, say: Callable[[str], None]) -> None:
+        self._spark = spark
+        self._task = task
+        self._say = say
+        self._notes = ReadNotes(spark)
+        self._read: dict[Name, InputFile] = {}
+        self._figures = _figures(task, days.files)
+        self.days = days
+        self.verified: list[Hours] = []
+        """What was looked at as a whole."""
+
+    def build(self, building: Path) -> VerifyOutcome:
+        """Fills a report's directory."""
+        disk, figures, problems = RealDisk(), self._figures, building / report.PROBLEMS
+        pieces = pieces_of(self._task.from_hour, self._task.to_hour)
+        good = self._good(pieces)
+        while self.verified and (again := self._verify(good, problems)):
+            # What was found while it was read says that more is not as it was: all of it at once.
+            good = [each for each in good if each.hours not in again]
+            self.verified = [at for at in pieces if at not in {each.hours for each in good}]
+        if not self.verified:
+            self._say("nothing has changed since the last report")
+            problems.mkdir()
+            self.days.keep(good)
+        figures.reused = [_piece_text(*piece.hours) for piece in good]
+        figures.counts += [count for piece in good for count in as_counts(piece)]
+        figures.inputs = _totals(self.days.files, self._bytes_read())
+        _write_summary(figures.counts, building)
+        report.write_inputs(disk, building / report.INPUTS_NAME, self.days.files)
+        disk.replace(building / report.PAGE_NAME, page(figures).encode())
+        said = report.verdict_of(figures, self._task.deployment, self._task.exported_ns)
+        report.write_json(disk, building / report.VERDICT_NAME, said)
+        return VerifyOutcome(said, figures)
+
+    def _good(self, pieces: Sequence[Hours]) -> list[Piece]:
+        """Pieces that need not be verified again, as far as that can be said before; all others are to be."""
+        spark, task, days = self._spark, self._task, self.days
+        good: list[Piece] = []
+        registry: Mapping[Hours, tuple[int, int]] = {}
+        if not task.full and any(at in days.pieces for at in pieces):
+            registry = registry_prints(spark, task, pieces)
+            good = days.good(pieces, registry)
+        self._registry = registry
+        todo = [at for at in pieces if at not in {each.hours for each in good}]
+        ahead = days.unknown() if days.pieces else []
+        if todo:  # most of what is new is read for them in any case
+            ahead = [each for each in ahead if is_old(each, window_of(task, todo))]
+        if ahead:
+            self._learn(look_into(spark, task, days, ahead, self._notes), ahead)
+        if not todo and days.absent() and days.changed("primary"):
+            look_for_primaries(spark, task, days, self._notes)
+            self._learn(FoundHours({}, {}), ())
+        good = days.good((each.hours for each in good), registry)
+        self.verified = [at for at in pieces if at not in {each.hours for each in good}]
+        return good
+
+    def _learn(self, found: FoundHours, read: Iterable[InputFile]) -> None:
+        self._read |= {name_of(each): each for each in read}
+        self.days.spans |= found.spans
+        self.days.fresh |= found.fresh
+        self.days.met.update(at for note in self._notes.all() for at in note.met)
+
+    def _verify(self, good: Sequence[Piece], problems: Path) -> set[Hours]:
+        """Verifies, and writes what comes of it, unless some of what was thought good must be verified too."""
+        task, days, figures, todo = self._task, self.days, self._figures, self.verified
+        sampled = min(good, key=lambda each: (each.looked_ns, each.begin), default=None)
+        sample = [] if sampled is None else [sampled.sample()]
+        parts = merged([*todo, *sample])
+        self._say(f"verifying {', '.join(_piece_text(*at) for at in merged(todo))}")
+        given, read = inputs(self._spark, task, days, todo, sample, self._notes)
+        found = verify(given, _question(task, parts))
         try:
-            _collect(task, found, problems, figures, days, [at for at in pieces if hours[0] <= at[0] < hours[1]])
+            counts = _counts(found)
+            self._learn(hours_read(found.rows, days, read, self._notes), read)
+            still = {each.hours for each in days.good((each.hours for each in good), self._registry)}
+            again = {each.hours for each in good} - still
+            new = [each for each in counts if each.hour is None or _lies_in(each.hour, todo)]
+            if sampled is not None:
+                looked = [each for each in counts if each.hour is not None and _lies_in(each.hour, sample)]
+                after = sampled.after_sample(looked, time.time_ns())
+                again |= {sampled.hours} if after is None else set()
+                good = [after if each is sampled and after is not None else each for each in good]
+                figures.notes[:] = [*task.notes, f"read again as a sample: {_piece_text(*sampled.sample())}"]
+            if again:
+                return again
+            days.keep(good)
+            figures.counts += new
+            self._collect(found, new, problems)
         finally:
             found.close()
-    _write_summary(figures.counts, building)
-    days.write(disk, building)
-    report.write_inputs(disk, building / report.INPUTS_NAME, files)
-    disk.replace(building / report.PAGE_NAME, page(figures).encode())
-    said = report.verdict_of(figures, task.deployment, task.exported_ns)
-    report.write_json(disk, building / report.VERDICT_NAME, said)
-    return VerifyOutcome(said, figures)
+        return set()
+
+    def _collect(self, found: Verification, new: list[ClassCount], problems: Path) -> None:
+        figures, days, todo = self._figures, self.days, self.verified
+        wanted = within(todo) | col("hour").isNull()
+        _write_problems(found.problems().where(wanted), problems)
+        figures.examples = _examples(found.problems().where(wanted))
+        cells = {cell: own for cell, own in counted(found.rows).items() if cell[0] is None or _lies_in(cell[0], todo)}
+        figures.differences = compare(self._task.ledger, cells, new)
+        odd = {each.hour for each in figures.unexplained()}
+        registry, absent = prints_of_rows(found.rows, todo), absent_keys(found.rows, todo)
+        for at, counts in counts_by_piece(todo, new).items():
+            if any(hour in odd for hour in range(*at)):
+                continue  # it is looked at again
+            piece = Piece(begin=at[0], end=at[1], absent=absent[at], registry=registry[at], counts=counts,
+                          looked_ns=time.time_ns())  # fmt: skip
+            days.keep([piece])
+
+    def _bytes_read(self) -> Counter[tuple[str, str]]:
+        """By side and datacentre; of output what was planned."""
+        found: Counter[tuple[str, str]] = Counter()
+        for note in self._notes.all():
+            found[note.what, note.datacentre] += note.bytes
+        for each in self._read.values():
+            if each.what in ("output", "registry"):
+                found[each.what, each.datacentre] += each.bytes
+        return found
 
 
-def _good(spark: SparkSession, task: VerifyTask, days: Days, pieces: Sequence[tuple[int, int]]) -> list[Piece]:
-    """Pieces that need not be verified again."""
-    if not any(at in days.pieces for at in pieces):
-        return []
-    registry = registry_prints(spark, task, pieces)
-    changed = [each for each in days.changed() if each.what in EVENT_SIDES]
-    return days.good(pieces, registry, hours_of_files(spark, task.sources, changed) if changed else {})
-
-
-def _collect(
-    task: VerifyTask,
-    found: Verification,
-    problems: Path,
-    figures: Figures,
-    days: Days,
-    todo: Sequence[tuple[int, int]],
-) -> None:
-    """Verifies the pieces ``todo`` and collects the results."""
-    _write_problems(found, problems)
-    new = _counts(found)
-    figures.counts += new
-    figures.examples = _examples(found)
-    figures.differences = compare(task.ledger, counted(found.rows), new)
-    odd = {each.hour for each in figures.unexplained()}
-    days.ranges = hours_of_rows(found.rows, days.files)
-    registry, absent = prints_of_rows(found.rows, todo), absent_hours(found.rows)
-    for at, counts in counts_by_piece(todo, new).items():
-        if any(hour in odd for hour in range(*at)):
-            continue  # it is looked at again
-        has_absent = any(hour in absent for hour in range(*at))
-        days.keep([Piece(begin=at[0], end=at[1], absent=has_absent, registry=registry[at], counts=counts)])
+def _lies_in(hour: int, parts: Iterable[Hours]) -> bool:
+    return any(begin <= hour < end for begin, end in parts)
 
 
 def _piece_text(begin: int, end: int) -> str:
@@ -142,24 +246,29 @@ def _piece_text(begin: int, end: int) -> str:
 
 
 def _figures(task: VerifyTask, files: Sequence[InputFile]) -> Figures:
+    names = [source.datacentre for source in task.sources.outputs]
+    return Figures(task.sources.join.join, task.from_hour, task.to_hour, names, task.made_at, task.exported_at, [],
+                   ledger=task.ledger, notes=list(task.notes))  # fmt: skip
+
+
+def _totals(files: Sequence[InputFile], read: Mapping[tuple[str, str], int]) -> list[InputTotal]:
     by_side: dict[tuple[str, str], list[InputFile]] = {}
     for each in files:
         by_side.setdefault((each.what, each.datacentre), []).append(each)
-    totals = [
+    return [
         InputTotal(
-            what, datacentre, len(own), sum(f.bytes for f in own), max((f.mtime_ns or 0 for f in own), default=0)
+            what, datacentre, len(own), sum(f.bytes for f in own), max((f.mtime_ns or 0 for f in own), default=0),
+            read.get((what, datacentre), 0),
         )
         for (what, datacentre), own in by_side.items()
-    ]
-    names = [source.datacentre for source in task.sources.outputs]
-    return Figures(task.sources.join.join, task.from_hour, task.to_hour, names, task.made_at, task.exported_at, [],
-                   inputs=totals, ledger=task.ledger, notes=task.notes)  # fmt: skip
+    ]  # fmt: skip
 
 
-def _question(task: VerifyTask, from_hour: int, to_hour: int) -> VerifyQuestion:
+def _question(task: VerifyTask, parts: Sequence[Hours]) -> VerifyQuestion:
     names = tuple(source.datacentre for source in task.sources.outputs)
     adapter = partial(_adapter, task.sources.join.adapter)
-    return VerifyQuestion(from_hour, to_hour, names, adapter, task.exported_at, task.boundary_ns)
+    begin, end = parts[0][0], parts[-1][1]
+    return VerifyQuestion(begin, end, names, adapter, task.exported_at, task.boundary_ns, tuple(parts))
 
 
 def _adapter(spec: AdapterSpec) -> Adapter:
@@ -167,19 +276,27 @@ def _adapter(spec: AdapterSpec) -> Adapter:
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------
-def _input_files(task: VerifyTask, note: Callable[[str], None]) -> list[InputFile]:
-    """Every file that is read, as it is now."""
+def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[InputFile], dict[Name, Path]]:
+    """Every file that there is, as it is now; and where those stand whose growth is looked at."""
     sources = task.sources
     adapter = _adapter(sources.join.adapter)
-    found = []
+    found: list[InputFile] = []
+    places: dict[Name, Path] = {}
+
+    def add(file: InputFile, place: Path) -> None:
+        found.append(msgspec.structs.replace(file, tail=_tail(place, file.bytes)))
+        places[name_of(file)] = place
+
     for what, logs_of in (("foreign", sources.foreign), ("primary", sources.primary)):
         is_foreign = what == "foreign"
         for number, log in logs.list_logs(adapter, logs_of, note, is_foreign=is_foreign):
             datacentre = logs_of[number].datacentre
-            found.append(InputFile(what=what, datacentre=datacentre, path=log.path, bytes=log.size,
-                                   mtime_ns=log.mtime_ns))  # fmt: skip
+            file = InputFile(what=what, datacentre=datacentre, path=log.path, bytes=log.size, mtime_ns=log.mtime_ns,
+                             identity=log.identity)  # fmt: skip
+            add(file, Path(logs_of[number].directory) / log.path) if is_foreign else found.append(file)
     for source in sources.outputs:
-        found += (_output_file(work) for work in outputs.source_ranges(source, KINDS, 1 << 62))
+        for work in outputs.source_ranges(source, KINDS, 1 << 62):
+            add(_output_file(work), Path(work.path))
     for directory in task.backfills:
         found += (_output_file(work) for work in backfilled(directory, sources.join.join))
     if task.registry is not None:
@@ -189,23 +306,36 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> list[InputFil
                       mtime_ns=path.stat().st_mtime_ns)
             for path in sorted(root.rglob("*")) if path.is_file()
         )  # fmt: skip
-    return found
+    return found, places
+
+
+def _tail(path: Path, end: int) -> str:
+    """Empty of what does not stand there as it is read."""
+    if path.name.endswith(COMPRESSED_SUFFIXES):
+        return ""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(end - report.TAIL_BYTES, 0))
+            return xxh3_128_hexdigest(file.read(min(end, report.TAIL_BYTES)))
+    except OSError:
+        return ""
 
 
 def _output_file(work: outputs.RangeWork) -> InputFile:
     plain = Path(work.path)
     path = next((each for each in (plain, plain.with_name(plain.name + ".gz")) if each.exists()), None)
+    first, last = (None if each is None else each // HOUR_NS for each in (work.first_ns, work.last_ns))
     return InputFile(what="output", datacentre=work.datacentre, path=work.name, bytes=work.end - work.start,
-                     mtime_ns=None if path is None else path.stat().st_mtime_ns)  # fmt: skip
+                     mtime_ns=None if path is None else path.stat().st_mtime_ns, first=first, last=last)  # fmt: skip
 
 
 # -- what came out -----------------------------------------------------------------------------------------------
-def _write_problems(found: Verification, directory: Path) -> None:
+def _write_problems(problems: DataFrame, directory: Path) -> None:
     from pyspark.sql import functions as sql
 
     columns = [column.split(" ")[0] for column in PROBLEM.split(", ")]
     day = sql.coalesce(sql.date_format(sql.timestamp_seconds(sql.col("hour") * 3600), "yyyy-MM-dd"), sql.lit("none"))
-    rows = found.problems().select(*columns).withColumn("day", day)
+    rows = problems.select(*columns).withColumn("day", day)
     rows.write.partitionBy("day").parquet(directory.absolute().as_uri())
 
 
@@ -220,12 +350,12 @@ def _counts(found: Verification) -> list[ClassCount]:
     ]
 
 
-def _examples(found: Verification) -> list[ExampleFinding]:
+def _examples(problems: DataFrame) -> list[ExampleFinding]:
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
     order = Window.partitionBy("class").orderBy("hour", "datacentre", "digest")
-    few = found.problems().withColumn("place", sql.row_number().over(order)).where(f"place <= {EXAMPLES_MAX}")
+    few = problems.withColumn("place", sql.row_number().over(order)).where(f"place <= {EXAMPLES_MAX}")
     return [_example(row.asDict()) for row in few.orderBy("class", "place").collect()]
 
 

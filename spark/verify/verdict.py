@@ -3,8 +3,7 @@
 verdict.json        what came out, for programs (Verdict)
 summary.json        counts by hour, datacentre and class; summary/ has them as Parquet
 problems/           Parquet, one row a problem (``schemas.PROBLEM``), in directories by day
-inputs.jsonl        every file that was read: what, datacentre, path, bytes, mtime_ns
-days.json           what the next run needs to know which days are still good (``days.py``)
+inputs.jsonl        every file that there was: what, datacentre, path, bytes, mtime_ns, identity, first and last hour
 report.html         for people
 """
 
@@ -27,6 +26,7 @@ from photon.spark.verify.figures import Figures, hour_text
 VERSION = 1
 VERDICT_NAME, SUMMARY_NAME, INPUTS_NAME, PAGE_NAME = "verdict.json", "summary.json", "inputs.jsonl", "report.html"
 PROBLEMS, SUMMARY = "problems", "summary"
+TAIL_BYTES = 4096
 PARTIAL, BEFORE = ".partial", ".before"
 RIGHT, WRONG = "right", "problems"
 
@@ -42,6 +42,13 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     bytes: int
     mtime_ns: int | None = None
+    identity: str = ""
+    """Of a raw log, by which it is known when it is renamed."""
+    first: int | None = None
+    last: int | None = None
+    """First and last hour of its events, where that is known without reading it."""
+    tail: str = ""
+    """Digest of its last bytes (of TAIL_BYTES), by which it is known when it has grown; of plain files."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +93,7 @@ def verdict_of(figures: Figures, deployment: str, exported_ns: int) -> Verdict:
         ledger_unexplained=len(figures.unexplained()),
         inputs=[
             {"what": each.what, "datacentre": each.datacentre, "files": each.files, "bytes": each.bytes,
-             "newest_mtime_ns": each.newest_ns}
+             "read": each.read, "newest_mtime_ns": each.newest_ns}
             for each in figures.inputs
         ],
         reused=list(figures.reused),

@@ -16,9 +16,9 @@ from photon.cli.spark.verify import _export
 from photon.config.loader import load
 from photon.fleet.ledger import read_ledger
 from photon.operations.spark_verify import Wish, nightly
-from photon.spark import schemas
 from photon.spark.classes import Class
-from photon.spark.verify.job import VerifyInputs, _torn
+from photon.spark.verify.job import _torn
+from photon.spark.verify.narrow_rows import NARROW, TORN
 from photon.spark.verify.run import VerifyOutcome
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Supervisor
@@ -89,20 +89,21 @@ async def test_what_a_deleted_file_held_is_joined_again_once(spark: SparkSession
 
 def test_noted_places_are_left_out(spark: SparkSession) -> None:
     """A file that is gone as a whole, however its reading was shared out; of a damaged one only that line."""
-    names = [column.split()[0] for column in schemas.OUTPUT.split(", ")]
+    names = [column.split()[0] for column in NARROW.split(", ")]
 
     def torn(file: str, offset: int, line: bytes) -> tuple[object, ...]:
-        values = {"datacentre": "east", "kind": "joined", "file": file, "offset": offset, "line": line, "torn": "why"}
+        values = {"role": TORN, "datacentre": "east", "kind": "joined", "file": file, "file_offset": offset,
+                  "event_id": line, "name": "why"}  # fmt: skip
         return tuple(values.get(name) for name in names)
 
     rows = [torn("gone", 0, b""), torn("gone", 500, b""), torn("rotten", 700, b"x"), torn("rotten", 800, b"y"),
             torn("other", 0, b"")]  # fmt: skip
-    output = spark.createDataFrame(rows, schemas.OUTPUT)
+    output = spark.createDataFrame(rows, NARROW)
     noted = spark.createDataFrame(
         [("east", "gone", 0), ("east", "rotten", 700)],
         "datacentre string, output_file string, output_offset bigint",
     )
-    found = _torn(VerifyInputs(foreign=output, primary=output, output=output, registry=None, noted=noted))
+    found = _torn(output, noted)
     places = sorted((row["output_file"], row["output_offset"]) for row in found.collect())
     assert places == [("other", 0), ("rotten", 800)]
 

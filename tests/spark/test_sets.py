@@ -349,7 +349,7 @@ def test_planted_defects_are_found_and_nothing_else(spark: SparkSession, tmp_pat
     source = made.source()
     inputs = VerifyInputs(
         logs.foreign(spark, source, made.logs("clicks")),
-        logs.primary(spark, source, made.logs("queries")),
+        partial(logs.primary, spark, source, made.logs("queries")),
         outputs.outputs(spark, made.outputs(), source),
         spark.createDataFrame([entry.row() for entry in made.registry.values()], schemas.REGISTRY),
     )

@@ -41,7 +41,7 @@ def verified(spark: SparkSession, deployment: Deployment) -> Verification:
     entries = [entry.row() for entry in deployment.registry.values()]
     inputs = VerifyInputs(
         logs.foreign(spark, source, deployment.logs("clicks")),
-        logs.primary(spark, source, deployment.logs("queries")),
+        partial(logs.primary, spark, source, deployment.logs("queries")),
         outputs.outputs(spark, deployment.outputs(), source),
         spark.createDataFrame(entries, schemas.REGISTRY),
     )

@@ -50,6 +50,7 @@ class Wish:
     no_registry: bool = False
     keep_export: Path | None = None
     backfills: Sequence[Path] = ()
+    full: bool = False
     master: str | None = None
     spark: Mapping[str, str] | None = None
 
@@ -71,6 +72,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
             given_up=repairs.given_up_unmatched() if has_repairs else None,
             noted=repairs.damages() if has_repairs else None,
             others=tuple(name for name in settings.datacentre if name not in names),
+            full=wish.full,
         )
         _add_backfills(task, base, join, wish)
         _add_standing(settings, base, names, task, work)

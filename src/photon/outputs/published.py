@@ -25,7 +25,8 @@ RETIRED_NAME = "retired.json"
 COPY_NAME = "copy.json"
 """Of a copy; the files themselves stand in OUTPUT_NAME in the same directory."""
 OUTPUT_NAME = "output"
-MANIFEST_VERSION = 1
+MANIFEST_VERSIONS = (1, 2)
+"""Since 2 an entry may tell its event times."""
 RETIRED_VERSION = 1
 PLAIN_SUFFIX = ".jsonl"
 FINAL_SUFFIX = ".jsonl.gz"
@@ -42,6 +43,9 @@ class OutputFile:
     """It never grows beyond ``length``."""
     final: bool
     """It is there as ``.jsonl.gz``; while the plain one is still there, too, the plain one counts."""
+    first_ns: int | None = None
+    last_ns: int | None = None
+    """First and last event time of its records, where the manifest tells them."""
 
     @property
     def kind(self) -> str:
@@ -92,6 +96,8 @@ class _ManifestEntry(msgspec.Struct, frozen=True):
     version: int
     file: str
     uncompressed_bytes: int
+    first_ns: int | None = None
+    last_ns: int | None = None
 
 
 class _Retired(msgspec.Struct, frozen=True):
@@ -216,11 +222,11 @@ class SlotListing:
             entry = msgspec.json.decode(line, type=_ManifestEntry)
         except DECODE_ERRORS as bad:
             raise PublishedDamaged(path, f"line {self._lines}: {bad}") from None
-        if entry.version != MANIFEST_VERSION:
+        if entry.version not in MANIFEST_VERSIONS:
             raise PublishedDamaged(path, f"line {self._lines}: version {entry.version}")
         name = entry.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX
         if self._wanted(name, path):
-            self._final[name] = OutputFile(name, entry.uncompressed_bytes, True, True)
+            self._final[name] = OutputFile(name, entry.uncompressed_bytes, True, True, entry.first_ns, entry.last_ns)
 
     def _retired(self) -> SlotOutput | None:
         path = self._state / RETIRED_NAME

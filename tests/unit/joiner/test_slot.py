@@ -257,18 +257,20 @@ def test_files_roll_by_size_and_age_and_numbers_go_on(tmp_path: Path) -> None:
 def test_rolled_and_cleared_files_become_final(tmp_path: Path) -> None:
     store = store_at(tmp_path, roll_bytes=1)
     store.recover()
-    store.write([(Kind.JOINED, b"one\n")], 0.0)
+    line = b'{"event_id":"one","key":"k","event_time_ns":7,"foreign":{}}\n'
+    store.write([(Kind.JOINED, line)], 0.0)
     store.sync_output(0.0)
     assert store.cleared() == []
     clear_all(tmp_path)
     assert store.cleared() == [JOINED]
     store.finish(JOINED)
     store.forget([JOINED])
-    assert gzip.decompress((tmp_path / "out" / (JOINED + ".gz")).read_bytes()) == b"one\n"
+    assert gzip.decompress((tmp_path / "out" / (JOINED + ".gz")).read_bytes()) == line
     assert not (tmp_path / "out" / JOINED).exists()
     assert durable(tmp_path) == {}
     (entry,) = (msgspec.json.decode(line) for line in (tmp_path / "state/manifest.jsonl").read_bytes().splitlines())
-    assert (entry["file"], entry["records"], entry["uncompressed_bytes"]) == (JOINED + ".gz", 1, 4)
+    assert (entry["file"], entry["records"], entry["uncompressed_bytes"]) == (JOINED + ".gz", 1, len(line))
+    assert (entry["version"], entry["first_ns"], entry["last_ns"]) == (2, 7, 7)
     store.close()
     (tmp_path / "out" / (JOINED + ".gz")).unlink()  # shipped away: its number is not used again
     again = store_at(tmp_path)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from photon.config.errors import UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.spark.data_source_options import (
+    OPERATIONS,
+    UNITS_NS,
     OffsetUnreadable,
     PayloadColumn,
     RowFilter,
@@ -86,9 +90,24 @@ def test_filters() -> None:
     assert hour is not None
     assert kind is not None
     assert kept_rows([hour, kind], {"hour": [4, None, 5, 6], "event_time_ns": [0] * 4}, 4) == [2, 3]
-    assert keeps_file([hour, kind], {"kind": "late", "slot": "s", "datacentre": "d"})
-    assert not keeps_file([hour, kind], {"kind": "filtered", "slot": "s", "datacentre": "d"})
+    assert keeps_file([hour, kind], work("late", 1, 0, 1))
+    assert not keeps_file([hour, kind], work("filtered", 1, 0, 1))
     assert RowFilter("slot", "LessThan", "b").holds("a")
+
+
+@pytest.mark.parametrize("column", ["hour", "event_time_ns", "event_time"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_files_whose_times_are_known_are_left_out(column: str, name: str) -> None:
+    """Exactly those of which no row would match."""
+    unit = UNITS_NS[column]
+    whole = work("joined", 1, 0, 1)
+    of_file = msgspec.structs.replace(whole, first_ns=4 * unit, last_ns=6 * unit + unit // 2)
+    for wanted in range(2, 9):
+        value: object = datetime(1970, 1, 1, 0, 0, 0, wanted, UTC) if column == "event_time" else wanted
+        asked = understood(name, (column,), (value,) if name == "In" else value)
+        assert asked is not None
+        assert keeps_file([asked], of_file) == any(asked.holds(each) for each in (4, 5, 6))
+        assert keeps_file([asked], whole)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +119,7 @@ def test_filters() -> None:
         ("EqualTo", ("hour",), "1"),
         ("EqualTo", ("hour",), None),
         ("In", ("kind",), ("joined", None)),
+        ("EqualTo", ("event_time",), datetime(2026, 1, 1)),
     ],
 )
 def test_what_is_not_understood_is_left_to_spark(name: str, column: tuple[str, ...], value: object) -> None:

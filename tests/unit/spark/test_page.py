@@ -84,7 +84,7 @@ def test_problems_stand_first_and_what_logs_say_is_escaped() -> None:
         figures(
             counts,
             examples=[example] * 9,
-            inputs=[InputTotal("foreign", EVIL, 3, 5 << 20, None)],
+            inputs=[InputTotal("foreign", EVIL, 3, 5 << 20, None, 1 << 20)],
             ledger=[LedgerLine(HOUR, EVIL, {"read": 7})],
             reused=["2026-11-20"],
             notes=[EVIL],

@@ -39,6 +39,7 @@ SLACK_S = 3600.0
 @click.option("--keep-export", type=PATH, help="Where to keep that backup.")
 @click.option("--backfill", "backfills", type=PATH, multiple=True,
               help="Output directory of a backfill of this range; may be given several times.")  # fmt: skip
+@click.option("--full", is_flag=True, help="Verify every day of the range, whatever is known of it.")
 @click.option("--without-registry", is_flag=True, help="Compare logs and outputs alone.")
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
 @click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
@@ -51,6 +52,7 @@ def verify(
     export: Path | None,
     keep_export: Path | None,
     backfills: tuple[Path, ...],
+    full: bool,
     without_registry: bool,
     master: str | None,
     spark_settings: tuple[str, ...],
@@ -58,8 +60,8 @@ def verify(
     """Verify a range of event times against a fresh join of the raw logs: every event exactly once.
 
     \b
-    The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that were verified into
-    the same directory before, and have not changed, are not verified again.
+    The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that an earlier report next
+    to this one verified, and that have not changed, are not verified again, but for a sample of a few hours.
     Examples:
       photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
       photon spark verify --config photon.toml --from 7d --report reports/week --master spark://host:7077
@@ -86,6 +88,7 @@ def verify(
         no_registry=without_registry,
         keep_export=keep_export,
         backfills=backfills,
+        full=full,
         master=master,
         spark=pairs(spark_settings),
     )

@@ -1,0 +1,124 @@
+"""The keys of a slice of a primary log and where their records begin, in a file of its own: whoever looks for some
+keys reads this and then those records, not the log. Needs no pyspark.
+
+A line of JSON (``_Head``), then of n records: the low 32 bits of each hash, its next 8 bits, and the distances
+between the offsets (uint64, Zstandard); little-endian. It is good for a log that is as it was when it was read, or
+that has only grown since: then its identity (name and first record) and the bytes before the slice's end must be the
+same. Whatever else is found there is read again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import xxhash
+import zstandard
+
+from photon.adapters.logs.slices import READ_BYTES, Slice
+from photon.batch.columns import I64
+from photon.spark.key_filter import U64, KeyFilter
+
+VERSION = 1
+SLICE_BYTES = 16 << 20
+"""Logs are always cut here, so that slices are the same each time."""
+TAIL_BYTES = 4096
+SUFFIX = ".keys"
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    end: int | None
+    size: int
+    mtime_ns: int
+    tail: str
+    """Digest of the log's bytes before ``end``."""
+    records: int
+    payload: str
+    """Digest of what follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIndex:
+    """n records."""
+
+    hashes: U64
+    """Of the keys (``key_filter.hashes_of``)."""
+    offsets: I64
+    bytes: int
+    """Of the file."""
+
+    def parts(self, part: Slice, wanted: KeyFilter) -> list[Slice]:
+        """Where in its slice the records of wanted keys are; neighbours as one."""
+        hits = self.offsets[wanted.holds(self.hashes)]
+        if not len(hits) or part.end is None:
+            return [part] if len(hits) else []
+        cuts = np.flatnonzero(np.diff(hits) > READ_BYTES) + 1
+        return [replace(part, begin=int(some[0]), end=int(some[-1]) + 1) for some in np.split(hits, cuts)]
+
+
+def index_path(directory: Path, datacentre: str, part: Slice) -> Path:
+    """Of a slice; the last one of a log that has grown takes the place of the one that was there."""
+    return directory / f"{datacentre}-{part.log.identity}-{part.begin}{SUFFIX}"
+
+
+def read_index(path: Path, log: Path, part: Slice) -> KeyIndex | None:
+    """None: there is none that is good for this slice. ``log``: the file as it is now."""
+    try:
+        first, _, rest = path.read_bytes().partition(b"\n")
+        head, now = msgspec.json.decode(first, type=_Head), log.stat()
+        if head.version != VERSION or head.end != part.end or head.payload != xxhash.xxh3_128_hexdigest(rest):
+            return None
+        if (now.st_size, now.st_mtime_ns) != (head.size, head.mtime_ns) and not (
+            now.st_size > head.size and part.end is not None and _tail(log, part.end) == head.tail
+        ):
+            return None
+    except (OSError, msgspec.MsgspecError):
+        return None
+    count = head.records
+    low, high = np.frombuffer(rest, "<u4", count), np.frombuffer(rest, "u1", count, 4 * count)
+    steps = np.frombuffer(zstandard.decompress(rest[5 * count :], max_output_size=8 * count), "<u8")
+    hashes = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+    return KeyIndex(hashes, np.cumsum(steps).astype(np.int64), len(first) + 1 + len(rest))
+
+
+def write_index(path: Path, log: Path, part: Slice, found: Sequence[tuple[U64, I64]]) -> None:
+    """``found``: hashes and offsets of the slice's records, in order. What cannot be written is made another time."""
+    hashes = np.concatenate([np.empty(0, np.uint64), *(each for each, _ in found)])
+    offsets = np.concatenate([np.empty(0, np.int64), *(each for _, each in found)])
+    steps = np.diff(offsets, prepend=0).astype("<u8")
+    rest = b"".join([(hashes & _LOW).astype("<u4").tobytes(), (hashes >> np.uint64(32)).astype("u1").tobytes(),
+                     zstandard.compress(steps.tobytes())])  # fmt: skip
+    with suppress(OSError):
+        head = _Head(
+            version=VERSION, end=part.end, size=part.log.size, mtime_ns=part.log.mtime_ns,
+            tail="" if part.end is None else _tail(log, part.end), records=len(hashes),
+            payload=xxhash.xxh3_128_hexdigest(rest),
+        )  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        building = path.with_name(f".{path.name}.{os.getpid()}")
+        building.write_bytes(msgspec.json.encode(head) + b"\n" + rest)
+        building.replace(path)
+
+
+def _tail(log: Path, end: int) -> str:
+    with log.open("rb") as file:
+        file.seek(max(end - TAIL_BYTES, 0))
+        return xxhash.xxh3_128_hexdigest(file.read(min(end, TAIL_BYTES)))
+
+
+def stale(directory: Path, logs: set[tuple[str, str]]) -> Iterator[Path]:
+    """Files of other logs than these (datacentre, identity), and those that were never finished."""
+    kept = {f"{datacentre}-{identity}" for datacentre, identity in logs}
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if not path.name.endswith(SUFFIX) or path.name.rpartition("-")[0] not in kept:
+            yield path
+
+
+__all__ = ["SLICE_BYTES", "KeyIndex", "index_path", "read_index", "stale", "write_index"]

@@ -1,0 +1,76 @@
+"""What tasks note of the slices of logs they read. Needs no pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from photon.batch.columns import I64
+from photon.spark.arrow_columns import HOUR_NS
+from photon.spark.key_filter import Hours
+
+
+class ReadNote(msgspec.Struct, kw_only=True):
+    """A slice of a log, as it was read."""
+
+    what: str
+    datacentre: str
+    identity: str
+    begin: int
+    slices: int
+    """Into so many the log was cut."""
+    bytes: int
+    """On disk."""
+    first_ns: int | None = None
+    last_ns: int | None = None
+    """Event times of all its foreign events, of whatever window."""
+    fresh_first_ns: int | None = None
+    fresh_last_ns: int | None = None
+    """The same of those behind the place up to which the log was known."""
+    damaged: bool = False
+    """It could not be read to its end."""
+    met: set[Hours] = msgspec.field(default_factory=set)
+    """Verified pieces of which an event lacked a primary event that this slice has."""
+
+    def add(self, times: I64, ends: I64, since: int) -> None:
+        """``ends``: of the records, without line ends. Those that were not whole in ``since`` bytes are fresh."""
+        self.first_ns, self.last_ns = _wider(self.first_ns, self.last_ns, times)
+        fresh = times[np.asarray(ends) >= since]
+        self.fresh_first_ns, self.fresh_last_ns = _wider(self.fresh_first_ns, self.fresh_last_ns, fresh)
+
+
+def _wider(first_ns: int | None, last_ns: int | None, times: I64) -> tuple[int | None, int | None]:
+    if not len(times):
+        return first_ns, last_ns
+    first, last = int(np.min(times)), int(np.max(times))
+    return first if first_ns is None else min(first_ns, first), last if last_ns is None else max(last_ns, last)
+
+
+def note_down(accumulator: Any, note: ReadNote) -> None:
+    """In a task, when the slice was read to its end."""
+    if accumulator is not None:
+        accumulator.add([msgspec.msgpack.encode(note)])
+
+
+def hours_of_logs(
+    notes: Iterable[ReadNote], *, fresh: bool = False
+) -> dict[tuple[str, str, str], tuple[int | None, int | None, bool]]:
+    """(side, datacentre, identity) -> first and last hour of its events, and whether it could be read to its end; of
+    logs of which every slice was read. ``fresh``: hours of their fresh records alone."""
+    logs: dict[tuple[str, str, str], list[ReadNote]] = {}
+    for note in notes:
+        logs.setdefault((note.what, note.datacentre, note.identity), []).append(note)
+    found = {}
+    for name, slices in logs.items():
+        if len({each.begin for each in slices}) == slices[0].slices:
+            names = ("fresh_first_ns", "fresh_last_ns") if fresh else ("first_ns", "last_ns")
+            times = [time for each in slices for name in names if (time := getattr(each, name)) is not None]
+            first, last = (min(times) // HOUR_NS, max(times) // HOUR_NS) if times else (None, None)
+            found[name] = first, last, not any(each.damaged for each in slices)
+    return found
+
+
+__all__ = ["Hours", "ReadNote", "hours_of_logs", "note_down"]

@@ -1,0 +1,41 @@
+"""First and last event time of the lines of an output file, found without reading the records. Pure."""
+
+from __future__ import annotations
+
+_MEMBER = b'"event_time_ns":'
+_DIGITS_MAX = 20
+"""Of an int64 with its sign."""
+
+
+class EventTimes:
+    """Takes the bytes of a file piece by piece."""
+
+    def __init__(self) -> None:
+        self._first = self._last = 0
+        self._lines = self._timed = 0
+        self._rest = b""
+
+    def span(self) -> tuple[int | None, int | None]:
+        """First and last; (None, None) where a line has no event time, so that nothing can be said of all."""
+        whole = self._lines and self._timed == self._lines and not self._rest
+        return (self._first, self._last) if whole else (None, None)
+
+    def add(self, data: bytes) -> None:
+        """What follows the last line end is looked at with the next piece."""
+        lines = self._rest + data
+        end = lines.rfind(b"\n") + 1
+        lines, self._rest = lines[:end], lines[end:]
+        times = []
+        at = lines.find(_MEMBER)
+        while at >= 0:
+            # The first one in a line is the line's own: what stands before it are texts, whose quotes are escaped.
+            begin = at + len(_MEMBER)
+            stop = lines.find(b",", begin, begin + _DIGITS_MAX + 1)
+            if stop > 0 and (number := lines[begin:stop]).removeprefix(b"-").isdigit():
+                times.append(int(number))
+            at = lines.find(_MEMBER, lines.find(b"\n", begin))
+        if times:
+            self._first = min(times) if not self._timed else min(self._first, *times)
+            self._last = max(times) if not self._timed else max(self._last, *times)
+        self._lines += lines.count(b"\n")
+        self._timed += len(times)
