@@ -39,7 +39,7 @@ _state = click.option(
                                            "that is done. A later run computes what has come since.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
-              "is there keeps its own.")  # fmt: skip
+              "is there keeps its own; photon compute rescale changes them.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
 @click.option("--only", multiple=True, hidden=True, metavar="INTERVAL")
 @formatted

@@ -406,8 +406,8 @@ class Engine:
             low_ns, waiting = self._low(stage, exact=stage.part.exact)
             if low_ns > stage.low_ns or stage.behind:
                 low_ns = max(low_ns, stage.low_ns)
-                if stage.low_ns < low_ns == ENDED_NS:
-                    self._standing.before[stage.name] = stage.low_ns
+                if low_ns < ENDED_NS:
+                    self._standing.before[stage.name] = low_ns
                 keys, upto_ns = stage.due(low_ns, False, limits.timers_at_once)
                 self._more |= upto_ns < low_ns
                 self._changed |= bool(keys) or low_ns > stage.low_ns

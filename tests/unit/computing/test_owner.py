@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+import photon
 from photon.computing import Computation, Context, Record, Topology
 from photon.computing.engine import Engine
-from photon.computing.intervals import even
+from photon.computing.intervals import HASHES, Interval, Intervals, even
 from photon.computing.links import Frame, Links
+from photon.computing.moving import split
 from photon.computing.owner import RESEND_S, Owner
 from photon.computing.store import MemoryStore
 from photon.computing.wire import Ack, Input, Message
@@ -28,8 +31,8 @@ class Clock(SystemClock):
 class LossyLinks(Links):
     """Messages to others go nowhere; they are remembered."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, ["i0"], ["i0"])
+    def __init__(self, directory: Path, name: str = "i0") -> None:
+        super().__init__(directory, [name], [name])
         self.sent: list[Message] = []
 
     def send(self, interval: str, frame: Frame) -> None:
@@ -79,3 +82,41 @@ def test_a_message_that_was_lost_is_sent_again_though_a_late_acknowledgement_cam
     owner.step()
     owner.step()
     assert len(links.sent) == 3
+
+
+def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_publish(tmp_path: Path) -> None:
+    made, out = _topology(), tmp_path / "published"
+    made.publish("out", "out")
+    whole, clock = even(1), Clock()
+    stores = {"i0": MemoryStore(whole.all[0])}
+
+    def owner(name: str, intervals: Intervals) -> Owner:
+        engine, links = Engine(made, stores[name], intervals), LossyLinks(tmp_path, name)
+        return Owner(name, engine, [], {"out": out}, disk=RealDisk(), clock=clock, links=links)
+
+    def new_store(interval: Interval) -> MemoryStore:
+        stores[interval.id] = MemoryStore(interval)
+        return stores[interval.id]
+
+    def feed(which: Owner, begin: bytes | None, end: bytes) -> None:
+        records = [Record(f"key{n}", n, "in") for n in range(20)]
+        assert which.engine.take(Input("in", begin, end, records), 0)
+        which.engine.commit()
+
+    old = owner("i0", whole)
+    feed(old, None, b"1")
+    old.close()  # killed before it has published anything
+    halves = split(stores["i0"], HASHES // 2, ("a", "b"), new_store)
+    owners = [owner(each.id, Intervals(halves)) for each in halves]
+    for each in reversed(owners):
+        feed(each, b"1", b"2")
+        each.drain()
+    assert {record.event_id.partition(":")[0] for record in photon.read(out)} == {"i0"}
+    clock.at_s += RESEND_S
+    for each in owners:
+        each.step()
+        each.step()
+    counts = Counter(record.event_id.partition(":")[0] for record in photon.read(out))
+    assert (counts["i0"], counts["a"] + counts["b"]) == (20, 20)
+    for each in owners:
+        each.close()

@@ -11,9 +11,10 @@ from photon.computing.engine import Engine
 from photon.computing.errors import TopologyError
 from photon.computing.intervals import even
 from photon.computing.row import decode
+from photon.computing.standing import decode as decode_standing
 from photon.computing.store import Commit, MemoryStore
 from photon.computing.testkit import Ran, run, run_steps
-from photon.computing.wire import Ack, Input, Watermark
+from photon.computing.wire import ENDED_NS, Ack, Input, Watermark
 
 
 class Spend(Computation):
@@ -338,3 +339,24 @@ def test_a_timer_that_is_set_between_two_that_are_due_comes_between_them() -> No
 
     ran = run(Ticks(), [Record({"key": "k", "at": [10, 15, 40, 41]}, 0)], [100], outputs=["out"])
     assert [each.value for each in ran["out"]] == [10, 15, 20, 25, 30, 35, 40, 41, 45, 50, 51, 55, 60, 61, 65]
+
+
+def test_after_the_end_of_time_the_watermark_is_that_of_before_however_many_steps_it_took() -> None:
+    class Ends(Computation):
+        def process_record(self, ctx: Context, record: Record) -> None:
+            ctx.set_timer("end", 10 + record.time_ns)
+
+    made = Topology("t", limits=Limits(timers_at_once=1))
+    made.add(Ends(), {made.source("in"): lambda record: str(record.time_ns)})
+    store = MemoryStore(even(1).all[0])
+    engine = Engine(made, store, even(1))
+    engine.take(Input("in", None, b"1", [Record(0, at) for at in range(5)], Watermark(7, 7)), 0)
+    engine.take(Input("in", b"1", b"2", [], Watermark(ENDED_NS, ENDED_NS)), 0)
+    while engine.advance(0):
+        engine.commit()
+    engine.commit()
+    assert (engine.counts().timers, engine.has_ended("in")) == (5, True)
+    standing = decode_standing(store.standing(), "i0")
+    assert standing.lows == {"ends": (ENDED_NS, 0)}
+    standing.reopen()
+    assert (standing.lows, standing.heard) == ({"ends": (7, 0)}, {"i0": {}})
