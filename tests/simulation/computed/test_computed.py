@@ -14,16 +14,18 @@ from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.world import Violation
 
-BATCH = 10
+BATCH = 5
 SEEDS = 10
 SEEDS_OF_AN_ABLATION = 200
-_SEEDS = share(seeds(SEEDS, base=60_000), 5, least=SEEDS)
+_SEEDS = seeds(SEEDS, base=60_000)
+
+
+def _batches(all_seeds: list[int]) -> list[list[int]]:
+    return [all_seeds[n : n + BATCH] for n in range(0, len(all_seeds), BATCH)]
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize(
-    "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
-)
+@pytest.mark.parametrize("batch", _batches(share(_SEEDS, 5, least=SEEDS)), ids=lambda b: f"{b[0]}-{b[-1]}")
 def test_computed_is_what_follows_from_the_joined_output_alone(batch: list[int]) -> None:
     told = "PHOTON_SIM_SEED" in os.environ
     for seed in batch:
@@ -34,8 +36,9 @@ def test_computed_is_what_follows_from_the_joined_output_alone(batch: list[int])
 
 
 @pytest.mark.seeded
-def test_so_is_it_over_slots_that_are_adopted_and_shards_that_change() -> None:
-    for seed in share(seeds(1, base=60_000), 20):
+@pytest.mark.parametrize("batch", _batches(share(_SEEDS, 20)), ids=lambda b: f"everything-{b[0]}-{b[-1]}")
+def test_so_is_it_over_slots_that_are_adopted_and_shards_that_change(batch: list[int]) -> None:
+    for seed in batch:
         run_seed(seed, kind=EverythingWorld)
 
 
