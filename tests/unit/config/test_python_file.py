@@ -12,6 +12,7 @@ from photon.assembly.computing import load_topology
 from photon.config.errors import UsageError
 from photon.tables.program import tables_of
 
+
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a file puts on it is nobody else's."""
