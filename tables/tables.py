@@ -28,7 +28,7 @@ from photon.tables.oracle import MemoryOracle
 from photon.tables.resolving import Resolver
 from photon.tables.store.memory import MemoryRows
 from photon.tables.store.sqlite import SqliteRows
-from photon.tables.surroundings import KEEP_S, BackOff, Surroundings
+from photon.tables.surroundings import BackOff, Surroundings
 from photon.tables.system import SystemView
 from photon.tables.transaction import Transaction
 
@@ -232,10 +232,11 @@ class Tables:
         cursor ``name`` is a cell of the same transaction. Returns how many. ``loading.load`` has more."""
         return load(self, source, work, name=name, follow=follow)
 
-    def collect(self, keep_s: float = KEEP_S) -> int:
-        """Removes versions that no transaction reads that begins now, began in the last ``keep_s`` seconds, or is
-        held; takes that long. Returns how many. Older transactions and snapshots fail with TooOld. Where observers
-        run, they collect by themselves."""
+    def collect(self, keep_s: float | None = None) -> int:
+        """Removes versions that no transaction reads that begins now, began in the last ``keep_s`` seconds (None:
+        ``keep`` of ``[tables]``, an hour), or is held; takes that long. Returns how many. Older transactions and
+        snapshots fail with TooOld. Where observers run, they collect by themselves."""
+        keep_s = self.around.limits.keep_s if keep_s is None else keep_s
         return collect(self.around, self.resolver, self.system, keep_s)
 
     def observe(self, table: str, column: str) -> None:

@@ -294,8 +294,9 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
     """Run the observers of FILE, a Python program that opens tables, until SIGTERM.
 
     Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. The
-    first time that an observer runs, it waits until every program has heard of it, some 20 s, and then sees to
-    what is there already.
+    first time that an observer runs, it waits until every program has heard of it, some 4 s, and then sees to
+    what is there already. They also remove old versions of the tables. [observe.NAME] of a deployment file keeps
+    them running (photon up).
 
     \b
     Examples:

@@ -186,16 +186,18 @@ class Asker:
     """
 
     def __init__(self, settings: Settings, datacentres: Sequence[str], tls: Tls | None, base: Path | None) -> None:
-        """``base``: directory of the deployment file, for what lies on this machine; None: nothing does."""
+        """``datacentres``: none, where there are only processes that belong to none. ``base``: directory of the
+        deployment file, for what lies on this machine; None: nothing does."""
+        self._common = [] if datacentres else asked_of(settings, "")
         self._finders = [_Finder(settings, name, tls, base) for name in datacentres]
         self._gatherer = Gatherer(tls)
 
     async def look(self, now_s: float) -> list[Heard]:
         """Asks all of them. ``now_s``: monotonic."""
         wanted = [await finder.processes() for finder in self._finders]
-        heard = await self._gatherer.gather([process for some in wanted for process in some])
+        heard = await self._gatherer.gather([*self._common, *(process for some in wanted for process in some)])
         said = {each.process: each for each in heard}
-        shown: dict[Process, Heard] = {}
+        shown: dict[Process, Heard] = {process: said[process] for process in self._common}
         for finder, processes in zip(self._finders, wanted, strict=True):
             answers = finder.shown([said[process] for process in dict.fromkeys(processes)], now_s)
             shown.update((each.process, each) for each in answers)

@@ -13,7 +13,7 @@ from photon.config.errors import UsageError
 from photon.config.loader import ConfigError, convert
 from photon.config.settings import Settings
 from photon.fleet.numbers import Numbers
-from photon.fleet.polling import Gatherer, healthy
+from photon.fleet.polling import Asker, Gatherer, healthy
 from photon.fleet.processes import processes
 from photon.supervision.ports import free_ports
 from photon.tables import Tables
@@ -49,7 +49,7 @@ async def test_they_run_and_are_asked_as_all_processes_are(tmp_path: Path, monke
             for n in range(3):
                 t.table("clicks").row(f"k{n}").set("campaign", "c")
         serving = asyncio.create_task(serve_observe(Room(settings, tmp_path, stop, member="dedup-1")))
-        gatherer = Gatherer(None)
+        gatherer, asker = Gatherer(None), Asker(settings, [], None, None)
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:
@@ -60,10 +60,13 @@ async def test_they_run_and_are_asked_as_all_processes_are(tmp_path: Path, monke
                     assert not serving.done(), serving
                     await asyncio.sleep(0.05)
             assert await healthy(process, None, 5.0)
+            [same] = await asker.look(0.0)
+            assert (same.process, same.up) == (process, True)
         finally:
             stop.set()
             await serving
             await gatherer.close()
+            await asker.close()
         assert heard.details == {"observers": ["count"], "file": "dedup.py", "problem": ""}
         assert now.sum("photon_tables_store_up") == 1
         with tables.snapshot() as now_:

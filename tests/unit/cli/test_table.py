@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from photon.cli.main import main
-from photon.tables import Tables
+from photon.tables import Tables, collecting
 from photon.tables.api import Cell, Mutation
 from photon.tables.cell import Commit, commit_meta, lock_meta, primary_line
+from photon.tables.surroundings import Surroundings
 
 PROGRAM = """
 from photon.tables import Tables, observer
@@ -127,6 +129,23 @@ def test_locks_that_dead_clients_left_are_told(database: Path) -> None:
     assert (lock["cell"], lock["client"], lock["old"]) == ("clicks/k9/campaign", "elsewhere/1/2", True)
     assert "clicks/k9/campaign" in table("locks", "clicks", "--database", database).output
     assert table("locks", "other", "--database", database).exit_code == 0
+
+
+def test_old_versions_are_removed_by_hand(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = collecting.remove
+
+    def at_once(around: Surroundings, *more: Any) -> int:
+        around.limits.grace_s = 0.0
+        return remove(around, *more)
+
+    monkeypatch.setattr(collecting, "remove", at_once)
+    with Tables.open(database) as tables, tables.transaction() as t:
+        t.table("clicks").row("k0").set("campaign", "c9")
+    said = table("verify", "--collect", "0s", "--database", database)
+    assert said.output.splitlines()[0] == "1 old version removed"
+    said = table("verify", "--collect", "0s", "--database", database, "-o", "json")
+    assert json.loads(said.output)["collected"] == 0
+    assert json.loads(table("verify", "--database", database, "-o", "json").output)["collected"] is None
 
 
 def test_verify_finds_what_does_not_fit_together(database: Path) -> None:

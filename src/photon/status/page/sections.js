@@ -1,5 +1,5 @@
 // Alarms and tables.
-import { $, el, table } from "./dom.js";
+import { $, el, seen, table } from "./dom.js";
 import { explain } from "./explain.js";
 import { NONE, bytes, count, known, many, rate, seconds, share, utc } from "./words.js";
 
@@ -85,10 +85,10 @@ export function drawTables(t) {
   $("tables-part").hidden = !t;
   if (!t) return;
   const oracle = t.oracle ? ` The oracle is led by ${t.oracle.leader ?? "▲ nobody"}, ${rate(t.oracle.timestamps_per_s)} timestamps.` : "";
-  $("tables").textContent = t.processes ? `${t.up} of ${many(t.processes, "process of observers answers", "processes of observers answer")}` +
+  $("tables").textContent = seen(t.processes ? `${t.up} of ${many(t.processes, "process of observers answers", "processes of observers answer")}` +
     `${t.stores_silent ? ", ▲ a store does not answer" : ""}: ${t.observers.join(", ") || NONE}. ${rate(t.runs_per_s)} runs, ` +
     `${rate(t.conflicts_per_s)} conflicts, ${rate(t.failed_per_s)} failed. ${many(t.dirty_cells, "cell waits", "cells wait")}` +
-    `${t.dirty_cells ? `, the oldest for ${seconds(t.oldest_dirty_s)}` : ""}.${oracle}` : `No observers are in the deployment file.${oracle}`;
+    `${t.dirty_cells ? `, the oldest for ${seconds(t.oldest_dirty_s)}` : ""}.${oracle}` : `No observers are in the deployment file.${oracle}`);
 }
 
 export function drawSlots(s) {
