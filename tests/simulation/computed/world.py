@@ -177,7 +177,8 @@ class Life:
             self.site.counts["fenced"] += 1
             self.end(str(gone))
         except UsageError as refused:
-            self._failed(refused, "another process publishes there" in str(refused))
+            replaced = self in self.site.zombies  # its successor has published more than it knows of
+            self._failed(refused, replaced or "another process publishes there" in str(refused))
         except OSError as error:
             self._failed(error, "simulated" in str(error))
         except Exception as error:
