@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from photon.lab.demo.check import records
 from photon.spark.session import SparkMissing, check_present
 from tests.integration.commands import until
 from tests.integration.verified_site import T_S, WAIT_S, Site, site_in
@@ -41,8 +42,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
     with site_in(tmp_path_factory.mktemp("site"), prepare=promise) as made:
         made.write(EVENTS, missing=4)
-        until(lambda: not [*(made.base / "output").glob("*/*.jsonl")], WAIT_S, "all of it is final")
+        until(lambda: _written(made) == EVENTS, WAIT_S, "every event has a record")
         yield made
+
+
+def _written(site: Site) -> int:
+    return sum(1 for kind in ("joined", "unmatched") for _ in records(site.base / "output" / kind))
 
 
 def _tested(site: Site, home: Path, dag: str = "photon_nightly") -> subprocess.CompletedProcess[str]:
