@@ -77,10 +77,14 @@ class Site:
         with Tables.open(self.directory / "clicks.db") as tables, tables.snapshot() as now:
             return sum(1 for _ in now.table(table).scan())
 
+    def at_rest(self) -> bool:
+        with Tables.open(self.directory / "clicks.db") as tables:
+            return self.size("clicks") > 0 and look(tables.around, tables.system).dirty == 0
+
     def wait_for_more(self, table: str, process: subprocess.Popen[str]) -> None:
-        """Until it has more rows, or the process has ended."""
+        """Until it has more rows, or the process has ended, or all that was loaded is seen to."""
         before, deadline = self.size(table), time.monotonic() + 120
-        while self.size(table) <= before and process.poll() is None:
+        while self.size(table) <= before and process.poll() is None and not (table == "clusters" and self.at_rest()):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 

@@ -14,6 +14,7 @@ from photon.lab.wan.links import DELAY_S_MAX, Change, Fault
 LOSS_EVERY_S = 0.7
 """Between two resets of all connections of a link."""
 LOSS_S = 0.15
+ELECTED_S = 30.0
 UP_S = 120.0
 POLL_S = 0.2
 HEAL_TRIES = 60
@@ -139,9 +140,12 @@ class Faults:
     async def _resolved(self, step: Step) -> list[str]:
         if LEADER not in step.target:
             return list(step.target)
-        leader = await self._leader()
-        if leader is None:
-            raise ChaosFailed("nobody leads the registry's first shard now")
+        try:
+            async with asyncio.timeout(ELECTED_S):
+                while (leader := await self._leader()) is None:  # an election may be under way
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise ChaosFailed(f"nobody leads the registry's first shard for {ELECTED_S:g} s") from None
         return [leader if name == LEADER else name for name in step.target]
 
     async def _kill(self, names: Sequence[str], step: Step, undo: list[Callable[[], Awaitable[None]]]) -> None:
