@@ -253,7 +253,7 @@ _VERIFIER = [
 
 _WATERMARK = [
     *_gauges("photon_watermark", ("kind",), lag_seconds="How far exact and percentile are behind the clock."),
-    *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that have no verdict."),
+    *_gauges("photon_watermark", (), waiting="Events before the percentile watermark that are not published."),
     *_counters("photon_watermark", (), late_records="Records that came after the exact watermark had passed them."),
 ]
 """Of the verifier's process."""

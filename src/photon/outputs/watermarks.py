@@ -7,8 +7,8 @@ cursors. Any of them is true by itself, so old ones may be left out. As a line o
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 
 ``exact_ns`` is such a time. Of the records that come, few are older than ``percentile_ns``; ``waiting``: so many
-events before that have no verdict yet; ``held_by``: what keeps ``exact_ns`` from moving on, for people. A record that
-breaks a promise is *late*: it stands behind the cursor of a pair whose ``exact_ns`` is newer. What of a file was
+events before that are not published yet; ``held_by``: what keeps ``exact_ns`` from moving on, for people. A record
+that breaks a promise is *late*: it stands behind the cursor of a pair whose ``exact_ns`` is newer. What of a file was
 found to be late is a line of its own::
 
     {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
@@ -67,7 +67,8 @@ class Pair:
     """None: nothing is known."""
     percentile_ns: int | None
     waiting: int
-    """Events before ``percentile_ns`` that were read and have no verdict."""
+    """Events before ``percentile_ns`` that were read and are not published: without a verdict, and one for each slot
+    that has some to show."""
     cursor: Cursor
     held_by: tuple[str, ...] = ()
 
