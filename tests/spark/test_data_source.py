@@ -57,6 +57,28 @@ def test_a_batch(spark: SparkSession, tmp_path: Path, deployment: Path) -> None:
     assert sorted(few.where("n < 2").collect()) == [("e0", 0, 77), ("e1", 1, 77)]  # no other columns are made
 
 
+def test_files_of_other_times_are_not_opened(spark: SparkSession, tmp_path: Path, deployment: Path) -> None:
+    photon.spark.register(spark)
+    slot = WrittenSlot(tmp_path, "s0")
+    for number in range(3):
+        slot.append(number + 1, b"".join(map(line, range(number * 10, number * 10 + 10))))
+        slot.finish(number + 1)
+        end = slot.state / "manifest.jsonl"
+        *before, last = end.read_bytes().splitlines(keepends=True)
+        first_ns, last_ns = (n * HOUR_NS // 2 for n in (number * 10, number * 10 + 9))
+        times = b'"version":2,"first_ns":%d,"last_ns":%d' % (first_ns, last_ns)
+        end.write_bytes(b"".join(before) + last.replace(b'"version":1', times))
+    for number in (1, 3):
+        final = slot.path(number)
+        final.with_name(final.name + ".gz").write_bytes(b"nothing that can be read")
+    frame = spark.read.format("photon").option("path", str(deployment)).load()
+    begin, end_ = (f"timestamp '1970-01-01 {hour:02}:00:00 UTC'" for hour in (5, 10))
+    for wanted in ("hour >= 5 and hour < 10", f"event_time >= {begin} and event_time < {end_}"):
+        assert frame.where(wanted).count() == 10
+    with pytest.raises(Exception, match="s0-00000"):
+        frame.count()
+
+
 def test_a_registry_export(spark: SparkSession, tmp_path: Path) -> None:
     photon.spark.register(spark)
     frame = spark.read.format("photon").option("export", str(written(tmp_path / "backup"))).load()
