@@ -100,6 +100,8 @@ class Servers:
         self._shunned = [float("-inf")] * len(self._servers)
         self._turn = itertools.count()
         self._stopping = threading.Event()
+        self.pause_s = PAUSE_SECONDS
+        """Between two tries."""
 
     def create(self, table: bytes, families: Sequence[tuple[bytes, int]]) -> bool:
         """``families``: name, versions. False: it is there already. Raises HBaseUnavailable, HBaseRefused."""
@@ -145,7 +147,7 @@ class Servers:
     def given_up(self, began: float) -> bool:
         """Whether a question that was first asked then is asked no more; otherwise it pauses before it is."""
         late = self._clock.monotonic() - began > self._call_seconds
-        return late or self._stopping.wait(PAUSE_SECONDS)
+        return late or self._stopping.wait(self.pause_s)
 
     def once(self, question: Callable[[Any], T]) -> T:
         """Asks a server, and others while there is none to connect to. Raises HBaseUnavailable: nothing was sent;

@@ -23,7 +23,9 @@ class FakeHBase:
         self.types = types_of()
 
     def opened(self, clock: Clock | None = None) -> VersionedRows:
-        return VersionedRows(["fake:1"], "t", clock, connects=[lambda: _Client(self)])
+        rows = VersionedRows(["fake:1"], "t", clock, connects=[lambda: _Client(self)])
+        rows.servers.pause_s = 0.0
+        return rows
 
     def put(self, put: Any) -> None:
         row = self.rows.setdefault(put.row, {})
@@ -61,7 +63,8 @@ class _Client:
         return self._call("scan", work)
 
     def putMultiple(self, table: bytes, puts: list[Any]) -> None:
-        self._call("put", lambda: [self._server.put(each) for each in puts])
+        for each in puts:  # HBase's own client may write some and not the others
+            self._call("put", lambda put=each: self._server.put(put))
 
     def checkAndPut(self, table: bytes, row: bytes, family: bytes, column: bytes, expected: Any, put: Any) -> Any:
         def work() -> bool:
