@@ -1,7 +1,7 @@
 """Several Thrift 2 servers of one HBase, with what is used of tables: any may be asked, as all state is in HBase.
 
-A server that does not answer is left alone for a second. What may be repeated is repeated elsewhere; a mutation with a
-condition is not, as nobody knows whether it was done when its answer is lost.
+A server that does not answer is left alone for a second. What may be repeated is repeated elsewhere; a mutation with
+a condition is not, as nobody knows whether it was done when its answer is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from photon.config.clock import Clock
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
-from photon.eventstore.hbase.connection import CONNECTIONS_MAX, REFUSALS, Connections, one_line
+from photon.eventstore.hbase.connection import REFUSALS, Connections, one_line
 from photon.eventstore.hbase.thrift2 import connector, interface
 
 ANSWER_SECONDS_MAX = 10.0
@@ -40,6 +40,7 @@ struct TScan {
   1: optional binary startRow, 2: optional binary stopRow, 3: optional list<TColumn> columns, 4: optional i32 caching,
   5: optional i32 maxVersions, 6: optional TTimeRange timeRange, 15: optional i32 limit
 }
+struct TNamespaceDescriptor { 1: required string name, 2: optional map<string, string> configuration }
 struct TTableName { 1: optional binary ns, 2: required binary qualifier }
 struct TColumnFamilyDescriptor {
   1: required binary name, 5: optional i32 bloomnFilterType, 8: optional i32 dataBlockEncoding,
@@ -59,6 +60,7 @@ service THBaseService {
   list<TDelete> deleteMultiple(1: required binary table, 2: required list<TDelete> tdeletes) throws (1: TIOError io)
   list<TResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
     throws (1: TIOError io, 2: TIllegalArgument ia)
+  void createNamespace(1: required TNamespaceDescriptor namespaceDesc) throws (1: TIOError io)
   bool tableExists(1: required TTableName tableName) throws (1: TIOError io)
   void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io)
 }
@@ -91,7 +93,6 @@ class Servers:
             raise UsageError(f"{key}: names {len(addresses)} servers, must be 1 to {SERVERS_MAX}")
         self.types = types_of()
         self.where = ", ".join(addresses)
-        self.connections_max = CONNECTIONS_MAX * len(addresses)
         self.round_trips = 0
         """So far; a little low where threads count at the same time."""
         self._clock, self._call_seconds = clock, call_seconds
@@ -104,7 +105,8 @@ class Servers:
         """Between two tries."""
 
     def create(self, table: bytes, families: Sequence[tuple[bytes, int]]) -> bool:
-        """``families``: name, versions. False: it is there already. Raises HBaseUnavailable, HBaseRefused."""
+        """``table``: may be NAMESPACE:NAME, and both are made; ``families``: name, versions. False: it is there
+        already. Raises HBaseUnavailable, HBaseRefused."""
         types = self.types
         namespace, _, name = table.rpartition(b":")
         full = types.TTableName(ns=namespace or None, qualifier=name)
@@ -116,11 +118,18 @@ class Servers:
             )
             for family, versions in families
         ]
+        described = types.TTableDescriptor(tableName=full, columns=columns)
+        if namespace:
+            self._made(lambda c: c.createNamespace(types.TNamespaceDescriptor(name=namespace.decode())), table)
+        return self._made(lambda c: c.createTable(described, None), table)
+
+    def _made(self, question: Callable[[Any], object], table: bytes) -> bool:
+        """False: it was there."""
         try:
-            self.once(lambda c: c.createTable(types.TTableDescriptor(tableName=full, columns=columns), None))
+            self.once(question)
         except Exception as error:
             problem = one_line(error)
-            if "TableExistsException" in problem:
+            if "TableExistsException" in problem or "NamespaceExistException" in problem:
                 return False
             raise HBaseUnavailable(f"HBase at {self.where} does not make table {table.decode()}: {problem}") from None
         return True

@@ -24,6 +24,8 @@ import msgspec
 
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter
+from photon.assembly.computing_hbase import Place as HBasePlace
+from photon.assembly.computing_hbase import Shared, machine_id, read_place, write_place
 from photon.computing import guarding, standing
 from photon.computing.engine import Engine
 from photon.computing.injector import Injector
@@ -33,6 +35,7 @@ from photon.computing.links import Links
 from photon.computing.model import Computation
 from photon.computing.owner import Owner
 from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import Store
 from photon.computing.topology import Source, Topology
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -133,14 +136,10 @@ class Site:
         if not path.exists():
             made = even(processes)
             ranges = [(each.low, each.high, each.id) for each in made.all]
-            known = _Intervals(1, self.topology.name, ranges, secrets.token_hex(8))
+            new = msgspec.json.encode(_Intervals(1, self.topology.name, ranges, secrets.token_hex(8))) + b"\n"
             self.disk.make_dir(self.state)
-            self.disk.replace(path, msgspec.json.encode(known) + b"\n")
-            return known
-        try:
-            known = msgspec.json.decode(path.read_bytes(), type=_Intervals)
-        except DECODE_ERRORS as bad:
-            raise UsageError(f"{path}: unreadable ({bad}); put it back") from None
+            self.disk.replace(path, new if self.shared is None else self.shared.intervals(new))
+        known = _decoded(path)
         if known.topology != self.topology.name:
             raise UsageError(
                 f"{self.state}: is the state of {known.topology}, not of {self.topology.name}; give it another one"
@@ -151,6 +150,76 @@ class Site:
     def published(self) -> dict[str, Path]:
         """Stream -> directory."""
         return {stream: self.base / to for stream, to in self.topology.published.items()}
+
+    @cached_property
+    def shared(self) -> Shared | None:
+        """What is in HBase; None: all is in the state."""
+        place = read_place(self.disk, self.state)
+        return None if place is None else Shared(place, self.topology.name)
+
+    def store(self, interval: Interval) -> Store:
+        if self.shared is None:
+            return SqliteStore(self.state / f"{interval.id}.db", interval)
+        for stream, directory in self.published.items():
+            self.shared.check_directory(self.disk, interval.id, stream, directory)
+        return self.shared.store(interval)
+
+    def here(self) -> list[str]:
+        """The intervals of this machine. Raises UsageError where it has none."""
+        names = list(self.intervals().by_id)
+        if self.shared is None:
+            return names
+        given = self.shared.given(names)
+        machine = self.shared.place.machine
+        here = [each for each in names if each in given and given[each].machine == machine]
+        if not here:
+            said = ", ".join(
+                f"{each} to {given[each].name}" if each in given else f"{each} to none" for each in names
+            )
+            raise UsageError(
+                f"{self.state}: no interval of {self.topology.name} is given to this machine any more ({said}): "
+                "photon compute init --intervals takes some over"
+            )
+        if len(here) < len(names) and self.topology.sends:
+            raise UsageError(
+                f"{self.topology.name}: a computation reads what another one produces, whose owners speak to one "
+                "another on one machine: give all intervals to it, or publish that stream and read it by another "
+                "topology"
+            )
+        return here
+
+    def close(self) -> None:
+        if "shared" in self.__dict__ and self.shared is not None:
+            self.shared.close()
+
+
+def keep_in_hbase(
+    site: Site, thrift: Sequence[str], table: str, processes: int, intervals: Sequence[str], *, durable: bool
+) -> tuple[list[str], bool]:
+    """``photon compute init``: the state of this topology is in HBase, and this machine has these intervals of it;
+    none: all that nobody has. Which it has now, and whether HBase's table was made. Raises UsageError,
+    ComputingError."""
+    before = read_place(site.disk, site.state)
+    if before is None and (site.state / INTERVALS_NAME).exists():
+        raise UsageError(f"{site.state}: has a state in SQLite; name another one with --state")
+    place = HBasePlace(
+        thrift=list(thrift), table=table, durable=durable, machine=before.machine if before else machine_id()
+    )
+    shared = Shared(place, site.topology.name)
+    try:
+        made = shared.rows.create()
+        site.disk.make_dir(site.state)
+        write_place(site.disk, site.state, place)
+        names = list(site.intervals(processes).by_id)
+        if unknown := set(intervals) - set(names):
+            raise UsageError(f"--intervals {','.join(sorted(unknown))}: {site.topology.name} has {', '.join(names)}")
+        given = shared.given(names)
+        taken = list(intervals) or [each for each in names if each not in given]
+        shared.give(taken, f"{os.uname().nodename}:{site.state.resolve()}")
+        return site.here(), made
+    finally:
+        shared.close()
+        site.close()
 
 
 def guard_of(computation: Computation) -> guarding.Guard:
@@ -172,7 +241,9 @@ class Running:
         """``only``: which intervals; empty: all. Raises UsageError, and what an engine or a publisher raises."""
         self.site = site
         self._intervals = site.intervals()
-        self._here = list(only) or list(self._intervals.by_id)
+        self._here = list(only) or site.here()
+        self._whole = not only
+        """They are all that there are on this machine."""
         if unknown := set(self._here) - set(self._intervals.by_id):
             raise UsageError(f"{site.state}: has no interval {', '.join(sorted(unknown))}")
         self._once = once
@@ -180,6 +251,7 @@ class Running:
         self._counted: dict[str, tuple[float, int]] = {}
         self._journals: dict[str, PublishedWatermark] = {}
         self._said_s = -SAY_S
+        self._closing.callback(site.close)
         try:
             for each in self._here:
                 self._lock(each, LEFT_S if only else 0.0)
@@ -204,12 +276,12 @@ class Running:
 
     def _owner(self, interval: Interval, tell: Callable[[str], None]) -> Owner:
         site = self.site
-        store = SqliteStore(site.state / f"{interval.id}.db", interval)
+        store = site.store(interval)
         self._closing.callback(store.close)
-        committed = standing.decode(store.standing(), interval.id).number
         engine = Engine(
             site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
         )
+        committed = standing.decode(store.standing(), interval.id).number  # those before it write nothing any more
         injectors = []
         for stream, source in site.topology.sources.items():
             if source.shared or interval == self._intervals.all[0]:
@@ -228,20 +300,19 @@ class Running:
     def run(self, stop: threading.Event, look: Callable[[list[Status]], None] = lambda _: None) -> None:
         """Until ``stop``, or with ``once`` until all is done; then what was taken is committed and published.
         ``look`` hears once a second how it stands. Raises what ends an owner."""
-        alone = len(self._here) == len(self._intervals.all)
         while not stop.is_set():
             busy = [owner.step() for owner in self._owners]
             done = self._once and all(owner.ended for owner in self._owners)
             if done or self.site.clock.monotonic() - self._said_s >= SAY_S:
-                look(self.say(journal=alone))
-            if done and alone:
+                look(self.say(journal=self._whole))
+            if done and self._whole:
                 break
             if not any(busy):
                 self._links.arrived.wait(POLL_S)
                 self._links.arrived.clear()
         for owner in self._owners:
             owner.drain()
-        look(self.say(journal=alone))
+        look(self.say(journal=self._whole))
 
     def say(self, *, journal: bool) -> list[Status]:
         """Writes the status of each owner; with ``journal`` also the watermarks of what is published."""
@@ -249,6 +320,8 @@ class Running:
         found = [self._status(owner) for owner in self._owners]
         for each in found:
             write_status(self.site.disk, self.site.state, each)
+            if self.site.shared is not None:
+                self.site.shared.say(each)
         if journal:
             self.journal(found)
         return found
@@ -285,7 +358,12 @@ class Running:
 def say_watermarks(
     site: Site, intervals: Intervals, found: Sequence[Status], journals: dict[str, PublishedWatermark]
 ) -> None:
-    """Journals the watermark of each published stream: the least of all owners. ``journals``: those that are open."""
+    """Journals the watermark of each published stream: the least of all owners. ``journals``: those that are open. Of
+    several machines the one that has the first interval does."""
+    if site.shared is not None:
+        if intervals.all[0].id not in (each.interval for each in found):
+            return
+        found = site.shared.statuses(list(intervals.by_id))
     for stream, marks in streams_said(found, intervals.by_id).items():
         directory = site.published.get(stream)
         if directory is None:
@@ -300,7 +378,23 @@ def default_state(file: Path, topology: Topology) -> Path:
 
 
 def statuses(state: Path) -> list[Status]:
-    """Of all owners. Raises UsageError where there is no state."""
+    """Of all owners, those on other machines too. Raises UsageError where there is no state."""
+    disk = RealDisk()
     if not (state / INTERVALS_NAME).exists():
         raise UsageError(f"{state}: no state of computations; photon compute run makes one")
-    return read_status(RealDisk(), state)
+    place = read_place(disk, state)
+    if place is None:
+        return read_status(disk, state)
+    known = _decoded(state / INTERVALS_NAME)
+    shared = Shared(place, known.topology)
+    try:
+        return shared.statuses([name for _, _, name in known.intervals])
+    finally:
+        shared.close()
+
+
+def _decoded(path: Path) -> _Intervals:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Intervals)
+    except DECODE_ERRORS as bad:
+        raise UsageError(f"{path}: unreadable ({bad}); put it back") from None

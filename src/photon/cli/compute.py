@@ -33,6 +33,59 @@ _state = click.option(
 @click.command()
 @click.argument("file", type=PATH)
 @_state
+@click.option("--hbase", "thrift", multiple=True, required=True, metavar="HOST:PORT",
+              help="A Thrift 2 server of it; may be repeated.")  # fmt: skip
+@click.option("--table", default="photon_computing", show_default=True, metavar="NAME",
+              help="HBase's table, of all topologies; NAMESPACE:NAME for one in a namespace.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1, 1024), default=1, show_default=True,
+              help="Of a new topology: into so many intervals are its keys divided, each with a process.")  # fmt: skip
+@click.option("--intervals", metavar="NAME,NAME",
+              help="Those of this machine, whoever had them; default: all that no machine has yet.")  # fmt: skip
+@click.option(
+    "--durable/--not-durable",
+    default=None,
+    help="Your word that this HBase keeps what it acknowledged, as on HDFS; or go on although it does not.",
+)
+@formatted
+def init(
+    file: Path, state: Path | None, thrift: tuple[str, ...], table: str, processes: int, intervals: str | None,
+    durable: bool | None, out: Printed,
+) -> int:  # fmt: skip
+    """Keep the state of a FILE's topology in HBase, and say which intervals of keys this machine has.
+
+    For several machines: each does this once, with a --state of its own, and then runs it. An interval that another
+    machine had is taken over: what still runs there writes nothing more. Run again, it names other servers or
+    intervals. HBase keeps what it acknowledged through a crash only on HDFS, and does not say on what it stands: so
+    you do.
+
+    \b
+    Examples:
+      photon compute init spend.py --hbase hbase1:9090 --hbase hbase2:9090 --durable --processes 4 --intervals i0,i1
+      photon compute init spend.py --hbase hbase1:9090 --durable --intervals i2,i3
+      photon compute init spend.py --hbase 127.0.0.1:9091 --not-durable
+    Exit codes: 0 done, 1 failed, 2 wrong usage, or nobody says whether HBase is durable.
+    """
+    from photon.assembly.computing import Site, default_state, keep_in_hbase, load_topology
+    from photon.config.errors import UsageError
+
+    if durable is None:
+        raise UsageError(
+            f"HBase at {thrift[0]} keeps what it acknowledged only on HDFS: say --durable if it stands there; with "
+            "--not-durable a crash of HBase may set computations back, behind what they published"
+        )
+    topology = load_topology(file)
+    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    named = [each.strip() for each in (intervals or "").split(",") if each.strip()]
+    here, made = keep_in_hbase(site, thrift, table, processes, named, durable=durable)
+    document = {"topology": topology.name, "table": table, "made": made, "durable": durable, "intervals": here}
+    word = "" if durable else "; NOT durable: a crash of HBase may set it back"
+    out.show(document, f"HBase, table {table}: {topology.name} has {', '.join(here)} here{word}")
+    return DONE
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@_state
 @click.option("--once", is_flag=True, help="What is published now is all: the watermark goes to the end of time, and "
                                            "it ends when all is computed.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
@@ -68,12 +121,13 @@ def run(
     progress = _Progress(quiet=quiet or out.json or bool(only))
     if metrics is not None:
         _serve_metrics(metrics, progress)
-    intervals = site.intervals(processes)
-    if only or len(intervals.all) == 1:
+    site.intervals(processes)
+    here = list(only) or site.here()
+    if only or len(here) == 1:
         found = _here(site, only, stop, progress, once=once)
     else:
         options = ["--state", str(site.state), *(["--once"] if once else [])]
-        found = _apart(site, [str(file), *options], stop, progress, once=once)
+        found = _apart(site, here, [str(file), *options], stop, progress, once=once)
     if only:
         return DONE
     out.show({"topology": topology.name, "owners": [_document(each) for each in found]}, lambda: _print(found))
@@ -98,11 +152,17 @@ def _here(site: Site, only: Sequence[str], stop: threading.Event, progress: _Pro
 
 
 def _apart(
-    site: Site, arguments: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
+    site: Site,
+    here: Sequence[str],
+    arguments: Sequence[str],
+    stop: threading.Event,
+    progress: _Progress,
+    *,
+    once: bool,
 ) -> list[Status]:
     """A process for each interval. One that is killed is started again; where one fails, all end."""
-    from photon.assembly.computing import say_watermarks, statuses
-    from photon.computing.journal import PublishedWatermark
+    from photon.assembly.computing import say_watermarks
+    from photon.computing.journal import PublishedWatermark, read_status
     from photon.config.errors import PhotonError
 
     intervals = site.intervals()
@@ -112,12 +172,13 @@ def _apart(
     children: dict[str, subprocess.Popen[bytes]] = {}
 
     def found() -> list[Status]:
-        return [each for each in statuses(site.state) if each.at_ns >= began_ns]
+        known = read_status(site.disk, site.state)
+        return [each for each in known if each.at_ns >= began_ns and each.interval in here]
 
     failed = ""
     try:
         while not stop.is_set():
-            for name in intervals.by_id:
+            for name in here:
                 if name not in children:
                     children[name] = subprocess.Popen([*command, "--only", name], stdin=subprocess.PIPE)
                 elif (code := children[name].poll()) is not None:
@@ -131,7 +192,7 @@ def _apart(
             now = found()
             say_watermarks(site, intervals, now, journals)
             progress.show(now)
-            if once and len(now) == len(intervals.all) and all(each.ended for each in now):
+            if once and len(now) == len(here) and all(each.ended for each in now):
                 break
             stop.wait(RESTART_S)
     finally:

@@ -47,7 +47,7 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
     "compute": (
         "Computations over what is published: state per key, timers, watermarks; each record once.",
         "run spend.py",
-        {"run": "compute:run", "status": "compute:status"},
+        {"init": "compute:init", "run": "compute:run", "status": "compute:status"},
     ),
     "adapter": (
         "Try a configuration on files; start an adapter of your own.",

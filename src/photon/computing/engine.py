@@ -343,7 +343,7 @@ class Engine:
         limits = self._limits
         for stream in self._outbox.unpublished() - topology.published.keys():
             raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
-        self._topology, self._intervals = topology, intervals
+        self._topology, self._intervals, self._sends = topology, intervals, topology.sends
         self._stages = [
             Stage(
                 part,
@@ -509,7 +509,7 @@ class Engine:
         self._marks = dict(self._standing.heard.get(self.id, {}))
 
     def _targets(self) -> list[str]:
-        others = [each.id for each in self._intervals.all if each.id != self.id]
+        others = [each.id for each in self._intervals.all if each.id != self.id] if self._sends else []
         return others + [PUBLISH + stream for stream in self._topology.published]
 
     def _marks_for(self, target: str) -> dict[str, Watermark]:

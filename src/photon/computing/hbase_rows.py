@@ -16,6 +16,8 @@ from photon.eventstore.hbase.api import HBaseUnavailable
 from photon.eventstore.hbase.servers import Servers
 
 FAMILY = b"c"
+THREADS = 3
+"""Of a process, for each server: a connection has one of the server's threads to itself, of which there are 16."""
 CALL_SECONDS_MAX = 60.0
 """A call, with its repetitions, is given up after so long: a region may be moving."""
 GET_ROWS = 500
@@ -55,7 +57,7 @@ class VersionedRows:
         self.clock = clock or SystemClock()
         self.servers = Servers(addresses, "--hbase", self.clock, CALL_SECONDS_MAX, connects)
         self._table, self._types = table.encode(), self.servers.types
-        self._pool = ThreadPoolExecutor(self.servers.connections_max, thread_name_prefix="computing-hbase")
+        self._pool = ThreadPoolExecutor(THREADS * len(addresses), thread_name_prefix="computing-hbase")
 
     def create(self) -> bool:
         """Makes the table; False: it is there already."""
@@ -83,9 +85,7 @@ class VersionedRows:
         types = self._types
         wanted = [types.TColumn(family=FAMILY, qualifier=each) for each in columns or (None,)]
         while True:
-            scan = types.TScan(
-                startRow=begin, stopRow=end, columns=wanted, caching=count, maxVersions=1, limit=count
-            )
+            scan = types.TScan(startRow=begin, stopRow=end, columns=wanted, caching=count, maxVersions=1, limit=count)
             found = self._read(lambda c, scan=scan: c.getScannerResults(self._table, scan, count), "scan")
             for each in found:
                 yield each.row, _cells(each)
@@ -108,9 +108,7 @@ class VersionedRows:
         put, began = self._put(row, values, version), self.clock.monotonic()
         while True:
             try:
-                if self.servers.once(
-                    lambda c: c.checkAndPut(self._table, row, FAMILY, column, expected, put)
-                ):
+                if self.servers.once(lambda c: c.checkAndPut(self._table, row, FAMILY, column, expected, put)):
                     return True
             except HBaseUnavailable as error:  # nothing was sent
                 if self.servers.given_up(began):
@@ -142,7 +140,8 @@ class VersionedRows:
         return self._types.TPut(
             row=row,
             columnValues=[
-                value(family=FAMILY, qualifier=column, value=data, timestamp=version) for column, data in values.items()
+                value(family=FAMILY, qualifier=column, value=data, timestamp=version)
+                for column, data in values.items()
             ],
         )
 

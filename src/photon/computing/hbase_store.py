@@ -1,7 +1,7 @@
 """A store in HBase, where processes on several machines have the intervals of one topology: one row for each key.
 
-HBase changes one row at a time, conditionally; a commit is of many. So it has one moment, a mutation of the interval's
-own row that compares what that row had: sequencer and version. Key rows are written after it:
+HBase changes one row at a time, conditionally; a commit is of many. So it has one moment, a mutation of the
+interval's own row that compares what that row had: sequencer and version. Key rows are written after it:
 
     TOPOLOGY 0 INTERVAL 0 i          c:head (JSON), c:s0, c:s1, … standing, c:r0, … redo: all rows of the last commit
     TOPOLOGY 0 INTERVAL 0 r NUMBER   c:r, what of the redo is beyond REDO_PARTS
@@ -24,8 +24,8 @@ highest commit gave it, whatever is written last. Hence the rules:
   before it may still write rows (step 3), which its successor had written before its own first commit: the same bytes
   at the same version, below all that came since. That holds for every row, those it never touched too, without
   comparing anything in them.
-- **Redo parts that are newer than the head's commit say that its rows are written**: an owner begins step 1 only after
-  step 3 of the commit before.
+- **Redo parts that are newer than the head's commit say that its rows are written**: an owner begins step 1 only
+  after step 3 of the commit before.
 - **What is removed stays as an empty cell**, as a deletion in HBase is forgotten by a compaction, and then what a
   slow write brings would be a row again. After GRACE_S, when no write of before can still be on its way, it goes.
 
@@ -66,7 +66,7 @@ _HEAD, _META = b"head", b"m"
 _LAST, _PART = struct.Struct(">Q"), struct.Struct(">I")
 _GONE: Mapping[bytes, bytes] = {_META: b"", b"0": b""}
 
-S = TypeVar("S", bound=msgspec.Struct)
+D = TypeVar("D")
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -379,7 +379,7 @@ class HBaseStore:
         return b"%sr%s" % (self._base, _PART.pack(number))
 
     # -- what is read
-    def _meta(self, cells: Cells, decoder: msgspec.msgpack.Decoder[S]) -> S | None:
+    def _meta(self, cells: Cells, decoder: msgspec.msgpack.Decoder[D]) -> D | None:
         """None: it was removed."""
         data = cells[_META].value if _META in cells else b""
         return self._decoded(data, decoder) if data else None
@@ -430,7 +430,6 @@ class HBaseStore:
             self._rows.delete(gone)
 
 
-D = TypeVar("D")
 _ROW, _CHUNK = msgspec.msgpack.Decoder(_RowMeta), msgspec.msgpack.Decoder(_ChunkMeta)
 
 

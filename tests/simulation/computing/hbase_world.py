@@ -116,7 +116,8 @@ class _Killable(HBaseStore):
         raise Killed()
 
 
-def run_hbase_seed(seed: int, variant: Variant = Variant()) -> HBaseWorld:
+def run_hbase_seed(seed: int, variant: Variant | None = None) -> HBaseWorld:
+    variant = variant or Variant()
     world = HBaseWorld(seed, variant)
     with variant.applied():
         try:

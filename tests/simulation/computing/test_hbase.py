@@ -47,7 +47,9 @@ def blind(self: VersionedRows, row: bytes, column: bytes, expected: Any, values:
 
 
 def as_it_comes(self: FakeHBase, put: Any) -> None:
-    self.rows.setdefault(put.row, {}).update({each.qualifier: (each.value, each.timestamp) for each in put.columnValues})
+    self.rows.setdefault(put.row, {}).update(
+        {each.qualifier: (each.value, each.timestamp) for each in put.columnValues}
+    )
 
 
 def rows_first(self: HBaseStore, sequencer: int, commit: Commit) -> None:

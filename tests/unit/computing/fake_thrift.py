@@ -51,10 +51,10 @@ class _Client:
         self._server.calls.append(name)
         return self._server.fault(name, work)
 
-    def getMultiple(self, table: bytes, gets: list[Any]) -> Any:
+    def getMultiple(self, table: bytes, gets: list[Any]) -> Any:  # noqa: N802
         return self._call("get", lambda: [self._server.result(each.row, each.columns) for each in gets])
 
-    def getScannerResults(self, table: bytes, scan: Any, count: int) -> Any:
+    def getScannerResults(self, table: bytes, scan: Any, count: int) -> Any:  # noqa: N802
         def work() -> Any:
             names = sorted(row for row in self._server.rows if scan.startRow <= row < scan.stopRow)
             found = (self._server.result(row, scan.columns) for row in names)
@@ -62,11 +62,11 @@ class _Client:
 
         return self._call("scan", work)
 
-    def putMultiple(self, table: bytes, puts: list[Any]) -> None:
+    def putMultiple(self, table: bytes, puts: list[Any]) -> None:  # noqa: N802
         for each in puts:  # HBase's own client may write some and not the others
             self._call("put", lambda put=each: self._server.put(put))
 
-    def checkAndPut(self, table: bytes, row: bytes, family: bytes, column: bytes, expected: Any, put: Any) -> Any:
+    def checkAndPut(self, table: bytes, row: bytes, family: bytes, column: bytes, expected: Any, put: Any) -> Any:  # noqa: N802
         def work() -> bool:
             if self._server.rows.get(row, {}).get(column, (None,))[0] != expected:
                 return False
@@ -75,7 +75,7 @@ class _Client:
 
         return self._call("check", work)
 
-    def deleteMultiple(self, table: bytes, deletes: list[Any]) -> None:
+    def deleteMultiple(self, table: bytes, deletes: list[Any]) -> None:  # noqa: N802
         def work() -> None:
             for each in deletes:
                 row = self._server.rows.get(each.row, {})
@@ -84,7 +84,7 @@ class _Client:
 
         self._call("delete", work)
 
-    def tableExists(self, table: Any) -> bool:
+    def tableExists(self, table: Any) -> bool:  # noqa: N802
         return True
 
     def close(self) -> None: ...
