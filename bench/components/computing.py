@@ -1,12 +1,12 @@
 """Computations over what is published: records a second, latency, and what a small cache costs.
 
-``python -m bench.components.computing [--records N] [--peers]``. Throughput: one process reads published files,
-counts seconds of each of 1,000 keys, sums the counts by second, and publishes the sums, exactly once (SQLite, every
-commit synced). ``--peers``: Bytewax computes the same windows over the same lines, with recovery, in its own
-environment. Latency: one computation that passes records on, at 2,000 a second, from when a record is there until it
-may leave: for strong productions after the commit, for weak ones before it. Cache: CPU seconds where all rows are in
-memory, and where a tenth of them is. Wall clock of a busy machine is a lower bound of its speed; CPU seconds suffer
-less.
+``python -m bench.components.computing [--records N] [--peers] [--hbase]``. Throughput: one process reads published
+files, counts seconds of each of 1,000 keys, sums the counts by second, and publishes the sums, exactly once (SQLite,
+every commit synced). ``--peers``: Bytewax computes the same windows over the same lines, with recovery, in its own
+environment. ``--hbase``: with the state in an HBase of one machine (see ``hbase.py``). Latency: one computation that
+passes records on, at 2,000 a second, from when a record is there until it may leave: for strong productions after the
+commit, for weak ones before it. Cache: CPU seconds where all rows are in memory, and where a tenth of them is. Wall
+clock of a busy machine is a lower bound of its speed; CPU seconds suffer less.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from pathlib import Path
 
 import msgspec
 
+from bench.components.hbase import hbase_at
 from bench.peers.environments import BYTEWAX, Unavailable
-from photon.assembly.computing import Running, Site
+from photon.assembly.computing import Running, Site, keep_in_hbase
 from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, seconds
 from photon.computing.engine import Engine, Limits
 from photon.computing.intervals import HASHES, even, hash_of
@@ -72,14 +73,17 @@ def windows() -> Topology:
     return made
 
 
-def throughput(base: Path, records: int) -> tuple[float, float]:
-    """Seconds of wall clock and of CPU; the sums are checked."""
+def throughput(base: Path, records: int, thrift: str = "") -> tuple[float, float]:
+    """Seconds of wall clock and of CPU; the sums are checked. ``thrift``: of the HBase that has the state."""
     publisher = Publisher(RealDisk(), base / "in", "in")
     for at in range(0, records, 10_000):
         numbers = range(at, min(at + 10_000, records))
         publisher.publish(Item(n, "", "", T_NS + n * 100_000, _value(n), "in") for n in numbers)
     publisher.close()
     site = Site(windows(), base, base / "state")
+    if thrift:
+        keep_in_hbase(site, [thrift], "computing_bench", 1, [], durable=False)
+        site = Site(windows(), base, base / "state")
     site.intervals()
     begun, cpu = time.perf_counter(), time.process_time()
     running = Running(site, once=True)
@@ -194,12 +198,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--hbase", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="photon-computing-") as directory:
         base = Path(directory)
         wall, cpu = throughput(base, given.records)
         rate, of_cpu = given.records / wall, given.records / cpu
         print(f"two stages, exactly once: {rate:,.0f} records/s ({of_cpu:,.0f} a CPU second)")
+        if given.hbase:
+            with hbase_at() as (_, thrift, _), tempfile.TemporaryDirectory(prefix="photon-computing-") as other:
+                wall, cpu = throughput(Path(other), given.records, thrift)
+            print(
+                f"the same in HBase: {given.records / wall:,.0f} records/s ({given.records / cpu:,.0f} a CPU second)"
+            )
         if given.peers:
             try:
                 took = bytewax(base)

@@ -116,8 +116,8 @@ class Shared:
         own = _id_of(disk, directory)
         if self._first(self._row(interval, b"p" + stream.encode()), own) != own:
             raise UsageError(
-                f"{directory}: is not the directory where {interval} has published {stream} so far: machines that may "
-                "have an interval publish on one file system, which all of them see"
+                f"{directory}: is not the directory where {interval} has published {stream} so far: machines that "
+                "may have an interval publish on one file system, which all of them see"
             )
 
     def say(self, status: Status) -> None:

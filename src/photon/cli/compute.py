@@ -38,7 +38,7 @@ _state = click.option(
 @click.option("--table", default="photon_computing", show_default=True, metavar="NAME",
               help="HBase's table, of all topologies; NAMESPACE:NAME for one in a namespace.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 1024), default=1, show_default=True,
-              help="Of a new topology: into so many intervals are its keys divided, each with a process.")  # fmt: skip
+              help="Of a new topology: into so many intervals are its keys divided.")  # fmt: skip
 @click.option("--intervals", metavar="NAME,NAME",
               help="Those of this machine, whoever had them; default: all that no machine has yet.")  # fmt: skip
 @click.option(

@@ -28,7 +28,8 @@ PUT_BYTES = 1 << 20
 PUT_ROWS = 500
 """Of one call."""
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Cell(NamedTuple):

@@ -179,8 +179,8 @@ class HBaseStore:
         head = self._now()[1]
         if (head.low, head.high) != (interval.low, interval.high):
             raise ComputingError(
-                f"HBase has the interval {interval.id} of {topology} as {head.low:#010x} to {head.high:#010x}, not as "
-                f"{interval.low:#010x} to {interval.high:#010x}"
+                f"HBase has the interval {interval.id} of {topology} as {head.low:#010x} to {head.high:#010x}, "
+                f"not as {interval.low:#010x} to {interval.high:#010x}"
             )
 
     # -- the interval's row
