@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from typing import Any, NamedTuple, TypeVar
 
 from photon.computing.errors import ComputingError
@@ -87,7 +88,7 @@ class VersionedRows:
         wanted = [types.TColumn(family=FAMILY, qualifier=each) for each in columns or (None,)]
         while True:
             scan = types.TScan(startRow=begin, stopRow=end, columns=wanted, caching=count, maxVersions=1, limit=count)
-            found = self._read(lambda c, scan=scan: c.getScannerResults(self._table, scan, count), "scan")
+            found = self._read(methodcaller("getScannerResults", self._table, scan, count), "scan")
             for each in found:
                 yield each.row, _cells(each)
             if len(found) < count:
