@@ -315,8 +315,11 @@ class Running:
         look(self.say(journal=self._whole))
 
     def say(self, *, journal: bool) -> list[Status]:
-        """Writes the status of each owner; with ``journal`` also the watermarks of what is published."""
+        """Writes the status of each owner; with ``journal`` also the watermarks of what is published. Raises Fenced
+        where an interval was given to another machine: who has nothing to commit learns of it here."""
         self._said_s = self.site.clock.monotonic()
+        if self.site.shared is not None:
+            self.site.shared.check_given(self._here)
         found = [self._status(owner) for owner in self._owners]
         for each in found:
             write_status(self.site.disk, self.site.state, each)

@@ -21,11 +21,12 @@ from typing import TypeVar
 
 import msgspec
 
-from photon.computing.errors import ComputingError
+from photon.computing.errors import ComputingError, Fenced
 from photon.computing.hbase_rows import VersionedRows
 from photon.computing.hbase_store import HBaseStore, prefix_of
 from photon.computing.intervals import Interval
 from photon.computing.journal import Status
+from photon.computing.store import fenced
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.outputs.output_places import EMBEDDED_STATE
@@ -109,6 +110,12 @@ class Shared:
         found = self.rows.get([self._row(each, b"g") for each in intervals])
         named = zip(intervals, found, strict=True)
         return {each: _decoded(cells[_CELL].value, Given) for each, cells in named if _CELL in cells}
+
+    def check_given(self, intervals: Sequence[str]) -> None:
+        """Raises Fenced where one is another machine's."""
+        for interval, given in self.given(intervals).items():
+            if given.machine != self.place.machine:
+                raise Fenced(fenced(interval))
 
     def check_directory(self, disk: Disk, interval: str, stream: str, directory: Path) -> None:
         """What an interval has published it continues where it did, wherever its owner runs: its numbers are in the

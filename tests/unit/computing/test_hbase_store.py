@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import photon
 from photon import compute
 from photon.assembly import computing_hbase
-from photon.assembly.computing import load_topology
+from photon.assembly.computing import Running, Site, load_topology
 from photon.cli.main import main
 from photon.computing import hbase_store
 from photon.computing.errors import ComputingError, Fenced
@@ -277,8 +277,12 @@ def test_an_interval_is_taken_over(command: Callable[..., Result], tmp_path: Pat
     command("init", "a", *INIT, "--processes", "2")
     topology = load_topology(tmp_path / "sums.py")
     compute.run(topology, state=tmp_path / "a", base=tmp_path, once=True)
+    idle = Running(Site(topology, tmp_path, tmp_path / "a"))
     taken = command("init", "b", *INIT, "--intervals", "i0,i1")
     assert json.loads(taken.output)["intervals"] == ["i0", "i1"]
+    with pytest.raises(Fenced, match="has taken over the interval i0"):
+        idle.say(journal=False)
+    idle.close()
     for what, state in (("run", "a"), ("init", "c")):
         refused = command(what, state, *(INIT if what == "init" else ()))
         assert (refused.exit_code, refused.output.count("\n")) == (2, 1), refused.output
