@@ -22,7 +22,7 @@ from photon.computing.store import Store
 from tests.integration.commands import Process, children, running, until
 from tests.integration.commands import photon as command
 from tests.integration.rig import drawn_seed
-from tests.integration.test_computing import EVENTS, WAIT_S, _joined, _said
+from tests.unit.computing.test_running import _feed
 from tests.unit.computing.test_stores import (
     INTERVAL,
     test_all_of_a_commit_is_there,
@@ -40,27 +40,29 @@ __all__ = [
     "test_whoever_was_replaced_writes_nothing",
 ]
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") == "1" else 3
+SLICE = 1_500
+WAIT_S = 120.0
 SUMS = """
 import time
 
-from photon.computing import SECOND_NS, Computation, Topology, seconds
+from photon.computing import Computation, Topology
 
 
 class Sum(Computation):
     def process_record(self, ctx, record):
-        time.sleep(0.001)
-        end = seconds(record.time_ns) + SECOND_NS
-        ctx.state[end] = ctx.state.get(end, 0) + record.value["foreign"]["n"]
-        ctx.set_timer("end", end)
-        ctx.produce("seen", {"n": record.value["foreign"]["n"]})
+        time.sleep(0.0005)
+        n = record.value["foreign"]["n"]
+        ctx.state["sum"] = ctx.state.get("sum", 0) + n
+        ctx.set_timer("end", 1 << 40)
+        ctx.produce("seen", {"n": n})
 
     def process_timer(self, ctx, timer):
-        ctx.produce("sums", {"user": ctx.key, "second": timer.time_ns, "sum": ctx.state.pop(timer.time_ns)})
+        ctx.produce("sums", {"name": ctx.key, "sum": ctx.state.pop("sum")})
 
 
 topology = Topology("sums-NAME")
-joined = topology.joined("out")
-topology.add(Sum(), {joined: lambda record: record.value["primary"]["user"]}, ["sums", "seen"])
+joined = topology.joined("in")
+topology.add(Sum(), {joined: lambda record: f"{record.value['foreign']['n'] % 97}"}, ["sums", "seen"])
 for stream in ("seen", "sums"):
     topology.publish(stream, "published/" + stream)
 """
@@ -98,11 +100,14 @@ def test_a_row_has_what_the_highest_version_gave_it(rows: VersionedRows) -> None
 
 def test_owners_on_two_machines_are_killed_and_one_comes_back(hbase: Standalone, tmp_path: Path) -> None:
     rng = random.Random(drawn_seed())
-    _joined(tmp_path)
-    file = tmp_path / "sums.py"
+    file, log = tmp_path / "sums.py", tmp_path / "log"
     file.write_text(SUMS.replace("NAME", uuid4().hex))
-    machines = {"a": "i0", "b": "i1"}
-    log = tmp_path / "log"
+    fed = 0
+
+    def feed() -> None:
+        nonlocal fed
+        _feed(tmp_path, range(fed, fed + SLICE), f"s{fed}")
+        fed += SLICE
 
     def init(machine: str, intervals: str) -> list[str]:
         done = command(
@@ -113,53 +118,57 @@ def test_owners_on_two_machines_are_killed_and_one_comes_back(hbase: Standalone,
         here: list[str] = json.loads(done.out)["intervals"]
         return here
 
-    def run(machine: str) -> tuple[str | Path, ...]:
-        return ("compute", "run", file, "--once", "--state", tmp_path / machine)
+    def run(machine: str, *options: str) -> tuple[str | Path, ...]:
+        return ("compute", "run", file, "--state", tmp_path / machine, *options)
 
-    def works(machine: str, since: float, process: Process) -> None:
-        status = tmp_path / machine / f"{machines[machine]}.status.json"
-        until(lambda: process.poll() is not None or _said(status) > since, WAIT_S, f"{machine} computes")
+    def publishes(machine: str, interval: str, process: Process) -> None:
+        def some() -> bool:
+            assert process.poll() is None, log.read_text()[-2000:]
+            status = tmp_path / machine / f"{interval}.status.json"
+            said = json.loads(status.read_bytes()) if status.exists() else {"pid": 0}
+            return said["pid"] == process.pid and said["published_records"] > 0
 
+        until(some, WAIT_S, f"{machine} publishes")
+
+    machines = {"a": "i0", "b": "i1"}
+    feed()
     for machine, interval in machines.items():
         assert init(machine, interval) == [interval]
-    killed = 0
     for _ in range(ROUNDS):
-        began = time.time()
         with running(*run("a"), log=log) as a, running(*run("b"), log=log) as b:
-            works("a", began, a)
-            works("b", began, b)
-            time.sleep(rng.uniform(0.0, 1.0))
-            for process in (a, b) if rng.random() < 0.5 else (a,):
-                killed += process.poll() is None
-                process.kill()
-    assert killed
+            feed()
+            publishes("a", "i0", a)
+            publishes("b", "i1", b)
+            feed()
+            time.sleep(rng.uniform(0.0, 0.5))
+            for process in (a, b):  # leaving kills the other one as well, a moment later
+                if rng.random() < 0.7:
+                    process.kill()
 
-    began = time.time()
     with running(*run("a"), log=log) as zombie:  # it stops in the middle, and its keys are given to another
-        works("a", began, zombie)
+        feed()
+        publishes("a", "i0", zombie)
+        feed()
+        time.sleep(rng.uniform(0.0, 0.5))
         zombie.send_signal(signal.SIGSTOP)
         assert init("b", "i0,i1") == ["i0", "i1"]
-        refused = command(*run("b"), "-o", "json", timeout=WAIT_S)  # the zombie still has the files it publishes to
-        if refused.code:
-            assert "another process publishes there" in refused.err
+        feed()
+        refused = command(*run("b"), timeout=WAIT_S)
+        assert refused.code == 1
+        assert "another process publishes there" in refused.err
         zombie.send_signal(signal.SIGCONT)
-        if zombie.wait(WAIT_S):
-            assert "another process has taken over the interval i0" in log.read_text()
+        assert zombie.wait(WAIT_S) == 1
+        assert "another process has taken over the interval i0" in log.read_text()
     assert command(*run("a")).code == 2
 
-    with running(*run("b"), log=log) as process:
+    with running(*run("b", "--once"), log=log) as process:
         until(lambda: len(children(process.pid)) == 2 or process.poll() is not None, WAIT_S, "two owners")
         for victim in children(process.pid)[:1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         assert process.wait(WAIT_S) == 0, log.read_text()[-2000:]
 
-    assert sorted(each.foreign["n"] for each in photon.read(tmp_path / "published" / "seen")) == list(range(EVENTS))
-    sums: dict[tuple[str, int], int] = {}
-    for each in photon.read(tmp_path / "out"):
-        place = each.primary["user"], (each.event_time_ns // 10**9 + 1) * 10**9
-        sums[place] = sums.get(place, 0) + each.foreign["n"]
+    assert sorted(each.foreign["n"] for each in photon.read(tmp_path / "published" / "seen")) == list(range(fed))
     found = [each.foreign for each in photon.read(tmp_path / "published" / "sums")]
-    assert sorted((each["user"], each["second"], each["sum"]) for each in found) == sorted(
-        (*place, total) for place, total in sums.items()
-    )
+    assert {each["name"]: each["sum"] for each in found} == {str(k): sum(range(k, fed, 97)) for k in range(97)}
+    assert len(found) == 97
