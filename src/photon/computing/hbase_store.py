@@ -219,7 +219,9 @@ class HBaseStore:
         own = {b"s%d" % n: part for n, part in _numbered(standing)}
         own |= {b"r%d" % n: part for n, part in _numbered(redo)[:REDO_PARTS]}
         self._own(head, new, own)
+        self._head = None  # nothing more is committed by this owner unless the rows are there
         self._rows.put(puts, version)
+        self._head = new
         self._note(commit)
         self._sweep_sometimes(version)
 

@@ -168,6 +168,11 @@ def test_what_does_not_answer_is_one_line(server: FakeHBase, monkeypatch: pytest
         server.fault = fault
         with pytest.raises(ComputingError, match=r"^HBase at fake:1 does not .*no answer$"):
             store.commit(sequencer, SECOND)
+        server.fault = lambda name, work: work()
+    with pytest.raises(Fenced):  # its rows may not be there
+        store.commit(sequencer, SECOND)
+    store.acquire("again")
+    assert held(store) == AFTER
 
 
 def test_rows_have_any_size_and_key(server: FakeHBase, monkeypatch: pytest.MonkeyPatch) -> None:
