@@ -27,14 +27,18 @@ from bench.peers.environments import BYTEWAX, Unavailable
 from photon.assembly.computing import Running, Site, keep_in_hbase
 from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, seconds
 from photon.computing.engine import Engine, Limits
+from photon.computing.hbase_rows import VersionedRows
+from photon.computing.hbase_store import HBaseStore
 from photon.computing.intervals import HASHES, even, hash_of
 from photon.computing.publisher import Publisher
 from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import Store
 from photon.computing.wire import Ack, Input, Item, Watermark
 from photon.config.disk import RealDisk
 
 T_NS = 1_760_000_000 * SECOND_NS
 KEYS = 1_000
+TABLE = "computing_bench"
 RATE = 2_000
 TICK_S = 0.001
 LATENCY_S = 10.0
@@ -82,7 +86,7 @@ def throughput(base: Path, records: int, thrift: str = "") -> tuple[float, float
     publisher.close()
     site = Site(windows(), base, base / "state")
     if thrift:
-        keep_in_hbase(site, [thrift], "computing_bench", 1, [], durable=False)
+        keep_in_hbase(site, [thrift], TABLE, 1, [], durable=False)
         site = Site(windows(), base, base / "state")
     site.intervals()
     begun, cpu = time.perf_counter(), time.process_time()
@@ -123,13 +127,12 @@ class WeakPass(Pass):
     dedup = False
 
 
-def latency(base: Path, computation: Computation) -> tuple[float, float]:
-    """p50 and p95, milliseconds."""
+def latency(store: Store, computation: Computation) -> tuple[float, float]:
+    """p50 and p95, milliseconds. ``store``: of the first of two intervals."""
     made = Topology("pass")
     made.add(computation, {made.source("in"): lambda record: record.value["key"]}, ["out"])
     made.add(Nothing(), {"out": lambda record: THERE})
     intervals = even(2)
-    store = SqliteStore(base / f"{type(computation).__name__}.db", intervals.all[0])
     engine = Engine(made, store, intervals)
     delays: list[float] = []
     begun, sent, position = time.perf_counter(), 0, 0
@@ -150,7 +153,6 @@ def latency(base: Path, computation: Computation) -> tuple[float, float]:
             at = time.perf_counter() - begun
             delays += [at - item.decoded()["at"] for item in message.items]
             engine.acknowledged(Ack(message.sender, message.target, message.upto))
-    store.close()
     delays.sort()
     return 1e3 * delays[len(delays) // 2], 1e3 * delays[len(delays) * 95 // 100]
 
@@ -208,9 +210,12 @@ def main() -> None:
         if given.hbase:
             with hbase_at() as (_, thrift, _), tempfile.TemporaryDirectory(prefix="photon-computing-") as other:
                 wall, cpu = throughput(Path(other), given.records, thrift)
-            print(
-                f"the same in HBase: {given.records / wall:,.0f} records/s ({given.records / cpu:,.0f} a CPU second)"
-            )
+                rows = VersionedRows([thrift], TABLE)
+                strong = latency(HBaseStore(rows, "pass", even(2).all[0]), Pass())
+                rows.close()
+            wall, cpu = given.records / wall, given.records / cpu
+            print(f"the same in HBase: {wall:,.0f} records/s ({cpu:,.0f} a CPU second)")
+            print("one stage at {:,}/s in HBase: p50 {:.1f} ms, p95 {:.1f} ms".format(RATE, *strong))
         if given.peers:
             try:
                 took = bytewax(base)
@@ -219,11 +224,13 @@ def main() -> None:
                 print(f"bytewax: {why}")
         for computation in (Pass(), WeakPass()):
             name = "weak, no dedup" if computation.idempotent else "strong, exactly once"
+            store = SqliteStore(base / f"{type(computation).__name__}.db", even(2).all[0])
             print(
                 "one stage at {:,}/s, {}: p50 {:.1f} ms, p95 {:.1f} ms".format(
-                    RATE, name, *latency(base, computation)
+                    RATE, name, *latency(store, computation)
                 )
             )
+            store.close()
         memory = cache(base, "memory", 1 << 30)
         tenth = cache(base, "tenth", 20_000 * 560 // 10)
         print(f"state = 10 x cache: {tenth / memory:.2f} x the CPU of all in memory")

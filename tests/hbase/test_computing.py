@@ -19,6 +19,7 @@ from deploy.hbase.standalone import Standalone
 from photon.computing.hbase_rows import VersionedRows
 from photon.computing.hbase_store import HBaseStore
 from photon.computing.store import Store
+from tests.hbase.thrift_servers import Thrift2
 from tests.integration.commands import Process, children, running, until
 from tests.integration.commands import photon as command
 from tests.integration.rig import drawn_seed
@@ -99,6 +100,11 @@ def test_a_row_has_what_the_highest_version_gave_it(rows: VersionedRows) -> None
 
 
 def test_owners_on_two_machines_are_killed_and_one_comes_back(hbase: Standalone, tmp_path: Path) -> None:
+    with Thrift2(hbase) as second:
+        killed_and_back(hbase, second, tmp_path)
+
+
+def killed_and_back(hbase: Standalone, second: Thrift2, tmp_path: Path) -> None:
     rng = random.Random(drawn_seed())
     file, log = tmp_path / "sums.py", tmp_path / "log"
     file.write_text(SUMS.replace("NAME", uuid4().hex))
@@ -112,7 +118,7 @@ def test_owners_on_two_machines_are_killed_and_one_comes_back(hbase: Standalone,
     def init(machine: str, intervals: str) -> list[str]:
         done = command(
             "compute", "init", file, "--state", tmp_path / machine, "--hbase", f"127.0.0.1:{hbase.ports.admin}",
-            "--not-durable", "--processes", "2", "--intervals", intervals, "-o", "json",
+            "--hbase", second.address, "--not-durable", "--processes", "2", "--intervals", intervals, "-o", "json",
         )  # fmt: skip
         assert done.code == 0, done.err
         here: list[str] = json.loads(done.out)["intervals"]
@@ -134,12 +140,17 @@ def test_owners_on_two_machines_are_killed_and_one_comes_back(hbase: Standalone,
     feed()
     for machine, interval in machines.items():
         assert init(machine, interval) == [interval]
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         with running(*run("a"), log=log) as a, running(*run("b"), log=log) as b:
             feed()
             publishes("a", "i0", a)
             publishes("b", "i1", b)
             feed()
+            if number == 0:  # what waits for its answer does not know whether it was done
+                second.kill()
+                feed()
+                time.sleep(1.0)
+                assert a.poll() is None and b.poll() is None, log.read_text()[-2000:]  # noqa: PT018
             time.sleep(rng.uniform(0.0, 0.5))
             for process in (a, b):  # leaving kills the other one as well, a moment later
                 if rng.random() < 0.7:
