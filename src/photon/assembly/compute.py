@@ -19,6 +19,7 @@ from typing import Any
 
 from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
 from photon.assembly.room import Room
+from photon.computing.errors import ComputingError
 from photon.computing.journal import Status, put_status, read_status
 from photon.computing.table import Table
 from photon.computing.wire import ENDED_NS, NEVER_NS
@@ -249,7 +250,7 @@ def _names(state: Path) -> set[str]:
     """Of the intervals of a state; none while it has not begun."""
     try:
         return set(Table(RealDisk(), state).look().intervals.by_id)
-    except UsageError:
+    except (UsageError, ComputingError):
         return set()
 
 
