@@ -1,13 +1,14 @@
 """Computations over what is published: records a second, latency, and what a small cache costs.
 
-``python -m bench.components.computing [--records N] [--peers]``. Throughput: one process reads published files,
-counts seconds of each of 1,000 keys, sums the counts by second, and publishes the sums, exactly once (SQLite, every
-commit synced). ``--peers``: Bytewax computes the same windows over the same lines, with recovery, in its own
-environment. Latency: one computation that passes records on, at 2,000 a second, from when a record is there until it
-may leave: for strong productions after the commit, for weak ones before it. Cache: CPU seconds where all rows are in
-memory, and where a tenth of them is. Processes (``--processes``, nothing else): ``photon compute run`` with 1 to 4 of
-them, two computations under different keys, strong productions, from when a record is published until the second one
-has it. Wall clock of a busy machine is a lower bound of its speed; CPU seconds suffer less.
+``python -m bench.components.computing [--records N] [--peers] [--hbase]``. Throughput: one process reads published
+files, counts seconds of each of 1,000 keys, sums the counts by second, and publishes the sums, exactly once (SQLite,
+every commit synced). ``--peers``: Bytewax computes the same windows over the same lines, with recovery, in its own
+environment. ``--hbase``: with the state in an HBase of one machine (see ``hbase.py``). Latency: one computation that
+passes records on, at 2,000 a second, from when a record is there until it may leave: for strong productions after the
+commit, for weak ones before it. Cache: CPU seconds where all rows are in memory, and where a tenth of them is.
+Processes (``--processes``, nothing else): ``photon compute run`` with 1 to 4 of them, two computations under
+different keys, strong productions, from when a record is published until the second one has it. Wall clock of a busy
+machine is a lower bound of its speed; CPU seconds suffer less.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ from pathlib import Path
 
 import msgspec
 
+from bench.components.hbase import hbase_at
 from bench.peers.environments import BYTEWAX, Unavailable
-from photon.assembly.computing import Running, Site
+from photon.assembly.computing import Running, Site, keep_in_hbase
 from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, seconds
 from photon.computing.engine import Engine, Limits
+from photon.computing.hbase_rows import VersionedRows
+from photon.computing.hbase_store import HBaseStore
 from photon.computing.intervals import HASHES, even, hash_of
 from photon.computing.publisher import Publisher
 from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import Store
 from photon.computing.wire import Ack, Input, Item, Watermark
 from photon.config.disk import RealDisk
 
 T_NS = 1_760_000_000 * SECOND_NS
 KEYS = 1_000
+TABLE = "computing_bench"
 RATE = 2_000
 TICK_S = 0.001
 LATENCY_S, WARM_S = 10.0, 5.0
@@ -74,14 +80,17 @@ def windows() -> Topology:
     return made
 
 
-def throughput(base: Path, records: int) -> tuple[float, float]:
-    """Seconds of wall clock and of CPU; the sums are checked."""
+def throughput(base: Path, records: int, thrift: str = "") -> tuple[float, float]:
+    """Seconds of wall clock and of CPU; the sums are checked. ``thrift``: of the HBase that has the state."""
     publisher = Publisher(RealDisk(), base / "in", "in")
     for at in range(0, records, 10_000):
         numbers = range(at, min(at + 10_000, records))
         publisher.publish(Item(n, "", "", T_NS + n * 100_000, _value(n), "in") for n in numbers)
     publisher.close()
     site = Site(windows(), base, base / "state")
+    if thrift:
+        keep_in_hbase(site, [thrift], TABLE, 1, [], durable=False)
+        site = Site(windows(), base, base / "state")
     site.intervals()
     begun, cpu = time.perf_counter(), time.process_time()
     running = Running(site, once=True)
@@ -121,13 +130,12 @@ class WeakPass(Pass):
     dedup = False
 
 
-def latency(base: Path, computation: Computation) -> tuple[float, float]:
-    """p50 and p95, milliseconds."""
+def latency(store: Store, computation: Computation) -> tuple[float, float]:
+    """p50 and p95, milliseconds. ``store``: of the first of two intervals."""
     made = Topology("pass")
     made.add(computation, {made.source("in"): lambda record: record.value["key"]}, ["out"])
     made.add(Nothing(), {"out": lambda record: THERE})
     intervals = even(2)
-    store = SqliteStore(base / f"{type(computation).__name__}.db", intervals.all[0])
     engine = Engine(made, store, intervals)
     delays: list[float] = []
     begun, sent, position = time.perf_counter(), 0, 0
@@ -148,7 +156,6 @@ def latency(base: Path, computation: Computation) -> tuple[float, float]:
             at = time.perf_counter() - begun
             delays += [at - item.decoded()["at"] for item in message.items]
             engine.acknowledged(Ack(message.sender, message.target, message.upto))
-    store.close()
     delays.sort()
     return 1e3 * delays[len(delays) // 2], 1e3 * delays[len(delays) * 95 // 100]
 
@@ -266,6 +273,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--processes", action="store_true")
+    parser.add_argument("--hbase", action="store_true")
     given = parser.parse_args()
     if given.processes:
         for processes in range(1, 5):
@@ -278,6 +286,15 @@ def main() -> None:
         wall, cpu = throughput(base, given.records)
         rate, of_cpu = given.records / wall, given.records / cpu
         print(f"two stages, exactly once: {rate:,.0f} records/s ({of_cpu:,.0f} a CPU second)")
+        if given.hbase:
+            with hbase_at() as (_, thrift, _), tempfile.TemporaryDirectory(prefix="photon-computing-") as other:
+                wall, cpu = throughput(Path(other), given.records, thrift)
+                rows = VersionedRows([thrift], TABLE)
+                strong = latency(HBaseStore(rows, "pass", even(2).all[0]), Pass())
+                rows.close()
+            wall, cpu = given.records / wall, given.records / cpu
+            print(f"the same in HBase: {wall:,.0f} records/s ({cpu:,.0f} a CPU second)")
+            print("one stage at {:,}/s in HBase: p50 {:.1f} ms, p95 {:.1f} ms".format(RATE, *strong))
         if given.peers:
             try:
                 took = bytewax(base)
@@ -286,11 +303,13 @@ def main() -> None:
                 print(f"bytewax: {why}")
         for computation in (Pass(), WeakPass()):
             name = "weak, no dedup" if computation.idempotent else "strong, exactly once"
+            store = SqliteStore(base / f"{type(computation).__name__}.db", even(2).all[0])
             print(
                 "one stage at {:,}/s, {}: p50 {:.1f} ms, p95 {:.1f} ms".format(
-                    RATE, name, *latency(base, computation)
+                    RATE, name, *latency(store, computation)
                 )
             )
+            store.close()
         memory = cache(base, "memory", 1 << 30)
         tenth = cache(base, "tenth", 20_000 * 560 // 10)
         print(f"state = 10 x cache: {tenth / memory:.2f} x the CPU of all in memory")

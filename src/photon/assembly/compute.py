@@ -17,15 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
 from photon.assembly.room import Room
+from photon.computing.errors import ComputingError
 from photon.computing.journal import Status, put_status, read_status
-from photon.computing.table import NAME as INTERVALS_NAME
+from photon.computing.table import Table
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import NS_PER_S, Clock, utc
 from photon.config.disk import RealDisk
-from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.roles import Role
@@ -182,6 +182,8 @@ class Watch:
         """All owners, and the row of the status page (docs/status.md). Raises OSError."""
         names = _names(self._state)
         found = [each for each in read_status(RealDisk(), self._state) if each.interval in names] if names else []
+        if (self._state / HBASE_NAME).exists():  # the others are on other machines
+            names = {each.interval for each in found}
         here = [each for each in found if self._speaks(each)]
         running = bool(here)
         said: dict[str, Any] = {
@@ -244,17 +246,12 @@ class Watch:
         }
 
 
-class _Table(msgspec.Struct, frozen=True):
-    intervals: list[tuple[int, int, str]]
-
-
 def _names(state: Path) -> set[str]:
-    """Of the intervals of a state, without its topology; none while it has not begun."""
+    """Of the intervals of a state; none while it has not begun."""
     try:
-        table = msgspec.json.decode((state / INTERVALS_NAME).read_bytes(), type=_Table)
-    except (FileNotFoundError, *DECODE_ERRORS):
+        return set(Table(RealDisk(), state).look().intervals.by_id)
+    except (UsageError, ComputingError):
         return set()
-    return {name for _, _, name in table.intervals}
 
 
 def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:

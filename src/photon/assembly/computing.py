@@ -18,6 +18,8 @@ from typing import cast
 
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter
+from photon.assembly.computing_hbase import Place as HBasePlace
+from photon.assembly.computing_hbase import Shared, machine_id, read_place, write_place
 from photon.computing import guarding, standing
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError
@@ -28,7 +30,7 @@ from photon.computing.links import Links
 from photon.computing.model import Computation
 from photon.computing.owner import Owner
 from photon.computing.sqlite_store import SqliteStore
-from photon.computing.store import Commit
+from photon.computing.store import Commit, Store
 from photon.computing.table import NAME as TABLE_NAME
 from photon.computing.table import Table
 from photon.computing.topology import Source, Topology
@@ -121,7 +123,7 @@ class Site:
 
     def intervals(self, processes: int = 1) -> Intervals:
         """Those of the state; a new one is made for so many processes. Raises UsageError."""
-        self.table.make(processes)
+        self.table.make(processes, None if self.shared is None else self.shared.intervals)
         return self.table.look().intervals
 
     def adopt(self) -> None:
@@ -158,9 +160,6 @@ class Site:
         finally:
             os.close(held)
 
-    def store(self, interval: Interval) -> SqliteStore:
-        return SqliteStore(self.state / f"{interval.id}.db", interval)
-
     def runs(self, once: bool, run: Callable[[bool], bool]) -> None:
         """Calls ``run``, with whether what is published now is all: it says whether it came to its end. All timers
         are called then, and watermarks go back to where they were, for what a later run finds. A run with ``once``
@@ -177,10 +176,11 @@ class Site:
                 self._reopen()
 
     def _reopen(self) -> None:
-        for interval in self.table.look().intervals.all:
-            with self.locked(interval.id, LEFT_S):
-                store = self.store(interval)
-                known = standing.decode(store.standing(), interval.id)
+        by_id = self.table.look().intervals.by_id
+        for name in self.here():
+            with self.locked(name, LEFT_S):
+                store = self.store(by_id[name])
+                known = standing.decode(store.standing(), name)
                 known.reopen()
                 store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
                 store.close()
@@ -200,6 +200,83 @@ class Site:
     def published(self) -> dict[str, Path]:
         """Stream -> directory."""
         return {stream: self.base / to for stream, to in self.topology.published.items()}
+
+    @cached_property
+    def shared(self) -> Shared | None:
+        """What is in HBase; None: all is in the state."""
+        place = read_place(self.disk, self.state)
+        return None if place is None else Shared(place, self.topology.name)
+
+    def store(self, interval: Interval) -> Store:
+        if self.shared is None:
+            return SqliteStore(self.state / f"{interval.id}.db", interval)
+        for stream, directory in self.published.items():
+            self.shared.check_directory(self.disk, interval.id, stream, directory)
+        return self.shared.store(interval)
+
+    def here(self) -> list[str]:
+        """The intervals of this machine. Raises UsageError where it has none."""
+        names = list(self.intervals().by_id)
+        if self.shared is None:
+            return names
+        given = self.shared.given(names)
+        machine = self.shared.place.machine
+        here = [each for each in names if each in given and given[each].machine == machine]
+        if not here:
+            said = ", ".join(
+                f"{each} to {given[each].name}" if each in given else f"{each} to none" for each in names
+            )
+            raise UsageError(
+                f"{self.state}: no interval of {self.topology.name} is given to this machine any more ({said}): "
+                "photon compute init --intervals takes some over"
+            )
+        if len(here) < len(names) and self.topology.sends:
+            raise UsageError(
+                f"{self.topology.name}: a computation reads what another one produces, whose owners speak to one "
+                "another on one machine: give all intervals to it, or publish that stream and read it by another "
+                "topology"
+            )
+        return here
+
+    def close(self) -> None:
+        """Connections; they are made again where they are needed."""
+        shared: Shared | None = self.__dict__.pop("shared", None)
+        if shared is not None:
+            shared.close()
+
+    def refuse_shared(self, what: str, instead: str) -> None:
+        """Raises UsageError where the state is in HBase: ``what`` cannot be done there."""
+        if read_place(self.disk, self.state) is not None:
+            raise UsageError(f"{self.state}: the state of {self.topology.name} is in HBase: {what}; {instead}")
+
+
+def keep_in_hbase(
+    site: Site, thrift: Sequence[str], table: str, processes: int, intervals: Sequence[str], *, durable: bool
+) -> tuple[list[str], bool]:
+    """``photon compute init``: the state of this topology is in HBase, and this machine has these intervals of it;
+    none: all that nobody has. Which it has now, and whether HBase's table was made. Raises UsageError,
+    ComputingError."""
+    before = read_place(site.disk, site.state)
+    if before is None and (site.state / TABLE_NAME).exists():
+        raise UsageError(f"{site.state}: has a state in SQLite; name another one with --state")
+    place = HBasePlace(
+        thrift=list(thrift), table=table, durable=durable, machine=before.machine if before else machine_id()
+    )
+    shared = Shared(place, site.topology.name)
+    try:
+        made = shared.rows.create()
+        site.disk.make_dir(site.state)
+        write_place(site.disk, site.state, place)
+        names = list(site.intervals(processes).by_id)
+        if unknown := set(intervals) - set(names):
+            raise UsageError(f"--intervals {','.join(sorted(unknown))}: {site.topology.name} has {', '.join(names)}")
+        given = shared.given(names)
+        taken = list(intervals) or [each for each in names if each not in given]
+        shared.give(taken, f"{os.uname().nodename}:{site.state.resolve()}")
+        return site.here(), made
+    finally:
+        shared.close()
+        site.close()
 
 
 def guard_of(computation: Computation) -> guarding.Guard:
@@ -223,9 +300,11 @@ class Running:
         """``only``: which intervals; empty: all. ``wait_s``: for others that are about to end; ``locked``: they are
         locked already. Raises UsageError, and what an engine or a publisher raises."""
         self.site = site
-        self._whole, self._tell = not only, tell
+        self._tell = tell
         self._intervals = site.intervals()
-        self._here = list(only) or list(self._intervals.by_id)
+        self._here = list(only) or site.here()
+        self._whole = not only
+        """They are all that there are on this machine."""
         if unknown := set(self._here) - set(self._intervals.by_id):
             raise UsageError(f"{site.state}: has no interval {', '.join(sorted(unknown))}")
         self._once = once
@@ -237,6 +316,7 @@ class Running:
         """Those that do not run the site's topology yet."""
         self._refused = ""
         """Why not, as told."""
+        self._closing.callback(site.close)
         try:
             for each in () if locked else self._here:
                 self._closing.enter_context(site.locked(each, wait_s))
@@ -251,10 +331,10 @@ class Running:
         site = self.site
         store = site.store(interval)
         self._closing.callback(store.close)
-        committed = standing.decode(store.standing(), interval.id).number
         engine = Engine(
             site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
         )
+        committed = standing.decode(store.standing(), interval.id).number  # those before it write nothing any more
         injectors = self._injectors(interval, engine)
         owner = Owner(
             interval.id, engine, injectors, site.published,
@@ -346,11 +426,16 @@ class Running:
             owner.engine.commit()
 
     def say(self, *, journal: bool) -> list[Status]:
-        """Writes the status of each owner; with ``journal`` also the watermarks of what is published."""
+        """Writes the status of each owner; with ``journal`` also the watermarks of what is published. Raises Fenced
+        where an interval was given to another machine: who has nothing to commit learns of it here."""
         self._said_s = self.site.clock.monotonic()
+        if self.site.shared is not None:
+            self.site.shared.check_given(self._here)
         found = [self._status(owner) for owner in self._owners]
         for each in found:
             write_status(self.site.disk, self.site.state, each)
+            if self.site.shared is not None:
+                self.site.shared.say(each)
         if journal:
             self.journal(found)
         return found
@@ -392,7 +477,12 @@ class Running:
 def say_watermarks(
     site: Site, intervals: Intervals, found: Sequence[Status], journals: dict[str, PublishedWatermark]
 ) -> None:
-    """Journals the watermark of each published stream: the least of all owners. ``journals``: those that are open."""
+    """Journals the watermark of each published stream: the least of all owners. ``journals``: those that are open. Of
+    several machines the one that has the first interval does."""
+    if site.shared is not None:
+        if intervals.all[0].id not in (each.interval for each in found):
+            return
+        found = site.shared.statuses(list(intervals.by_id))
     for stream, marks in streams_said(found, intervals.by_id).items():
         directory = site.published.get(stream)
         if directory is None:
@@ -407,7 +497,14 @@ def default_state(file: Path, topology: Topology) -> Path:
 
 
 def statuses(state: Path) -> list[Status]:
-    """Of all owners. Raises UsageError where there is no state."""
-    if not (state / TABLE_NAME).exists():
-        raise UsageError(f"{state}: no state of computations; photon compute run makes one")
-    return read_status(RealDisk(), state)
+    """Of all owners, those on other machines too. Raises UsageError where there is no state."""
+    disk = RealDisk()
+    known = Table(disk, state).look()
+    place = read_place(disk, state)
+    if place is None:
+        return read_status(disk, state)
+    shared = Shared(place, known.topology)
+    try:
+        return shared.statuses(list(known.intervals.by_id))
+    finally:
+        shared.close()

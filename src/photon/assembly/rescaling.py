@@ -15,7 +15,7 @@ from photon.assembly.computing import LEFT_S, POLL_S, Busy, Running, Site
 from photon.computing.intervals import Interval, Intervals, Move
 from photon.computing.journal import STATUS_SUFFIX, read_status
 from photon.computing.moving import merge, split
-from photon.computing.sqlite_store import SqliteStore
+from photon.computing.store import Store
 from photon.computing.table import Known
 from photon.config.errors import PhotonError
 
@@ -41,12 +41,12 @@ def _made(site: Site, intervals: Intervals, move: Move) -> str:
     """Why not; empty: it was made."""
     with ExitStack() as closing:
 
-        def opened(interval: Interval) -> SqliteStore:
+        def opened(interval: Interval) -> Store:
             store = site.store(interval)
             closing.callback(store.close)
             return store
 
-        def new(interval: Interval) -> SqliteStore:
+        def new(interval: Interval) -> Store:
             _remove(site, interval.id)
             return opened(interval)
 
@@ -77,8 +77,9 @@ def _level(site: Site, move: Move) -> None:
 
 
 def _sweep(site: Site) -> None:
-    """Stores of intervals that are no more, or that were begun and refused."""
-    known = site.table.look().intervals.by_id
+    """Stores of intervals that are no more, or that were begun and refused; what was said by owners that are on other
+    machines now."""
+    known = site.here()
     for path in site.state.glob("*.db"):
         if path.stem not in known:
             _remove(site, path.stem)

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,59 @@ _state = click.option(
     "--state", type=PATH, metavar="DIR",
     help="What is kept of it; default: .photon-compute/NAME next to FILE, NAME of the topology.",
 )  # fmt: skip
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@_state
+@click.option("--hbase", "thrift", multiple=True, required=True, metavar="HOST:PORT",
+              help="A Thrift 2 server of it; may be repeated.")  # fmt: skip
+@click.option("--table", default="photon_computing", show_default=True, metavar="NAME",
+              help="HBase's table, of all topologies; NAMESPACE:NAME for one in a namespace.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1, 1024), default=1, show_default=True,
+              help="Of a new topology: into so many intervals are its keys divided.")  # fmt: skip
+@click.option("--intervals", metavar="NAME,NAME",
+              help="Those of this machine, whoever had them; default: all that no machine has yet.")  # fmt: skip
+@click.option(
+    "--durable/--not-durable",
+    default=None,
+    help="Your word that this HBase keeps what it acknowledged, as on HDFS; or go on although it does not.",
+)
+@formatted
+def init(
+    file: Path, state: Path | None, thrift: tuple[str, ...], table: str, processes: int, intervals: str | None,
+    durable: bool | None, out: Printed,
+) -> int:  # fmt: skip
+    """Keep the state of a FILE's topology in HBase, and say which intervals of keys this machine has.
+
+    For several machines: each does this once, with a --state of its own, and then runs it. An interval that another
+    machine had is taken over: what still runs there writes nothing more. Run again, it names other servers or
+    intervals. HBase keeps what it acknowledged through a crash only on HDFS, and does not say on what it stands: so
+    you do.
+
+    \b
+    Examples:
+      photon compute init spend.py --hbase hbase1:9090 --hbase hbase2:9090 --durable --processes 4 --intervals i0,i1
+      photon compute init spend.py --hbase hbase1:9090 --durable --intervals i2,i3
+      photon compute init spend.py --hbase 127.0.0.1:9091 --not-durable
+    Exit codes: 0 done, 1 failed, 2 wrong usage, or nobody says whether HBase is durable.
+    """
+    from photon.assembly.computing import Site, default_state, keep_in_hbase, load_topology
+    from photon.config.errors import UsageError
+
+    if durable is None:
+        raise UsageError(
+            f"HBase at {thrift[0]} keeps what it acknowledged only on HDFS: say --durable if it stands there; with "
+            "--not-durable a crash of HBase may set computations back, behind what they published"
+        )
+    topology = load_topology(file)
+    site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    named = [each.strip() for each in (intervals or "").split(",") if each.strip()]
+    here, made = keep_in_hbase(site, thrift, table, processes, named, durable=durable)
+    document = {"topology": topology.name, "table": table, "made": made, "durable": durable, "intervals": here}
+    word = "" if durable else "; NOT durable: a crash of HBase may set it back"
+    out.show(document, f"HBase, table {table}: {topology.name} has {', '.join(here)} here{word}")
+    return DONE
 
 
 @click.command()
@@ -79,17 +132,17 @@ def run(
         return DONE
     found: list[Status] = []
 
-    def run_(closing: bool) -> bool:
+    def run_(to_the_end: bool) -> bool:
         carry_out(site, _say)
         finished = False
-        if len(site.table.look().intervals.all) == 1:
-            found[:], finished = _here(site, only, stop, progress, once=closing)
+        if len(site.here()) == 1:
+            found[:], finished = _here(site, only, stop, progress, once=to_the_end)
         if not finished:
-            options = ["--state", str(where), *(["--once"] if closing else [])]
-            found[:] = _apart(site, [str(file), *options], stop, progress, once=closing)
+            options = ["--state", str(where), *(["--once"] if to_the_end else [])]
+            found[:] = _apart(site, [str(file), *options], stop, progress, once=to_the_end)
         return not stop.is_set()
 
-    with site.alone():
+    with site.alone(), closing(site):
         site.adopt()
         site.runs(once, run_)
     out.show({"topology": topology.name, "owners": [_document(each) for each in found]}, lambda: _print(found))
@@ -119,23 +172,22 @@ def _here(
 def _apart(
     site: Site, arguments: Sequence[str], stop: threading.Event, progress: _Progress, *, once: bool
 ) -> list[Status]:
-    """A process for each interval. One that is killed is started again; where one fails, all end. Those of intervals
-    that are to be split or merged end before."""
-    from photon.assembly.computing import say_watermarks, statuses
+    """A process for each interval here. One that is killed is started again; where one fails, all end. Those of
+    intervals that are to be split or merged end before."""
+    from photon.assembly.computing import say_watermarks
     from photon.assembly.rescaling import carry_out
-    from photon.computing.journal import PublishedWatermark
+    from photon.computing.journal import PublishedWatermark, read_status
     from photon.config.errors import PhotonError, UsageError
 
-    known = site.table.look()
+    known, here = site.table.look(), site.here()
     command = [sys.executable, "-m", "photon", "compute", "run", *arguments, "--stop-with-parent", "--quiet"]
     began_ns = site.clock.now_ns()
     journals: dict[str, PublishedWatermark] = {}
     children: dict[str, subprocess.Popen[bytes]] = {}
 
     def found() -> list[Status]:
-        return [
-            each for each in statuses(site.state) if each.at_ns >= began_ns and each.interval in known.intervals.by_id
-        ]
+        said = read_status(site.disk, site.state)
+        return [each for each in said if each.at_ns >= began_ns and each.interval in here]
 
     failed = ""
     try:
@@ -148,8 +200,9 @@ def _apart(
                 ending = [children.pop(each) for each in known.move.old if each in children]
                 _end(ending)
                 carry_out(site, _say)
+                here = site.here()
                 continue
-            for name in known.intervals.by_id:
+            for name in here:
                 if name not in children:
                     children[name] = subprocess.Popen([*command, "--only", name], stdin=subprocess.PIPE)
                 elif (code := children[name].poll()) is not None:
@@ -163,7 +216,7 @@ def _apart(
             now = found()
             say_watermarks(site, known.intervals, now, journals)
             progress.show(now)
-            if once and len(now) == len(known.intervals.all) and all(each.ended for each in now):
+            if once and len(now) == len(here) and all(each.ended for each in now):
                 break
             stop.wait(RESTART_S)
     finally:
@@ -368,6 +421,7 @@ def rescale(
                          "with --split")  # fmt: skip
     topology = load_topology(file)
     site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    site.refuse_shared("its intervals are not split or merged", "photon compute init gives them to machines")
     known = site.table.look() if dry_run else settled(site, timeout)
     intervals, free = known.intervals, known.free
 
@@ -420,6 +474,7 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
 
     topology = load_topology(file)
     site = Site(topology, file.resolve().parent, state or default_state(file, topology))
+    site.refuse_shared("its file is not reloaded", "stop photon compute run on each machine and start it")
     runs = reloaded(site, timeout)
     people = "all processes run it" if runs else "nothing runs; the next start applies it"
     computations = list(topology.parts)

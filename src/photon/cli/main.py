@@ -48,6 +48,7 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
         "Computations over what is published: state per key, timers, watermarks; each record once.",
         "run spend.py",
         {
+            "init": "compute:init",
             "run": "compute:run",
             "status": "compute:status",
             "rescale": "compute:rescale",

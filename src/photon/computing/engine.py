@@ -239,7 +239,7 @@ class Engine:
         ``resend``. Targets: ids of intervals, and PUBLISH + stream."""
         out = self._outbox.messages(
             self.id,
-            self._targets(),
+            self._targets(others=self._sends),
             self._number,
             self._tick,
             self._marks_for,
@@ -336,6 +336,7 @@ class Engine:
         for stream in self._outbox.unpublished() - topology.published.keys():
             raise TopologyError(f"the stream {stream!r} is not published to its end yet: take it out later")
         self._topology, self._intervals, self._limits = topology, intervals, limits
+        self._sends = topology.sends
         self._stages = [
             Stage(
                 part,
@@ -506,9 +507,10 @@ class Engine:
         self._number = self._standing.number
         self._marks = dict(self._standing.heard.get(self.id, {}))
 
-    def _targets(self) -> list[str]:
-        others = [each.id for each in self._intervals.all if each.id != self.id]
-        return others + [PUBLISH + stream for stream in self._topology.published]
+    def _targets(self, *, others: bool) -> list[str]:
+        """``others``: owners of other intervals as well."""
+        named = [each.id for each in self._intervals.all if each.id != self.id] if others else []
+        return named + [PUBLISH + stream for stream in self._topology.published]
 
     def _marks_for(self, target: str) -> dict[str, Watermark]:
         if self._outbox.has(target, self._standing.inherited):
@@ -524,7 +526,7 @@ class Engine:
         if sender not in ended and ended.issuperset(left.parents) and not box.has(self.id, (sender,)):
             self._standing.end(sender, ())
             self._changed = self._moved = True
-        targets, end = self._targets(), left.last + 1
+        targets, end = self._targets(others=True), left.last + 1  # a topology of later may send them something
         if sender in ended and all(box.has_acked(sender, target, end) for target in targets):
             del self._standing.inherited[sender]
             self._changed = self._moved = True

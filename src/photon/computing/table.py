@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,7 @@ class _File(msgspec.Struct, frozen=True, omit_defaults=True):
 class Known:
     """What stands there."""
 
+    topology: str
     intervals: Intervals
     id: str
     """Of the state, for what it publishes."""
@@ -71,23 +72,27 @@ class Table:
     """Of the state of one topology; any process may change it. Raises UsageError where it is unreadable, or another
     topology's."""
 
-    def __init__(self, disk: Disk, state: Path, topology: str) -> None:
+    def __init__(self, disk: Disk, state: Path, topology: str | None = None) -> None:
+        """``topology``: None: whichever it is."""
         self._disk, self._state, self._path, self._topology = disk, state, state / NAME, topology
 
-    def make(self, processes: int) -> None:
-        """A new one, unless there is one."""
+    def make(self, processes: int, agree: Callable[[bytes], bytes] | None = None) -> None:
+        """A new one, unless there is one. ``agree``: of several machines, the first one's."""
         self._disk.make_dir(self._state)
         with self._changing():
             if not self._path.exists():
                 ranges = _ranges(even(processes).all)
-                self._write(_File(VERSION, self._topology, ranges, secrets.token_hex(8), len(ranges)))
+                new = _encoded(_File(VERSION, self._topology or "", ranges, secrets.token_hex(8), len(ranges)))
+                self._disk.replace(self._path, new if agree is None else agree(new))
 
     def look(self) -> Known:
         known = self._read()
         move = None if known.move is None else Move(known.move[0], _intervals(known.move[1]))
         free = max(known.free, len(known.intervals))
         intervals = Intervals(_intervals(known.intervals))
-        return Known(intervals, known.id, free, known.version, known.shape, move, known.refused, known.closing)
+        return Known(
+            known.topology, intervals, known.id, free, known.version, known.shape, move, known.refused, known.closing
+        )
 
     def begin(self, move: Move) -> None:
         """Raises UsageError where another one is under way."""
@@ -130,14 +135,14 @@ class Table:
             raise UsageError(
                 f"{self._path}: of version {known.photon_computing}; this release reads version {VERSION}"
             )
-        if known.topology != self._topology:
+        if self._topology not in (None, known.topology):
             raise UsageError(
                 f"{self._state}: is the state of {known.topology}, not of {self._topology}; give it another one"
             )
         return known
 
     def _write(self, known: _File) -> None:
-        self._disk.replace(self._path, msgspec.json.encode(known) + b"\n")
+        self._disk.replace(self._path, _encoded(known))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -148,6 +153,10 @@ class Table:
             yield
         finally:
             os.close(descriptor)
+
+
+def _encoded(known: _File) -> bytes:
+    return msgspec.json.encode(known) + b"\n"
 
 
 def _ranges(intervals: Iterable[Interval]) -> _Ranges:

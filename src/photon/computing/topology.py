@@ -158,6 +158,12 @@ class Topology:
         sources = sorted((each.stream, each.shared, sorted(each.options.items())) for each in self.sources.values())
         return sha256(repr((parts, sources, sorted(self.published.items()))).encode()).hexdigest()[:16]
 
+    @property
+    def sends(self) -> bool:
+        """Whether an owner has anything for owners of other intervals."""
+        own = {name for name, source in self.sources.items() if source.shared}
+        return any(stream not in own for part in self.parts.values() for stream in part.inputs)
+
     def _new(self, stream: str, who: str = "") -> None:
         if not stream or any(sign in stream for sign in "/:\0"):
             raise TopologyError(f"{who}a stream's name is {stream!r}: it must not be empty or hold any of / :")

@@ -13,6 +13,7 @@ import pytest
 
 from photon.assembly.compute import SILENT_S, STILL_S, Watch, serve_compute
 from photon.assembly.computing import statuses
+from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
 from photon.assembly.room import Room
 from photon.computing.journal import Status, write_status
 from photon.computing.publisher import Publisher
@@ -59,7 +60,7 @@ class Site:
     def __init__(self, state: Path) -> None:
         self.clock, self.state = Clock(), state
         (state / INTERVALS_NAME).write_text(
-            '{"photon_computing":1,"topology":"t","intervals":[[0,9,"i0"],[10,19,"i1"]],"id":"x"}'
+            '{"photon_computing":1,"topology":"t","intervals":[[0,9,"i0"],[9,4294967296,"i1"]],"id":"x"}'
         )
         self.watch = Watch("spend", state, self.clock)
 
@@ -140,6 +141,13 @@ def test_records_put_aside_and_owners_that_are_silent_are_told(site: Site) -> No
         "1 interval of 2 say nothing",
         "2 records and timers put aside: Spend, key 'acme': KeyError: 'cents'",
     ]
+
+
+def test_owners_on_other_machines_are_not_waited_for(site: Site) -> None:
+    (site.state / HBASE_NAME).write_text("{}")
+    site.say("i1", source=9, spend=9, total=9)
+    assert (site.row()["intervals"], site.row()["silent"], site.alarms()) == (1, 0, [])
+    assert [each["computation"] for each in site.row()["stages"]] == ["Spend", "Total"]
 
 
 def test_what_ended_is_told_until_it_computes_again(site: Site) -> None:

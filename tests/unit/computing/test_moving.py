@@ -188,3 +188,40 @@ def _taken(engine: Engine, message: Message) -> int:
     assert engine.receive(message, 0)
     engine.commit()
     return engine.counts().records
+
+
+def test_who_is_sent_nothing_hears_of_a_split_and_takes_what_a_changed_topology_sends(
+    tmp_path: Path, new_store: Callable[[Interval], SqliteStore]
+) -> None:
+    alone = Topology("t")
+    alone.add(Keep(), {alone.source("in"): lambda record: record.value}, ["out"])
+    two = even(2)
+    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in two.all]
+    keys: list[object] = [f"key{n}" for n in range(40)]
+    feed(Engine(alone, stores[0], two), keys, 1)
+    halves = split(SqliteStore(tmp_path / "i0.db"), HASHES // 4, ("a", "b"), new_store)
+    three = Intervals([*halves, two.all[1]])
+    stores = [SqliteStore(tmp_path / f"{each.id}.db", each) for each in three.all]
+    engines = {store.interval.id: Engine(alone, store, three) for store in stores}
+
+    def exchange() -> None:
+        for _ in range(5):
+            for message in [message for each in engines.values() for message in each.outgoing()]:
+                if engines[message.target].receive(message, 0):
+                    engines[message.target].commit()
+                    for ack in engines[message.target].acks():
+                        engines[ack.to].acknowledged(ack)
+                else:
+                    engines[message.owner or message.sender].resend(message.target)
+            for each in engines.values():
+                each.commit()
+
+    exchange()
+    assert not any(each.inherits for each in engines.values())
+    for each in engines.values():
+        each.change(topology())
+    for name, each in engines.items():
+        feed(each, keys, 1 if name == "i1" else 2)
+    exchange()
+    counted = [row for store in stores for row in store.scan() if row.computation == "count"]
+    assert len(counted) == 40

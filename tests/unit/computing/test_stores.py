@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 
 from photon.computing.errors import ComputingError, Fenced, Retired
+from photon.computing.hbase_store import HBaseStore
 from photon.computing.intervals import Interval, even
 from photon.computing.sqlite_store import SqliteStore
 from photon.computing.store import Chunk, Commit, Due, MemoryStore, Row, Store
+from tests.unit.computing.fake_thrift import FakeHBase
 
 INTERVAL = even(2).all[1]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "hbase"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     """The same store each time."""
     if request.param == "memory":
         memory = MemoryStore(INTERVAL)
         return lambda: memory
+    if request.param == "hbase":
+        server = FakeHBase()
+        return lambda: HBaseStore(server.opened(), "topology", INTERVAL)
     return lambda: SqliteStore(tmp_path / "store.db", INTERVAL)
 
 

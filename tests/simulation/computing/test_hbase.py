@@ -1,0 +1,77 @@
+"""Computations on HBase in seeded schedules, and that a rule of its store that is missing is noticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from photon.computing.errors import ComputingError
+from photon.computing.hbase_rows import VersionedRows
+from photon.computing.hbase_store import HBaseStore
+from photon.computing.store import Commit
+from tests.simulation.computing.hbase_world import run_hbase_seed
+from tests.simulation.computing.world import Variant, Violation
+from tests.simulation.world.noticed import notice
+from tests.simulation.world.seeds import seeds
+from tests.unit.computing.fake_thrift import FakeHBase
+
+SEEDS_OF_AN_ABLATION = 400
+_SEEDS = seeds()
+BATCH = 25
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize(
+    "batch", [_SEEDS[n : n + BATCH] for n in range(0, len(_SEEDS), BATCH)], ids=lambda b: f"{b[0]}-{b[-1]}"
+)
+def test_each_record_counts_once_wherever_a_commit_breaks_off(batch: list[int]) -> None:
+    for seed in batch:
+        run_hbase_seed(seed)
+
+
+def test_schedules_break_commits_off_everywhere() -> None:
+    told: Counter[str] = Counter()
+    wanted = [f"{call} {what}" for call in ("check", "put") for what in ("before", "after", "late", "lost", "slow")]
+    for seed in range(100):
+        told += run_hbase_seed(seed).counts
+        if all(told[what] > 1 for what in (*wanted, "fenced", "killed within")):
+            return
+    raise AssertionError(told)
+
+
+def blind(self: VersionedRows, row: bytes, column: bytes, expected: Any, values: Any, version: int) -> bool:
+    self.put([(row, values)], version)
+    return True
+
+
+def as_it_comes(self: FakeHBase, put: Any) -> None:
+    self.rows.setdefault(put.row, {}).update(
+        {each.qualifier: (each.value, each.timestamp) for each in put.columnValues}
+    )
+
+
+def rows_first(self: HBaseStore, sequencer: int, commit: Commit) -> None:
+    self._rows.put(self._puts(commit), self._owned(sequencer).version + 1)
+    _commit(self, sequencer, commit)
+
+
+_commit = HBaseStore.commit
+ABLATIONS: dict[str, tuple[object, str, object]] = {
+    "the head is not compared": (VersionedRows, "replace", blind),
+    "the last commit is not done again": (HBaseStore, "_redo", lambda self, head, cells: None),
+    "a row has what came last": (FakeHBase, "put", as_it_comes),
+    "rows are written before the moment": (HBaseStore, "commit", rows_first),
+}
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_the_world_notices_a_missing_rule(name: str) -> None:
+    notice(
+        f"computing on HBase: {name}",
+        range(SEEDS_OF_AN_ABLATION),
+        lambda seed: run_hbase_seed(seed, Variant((ABLATIONS[name],))),
+        "lost|twice|does not come to rest|out of order|damaged|late|final",
+        (Violation, ComputingError),
+    )
