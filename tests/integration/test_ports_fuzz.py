@@ -31,8 +31,8 @@ from tests.integration.rig import Rig, drawn_seed
 FULL = bool(os.environ.get("PHOTON_FULL"))
 ROUNDS = 10 if FULL else 1
 GROWTH_MAX = 96 << 20
-"""Of the greatest resident memory that a process ever had, over what it had before. One flood takes 48 MiB while it is
-decoded (30 are left afterwards, however many come), and two may come at once."""
+"""Of the greatest resident memory that a process ever had, over what it had before. One flood takes 48 MiB while it
+is decoded (30 are left afterwards, however many come), and two may come at once."""
 HEALTHY_S = 20.0
 HELD_EACH = 5
 FLOOD_BYTES = 8 << 20

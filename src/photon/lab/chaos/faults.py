@@ -142,7 +142,7 @@ class Faults:
             return list(step.target)
         try:
             async with asyncio.timeout(ELECTED_S):
-                while (leader := await self._leader()) is None:  # an election may be under way
+                while (leader := await self._leader()) is None:  # noqa: ASYNC110 an election may be under way
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise ChaosFailed(f"nobody leads the registry's first shard for {ELECTED_S:g} s") from None
