@@ -16,6 +16,5 @@ def register(spark: SparkSession) -> None:
     from photon.spark.data_source import PhotonSource
     from photon.spark.shipping import ship
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     ship(spark)
     spark.dataSource.register(PhotonSource)

@@ -6,13 +6,14 @@ The shape of the columns is in ``ENVELOPE``; ``photon.spark.register`` makes the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -20,23 +21,20 @@ from photon.adapters.join_adapters import join_named
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
+from photon.config.units import moment_ns
 from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 from photon.spark import schemas
 from photon.spark.data_source_options import (
-    EVENT_TIME,
     PayloadColumn,
-    RowFilter,
+    TimeRange,
     bounded,
     decoded,
     encoded,
     furthest,
-    keeps_file,
-    kept_rows,
     parse_columns,
     parsed,
-    understood,
 )
 from photon.spark.exports import export_rows, plan_export
 from photon.spark.output_lines import OutputColumns, OutputLine
@@ -58,8 +56,8 @@ ENVELOPE = (
 )
 """Columns of output lines; ``{bytes}``: string, or binary where the option ``binary`` asks for it."""
 OPTIONS = frozenset(
-    {"path", "datacentre", "join", "kind", "columns", "binary", "export", "partitionbytes", "maxbytespertrigger",
-     "startingoffsets"}
+    {"path", "datacentre", "join", "kind", "from", "to", "columns", "binary", "export", "partitionbytes",
+     "maxbytespertrigger", "startingoffsets"}
 )  # fmt: skip
 CORES = 8
 """Least number of readers, where the number of cores is not known."""
@@ -73,6 +71,7 @@ class SourceOptions:
     sources: tuple[OutputSource, ...]
     export: RegistrySource | None
     kinds: tuple[str, ...]
+    times: TimeRange
     pulled: tuple[PayloadColumn, ...]
     binary: bool
     partition_bytes: int | None
@@ -109,6 +108,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         () if export is not None else tuple(_sources(options)),
         None if export is None else RegistrySource(directory=str(Path(export).absolute())),
         kinds,
+        TimeRange(_time("from", options.get("from")), _time("to", options.get("to"))),
         pulled,
         _flag("binary", options.get("binary", "false")),
         _number("partitionBytes", options.get("partitionbytes")),
@@ -133,6 +133,13 @@ def _number(name: str, text: str | None) -> int | None:
     if not text.isdecimal() or not int(text):
         raise UsageError(f"{name} {text!r}: is a number of bytes, at least 1")
     return int(text)
+
+
+def _time(name: str, text: str | None) -> int | None:
+    try:
+        return None if text is None else moment_ns(text, time.time_ns())
+    except ValueError as error:
+        raise UsageError(f"{name} {text!r}: {error}") from None
 
 
 def _sources(options: Mapping[str, str]) -> Iterator[OutputSource]:
@@ -198,21 +205,15 @@ def partitions_of(works: Sequence[RangeWork], size: int) -> list[RangePartition]
 
 
 class OutputReader(DataSourceReader):
-    """A batch: all that is published when it is planned."""
+    """A batch: all that is published when it is planned.
+
+    It takes no filters from Spark, which (4.3) keeps those of one query for the next one on the same frame: rows
+    would be missing without a word. Who wants a range of times names it (``TimeRange``).
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._rows = RowMaker(options, schema)
-        self._filters: list[RowFilter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 Spark's name
-        for each in filters:
-            column, value = getattr(each, "attribute", ()), getattr(each, "value", None)
-            ours = understood(type(each).__name__, column, value)
-            if ours is not None:
-                self._filters.append(ours)
-            if ours is None or ours.column == EVENT_TIME:
-                yield each
 
     def partitions(self) -> Sequence[InputPartition]:
         works = self._works(1 << 62)
@@ -224,12 +225,12 @@ class OutputReader(DataSourceReader):
             work
             for source in self._options.sources
             for work in source_ranges(source, self._options.kinds, split_bytes)
-            if keeps_file(self._filters, work)
+            if self._options.times.keeps_file(work)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return self._rows.read(partition.works(), self._filters)
+        return self._rows.read(partition.works())
 
 
 class ExportReader(DataSourceReader):
@@ -304,7 +305,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return self._rows.read(partition.works(), ())
+        return self._rows.read(partition.works())
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
@@ -316,11 +317,11 @@ class RowMaker:
     """Makes rows of a schema from output lines: no more columns than it has."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._binary = options.binary
+        self._binary, self._times = options.binary, options.times
         self._pulled = {each.name: each for each in options.pulled}
         self._schema = schema
 
-    def read(self, works: Iterable[RangeWork], filters: Sequence[RowFilter]) -> Iterator[pa.RecordBatch]:
+    def read(self, works: Iterable[RangeWork]) -> Iterator[pa.RecordBatch]:
         """Raises TornLine: who bills from these rows must not miss one without knowing."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -331,11 +332,9 @@ class RowMaker:
                 if bad is not None:
                     place = f"{work.path}: at byte {columns.offsets[bad]}: {columns.torn[bad]}"
                     raise TornLine(f"{place}; photon spark verify finds out what it was")
-                yield self._batch(work, columns, filters, schema)
+                yield self._batch(work, columns, schema)
 
-    def _batch(
-        self, work: RangeWork, columns: OutputColumns, filters: Sequence[RowFilter], schema: pa.Schema
-    ) -> pa.RecordBatch:
+    def _batch(self, work: RangeWork, columns: OutputColumns, schema: pa.Schema) -> pa.RecordBatch:
         import pyarrow as pa
 
         from photon.spark.arrow_columns import HOUR_NS
@@ -343,7 +342,7 @@ class RowMaker:
         lines = [line for line in columns.lines if line is not None]
         times = [line.event_time_ns for line in lines]
         hours = [None if time is None else time // HOUR_NS for time in times]
-        kept = kept_rows(filters, {"hour": hours, "event_time_ns": times}, len(lines))
+        kept = self._times.rows(times)
         chosen = [lines[row] for row in kept]
         made: dict[str, Callable[[], Sequence[Any]]] = {
             "datacentre": lambda: [work.datacentre] * len(kept),

@@ -1,6 +1,6 @@
-"""What a read of the data source asks for and where a stream stands: row filters, payload columns, stream offsets.
+"""What a read of the data source asks for and where a stream stands: event times, payload columns, stream offsets.
 
-Pure; needs no pyspark. Photon applies the filters itself, before it makes a row. The option ``columns`` gives fields
+Pure; needs no pyspark. The option ``columns`` gives fields
 of the payloads as typed columns::
 
     columns = "user string from foreign.user.id, price double from primary.items[0].price"
@@ -13,11 +13,9 @@ list for a moment is not read again when it is back.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,22 +24,6 @@ from photon.config.errors import PhotonError, UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.spark.outputs import RangeWork
 
-OPERATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "EqualTo": operator.eq,
-    "In": lambda value, wanted: value in wanted,
-    "GreaterThan": operator.gt,
-    "GreaterThanOrEqual": operator.ge,
-    "LessThan": operator.lt,
-    "LessThanOrEqual": operator.le,
-}
-"""Comparisons by the names of Spark's filters. A null never matches."""
-EVENT_TIME = "event_time"
-"""A timestamp, in µs. Which rows match is left to Spark."""
-OF_FILES: Mapping[str, type] = {"datacentre": str, "slot": str, "kind": str}
-"""Columns that are the same in all rows of a file: with them whole files are left out."""
-OF_ROWS: Mapping[str, type] = {"hour": int, "event_time_ns": int}
-UNITS_NS: Mapping[str, int] = {"hour": 3_600_000_000_000, "event_time_ns": 1, EVENT_TIME: 1000}
-"""Columns that tell the event time: with them files are left out whose first and last time are known."""
 VERSION = 1
 Offsets = Mapping[str, Cursor]
 """Datacentre -> how far it was read."""
@@ -52,64 +34,26 @@ _COLUMN = re.compile(
 )
 _STEP = re.compile(r"\.(?:`([^`]+)`|([^\s.,\[\]`]+))|\[(\d+)\]")
 _INT64 = 2**63
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_US = timedelta(microseconds=1)
 
 
-class RowFilter(NamedTuple):
-    column: str
-    operation: str
-    value: Any
+class TimeRange(NamedTuple):
+    """Event times ``begin_ns`` <= t < ``end_ns``; None: without that bound."""
 
-    def holds(self, value: Any) -> bool:
-        return value is not None and OPERATIONS[self.operation](value, self.value)
+    begin_ns: int | None = None
+    end_ns: int | None = None
 
-    def may_hold(self, first: int, last: int) -> bool:
-        """Whether it holds of a number from ``first`` to ``last``."""
-        if self.operation == "In":
-            return any(first <= each <= last for each in self.value)
-        if self.operation == "EqualTo":
-            return bool(first <= self.value <= last)
-        return self.holds(last if self.operation.startswith("Greater") else first)
+    def rows(self, times_ns: Sequence[int | None]) -> list[int]:
+        """Those within; a record without a time is in no range that has a bound."""
+        if self == TimeRange():
+            return list(range(len(times_ns)))
+        return [row for row, at in enumerate(times_ns) if at is not None and self._meets(at, at)]
 
+    def keeps_file(self, work: RangeWork) -> bool:
+        """Whether some of its rows may be within."""
+        return work.first_ns is None or work.last_ns is None or self._meets(work.first_ns, work.last_ns)
 
-def understood(name: str, column: Sequence[str], value: Any) -> RowFilter | None:
-    """A filter of Spark as ours; None where Spark must apply it. ``name``: of its class."""
-    if name not in OPERATIONS or len(column) != 1:
-        return None
-    kind = {**OF_FILES, **OF_ROWS, EVENT_TIME: datetime}.get(column[0])
-    values = value if name == "In" else (value,)
-    if kind is None or not all(type(each) is kind for each in values):
-        return None
-    if kind is datetime:
-        if not all(each.tzinfo for each in values):
-            return None
-        values = [(each - _EPOCH) // _US for each in values]
-    return RowFilter(column[0], name, frozenset(values) if name == "In" else next(iter(values)))
-
-
-def keeps_file(filters: Sequence[RowFilter], work: RangeWork) -> bool:
-    """Whether some of a file's rows may be wanted."""
-    values = {"datacentre": work.datacentre, "slot": work.slot, "kind": work.name.partition("/")[0]}
-    for each in filters:
-        if each.column in OF_FILES and not each.holds(values[each.column]):
-            return False
-        unit = UNITS_NS.get(each.column)
-        if unit and work.first_ns is not None and work.last_ns is not None:
-            first, last = work.first_ns // unit, work.last_ns // unit
-            if not each.may_hold(first, last):
-                return False
-    return True
-
-
-def kept_rows(filters: Sequence[RowFilter], columns: Mapping[str, Sequence[Any]], count: int) -> list[int]:
-    """Rows that are wanted, by conditions on the columns of OF_ROWS."""
-    rows = list(range(count))
-    for each in filters:
-        if each.column in OF_ROWS:
-            values = columns[each.column]
-            rows = [row for row in rows if each.holds(values[row])]
-    return rows
+    def _meets(self, first_ns: int, last_ns: int) -> bool:
+        return (self.begin_ns is None or last_ns >= self.begin_ns) and (self.end_ns is None or first_ns < self.end_ns)
 
 
 class OffsetUnreadable(PhotonError):

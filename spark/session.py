@@ -42,7 +42,6 @@ SETTINGS = {
     # Ten thousand rows, the default alone, would be too much where each has all primary records of its key.
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.parquet.compression.codec": "zstd",
@@ -54,7 +53,6 @@ RUNTIME = (
     "spark.sql.autoBroadcastJoinThreshold",
     "spark.sql.adaptive.autoBroadcastJoinThreshold",
     "spark.sql.execution.arrow.pyspark.enabled",
-    "spark.sql.python.filterPushdown.enabled",
 )
 """Of them, what a session that was there before is given too: our results depend on it."""
 

@@ -46,9 +46,8 @@ def test_a_batch(spark: SparkSession, tmp_path: Path, deployment: Path) -> None:
     assert (row.file, row.offset) == ("joined/s0-000003.jsonl", len(line(200)))
     wanted = frame.where("hour >= 50 and hour < 52 and kind = 'joined' and n % 2 = 0")
     assert sorted(each.n for each in wanted.collect()) == [100, 102]
-    plan = wanted._jdf.queryExecution().executedPlan().toString()
-    assert "n#" in plan.partition("Filter")[2].partition("\n")[0]
-    assert ">= 50" not in plan.partition("Filter")[2].partition("\n")[0]  # the source has done it
+    assert frame.where("kind = 'joined' and hour < 5").count() == 10
+    assert frame.count() == 300  # nothing is kept of the queries before
     assert frame.where("slot = 'other' or kind = 'late'").count() == 0
     binary = source.option("binary", "true").load().select("event_id", "foreign").first()
     assert binary is not None
@@ -71,10 +70,8 @@ def test_files_of_other_times_are_not_opened(spark: SparkSession, tmp_path: Path
     for number in (1, 3):
         final = slot.path(number)
         final.with_name(final.name + ".gz").write_bytes(b"nothing that can be read")
-    frame = spark.read.format("photon").option("path", str(deployment)).load()
-    begin, end_ = (f"timestamp '1970-01-01 {hour:02}:00:00 UTC'" for hour in (5, 10))
-    for wanted in ("hour >= 5 and hour < 10", f"event_time >= {begin} and event_time < {end_}"):
-        assert frame.where(wanted).count() == 10
+    source = spark.read.format("photon").option("path", str(deployment))
+    assert source.option("from", "1970-01-01T05:00").option("to", "1970-01-01T10:00").load().count() == 10
 
 
 def test_a_registry_export(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""What the data source decides without Spark: columns that are pulled up, filters, offsets."""
+"""What the data source decides without Spark: columns that are pulled up, event times, offsets."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -11,20 +11,15 @@ import pytest
 from photon.config.errors import UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.spark.data_source_options import (
-    OPERATIONS,
-    UNITS_NS,
     OffsetUnreadable,
     PayloadColumn,
-    RowFilter,
+    TimeRange,
     bounded,
     decoded,
     encoded,
     furthest,
-    keeps_file,
-    kept_rows,
     parse_columns,
     parsed,
-    understood,
 )
 from photon.spark.outputs import RangeWork
 
@@ -85,45 +80,21 @@ def test_values_are_pulled_up(kind: str, path: str, value: object) -> None:
     assert column.value(parsed(b"{")) is None
 
 
-def test_filters() -> None:
-    hour, kind = understood("GreaterThanOrEqual", ("hour",), 5), understood("In", ("kind",), ("joined", "late"))
-    assert hour is not None
-    assert kind is not None
-    assert kept_rows([hour, kind], {"hour": [4, None, 5, 6], "event_time_ns": [0] * 4}, 4) == [2, 3]
-    assert keeps_file([hour, kind], work("late", 1, 0, 1))
-    assert not keeps_file([hour, kind], work("filtered", 1, 0, 1))
-    assert RowFilter("slot", "LessThan", "b").holds("a")
+def test_event_times() -> None:
+    assert TimeRange().rows([None, 4]) == [0, 1]
+    assert TimeRange(5, 7).rows([4, None, 5, 6, 7]) == [2, 3]
+    assert TimeRange(end_ns=5).rows([4, None, 5]) == [0]
 
 
-@pytest.mark.parametrize("column", ["hour", "event_time_ns", "event_time"])
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_files_whose_times_are_known_are_left_out(column: str, name: str) -> None:
-    """Exactly those of which no row would match."""
-    unit = UNITS_NS[column]
+def test_files_whose_times_are_known_are_left_out() -> None:
+    """Exactly those of which no row is within."""
     whole = work("joined", 1, 0, 1)
-    of_file = msgspec.structs.replace(whole, first_ns=4 * unit, last_ns=6 * unit + unit // 2)
-    for wanted in range(2, 9):
-        value: object = datetime(1970, 1, 1, 0, 0, 0, wanted, UTC) if column == "event_time" else wanted
-        asked = understood(name, (column,), (value,) if name == "In" else value)
-        assert asked is not None
-        assert keeps_file([asked], of_file) == any(asked.holds(each) for each in (4, 5, 6))
-        assert keeps_file([asked], whole)
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "value"),
-    [
-        ("StringContains", ("kind",), "x"),
-        ("EqualTo", ("key",), "x"),
-        ("EqualTo", ("hour", "x"), 1),
-        ("EqualTo", ("hour",), "1"),
-        ("EqualTo", ("hour",), None),
-        ("In", ("kind",), ("joined", None)),
-        ("EqualTo", ("event_time",), datetime(2026, 1, 1)),
-    ],
-)
-def test_what_is_not_understood_is_left_to_spark(name: str, column: tuple[str, ...], value: object) -> None:
-    assert understood(name, column, value) is None
+    of_file = msgspec.structs.replace(whole, first_ns=4, last_ns=6)
+    for begin, end in itertools.product((None, *range(2, 9)), repeat=2):
+        asked = TimeRange(begin, end)
+        if begin is None or end is None or begin < end:
+            assert asked.keeps_file(of_file) == bool(asked.rows([4, 5, 6]))
+        assert asked.keeps_file(whole)
 
 
 # -- offsets ------------------------------------------------------------------------------------------------------

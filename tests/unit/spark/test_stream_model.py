@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from photon.config.errors import UsageError
 from photon.spark.data_source import OutputReader, OutputStream, read_options
 from tests.unit.outputs.helpers import WrittenSlot
 from tests.unit.spark.test_output_lines import Event, Joined, joined
@@ -155,16 +156,11 @@ def test_a_slot_that_is_not_seen_for_a_moment_is_not_read_again(tmp_path: Path) 
     assert ids(stream, stream.partitions(end, again)) == ["e1"]
 
 
-def test_a_batch_applies_its_filters(tmp_path: Path) -> None:
-    from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, IsNotNull
-
+def test_a_batch_of_event_times(tmp_path: Path) -> None:
     slot = WrittenSlot(tmp_path, "s0")
     slot.append(1, b"".join(map(line, range(50))))
-    reader = OutputReader(read_options({"path": deployment(tmp_path)}), SCHEMA)
-    left = IsNotNull(("hour",))
-    filters = [GreaterThanOrEqual(("hour",), 47), EqualTo(("kind",), "joined"), left]
-    assert list(reader.pushFilters(filters)) == [left]
-    assert ids(reader, reader.partitions()) == ["e47", "e48", "e49"]
-    none = OutputReader(read_options({"path": deployment(tmp_path)}), SCHEMA)
-    assert list(none.pushFilters([EqualTo(("slot",), "other")])) == []
-    assert none.partitions() == []
+    given = {"path": deployment(tmp_path), "from": "1970-01-02T23:00", "to": "1970-01-03T01:00"}
+    reader = OutputReader(read_options(given), SCHEMA)
+    assert ids(reader, reader.partitions()) == ["e47", "e48"]
+    with pytest.raises(UsageError, match="to 'noon': a time is"):
+        read_options(given | {"to": "noon"})
