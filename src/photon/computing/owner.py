@@ -16,7 +16,7 @@ from photon.computing.topology import Topology
 from photon.computing.wire import ENDED_NS, NEVER_NS, PUBLISH, Ack, Input, Message, Watermark
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.outputs.output_places import OutputPlace
+from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.watermarks import pairs_of, read_journal
 
 TURN_S = 0.05
@@ -228,7 +228,7 @@ class Owner:
     def _said_ns(self, stream: str) -> int:
         """Nothing before it should come any more: as this owner has said, or as readers were told before it began."""
         if stream not in self._told_ns:
-            state = OutputPlace.of_join(self._publish[stream]).state
+            state = self._publish[stream] / EMBEDDED_STATE
             told = [pair.exact_ns for pair in pairs_of(read_journal(self._disk, state)) if pair.exact_ns is not None]
             self._told_ns[stream] = max(told, default=NEVER_NS)
         said_ns = self.published[stream].exact_ns if stream in self.published else NEVER_NS
