@@ -249,7 +249,8 @@ class Parent(Life):
             if stream not in self._journals:
                 self._journals[stream] = PublishedWatermark(self.disk, PUBLISHED / stream)
             self._journals[stream].say(marks, site.now_ns())
-            site.said.setdefault(stream, []).extend(self._journals[stream]._pairs[-1:])
+            if (last := self._journals[stream]._last).at_ns:
+                site.said.setdefault(stream, []).append(last)
 
 
 class LifeDisk(ProcessDisk):
