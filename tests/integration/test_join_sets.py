@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import tempfile
 from base64 import b64decode
 from collections import Counter
@@ -25,7 +24,7 @@ from photon.local_join.children import JoinOptions
 from photon.local_join.join import run
 from tests.integration.join_sets import RECORD_MAX, Event, Expected, Record, SetSpec, Writer, reference, sets
 
-EXAMPLES = 100 if os.environ.get("PHOTON_FULL") else 8
+EXAMPLES = 8
 """Not shrunk when they fail: each takes a second or two."""
 CONFIG = """
 [join.set]
