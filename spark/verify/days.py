@@ -182,11 +182,10 @@ class Days:
 
     def unknown(self) -> list[InputFile]:
         """Changed files of which nobody knows yet of which hours their events are."""
+        return [each for each in self.changed(*EVENT_SIDES) if not self._is_known(name_of(each))]
 
-        def is_known(name: Name) -> bool:
-            return name in self.spans and (name not in self.grown or name in self.fresh)
-
-        return [each for each in self.changed(*EVENT_SIDES) if not is_known(name_of(each))]
+    def _is_known(self, name: Name) -> bool:
+        return name in self.spans and (name not in self.grown or name in self.fresh)
 
     def since(self, what: str) -> dict[tuple[str, str], int]:
         """(datacentre, path) -> from where on a file of this side is new."""
@@ -198,8 +197,11 @@ class Days:
 
     def reads(self, file: InputFile, hours: Iterable[Hours]) -> bool:
         """Whether it may have something of these hours, or without any."""
-        span = self.spans.get(name_of(file))
-        return span is None or not span.whole or any(map(span.touches, hours))
+        name = name_of(file)
+        if not self._is_known(name):
+            return True
+        span = self.spans[name]
+        return not span.whole or any(map(span.touches, hours))
 
     def absent(self) -> dict[Hours, bytes]:
         """Pieces with keys whose primary event may come."""

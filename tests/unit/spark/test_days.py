@@ -168,6 +168,21 @@ def test_which_files_are_read_for_some_hours(tmp_path: Path) -> None:
     assert days.reads(grown, [(90, 91)]), "it is damaged"
 
 
+def test_what_is_new_in_a_grown_file_is_looked_at_though_its_hours_are_told(tmp_path: Path) -> None:
+    """Its manifest tells them while the plain file is still there."""
+    days = Days("d", [changed(OUTPUT, tail="ab")])
+    days.keep([piece()])
+    days.spans = {name_of(OUTPUT): Span(30, 30, True)}
+    days.write(RealDisk(), tmp_path, [DAY])
+    now = changed(OUTPUT, bytes=12, tail="cd", first=30, last=40)
+    days = Days.known(tmp_path, "d", [now])
+    days.note_growth(lambda *_: "ab")
+    assert days.unknown() == [now]
+    assert days.reads(now, [(90, 91)])
+    days.fresh[name_of(now)] = Span(31, 40, True)
+    assert not days.reads(now, [(90, 91)])
+
+
 def test_samples_take_turns() -> None:
     one, hours = piece(end=24 + 2 * SAMPLE_HOURS - 1, counts=[]), []
     for now in range(1, 6):
