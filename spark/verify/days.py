@@ -35,6 +35,7 @@ from photon.spark.verify.verdict import InputFile
 DAYS_NAME = "days.json"
 VERSION = 2
 EVENT_SIDES = ("foreign", "output")
+LOGS = ("foreign", "primary")
 PIECES_MAX = 400
 """Days that are remembered."""
 ABSENT_MAX = 1 << 19
@@ -142,6 +143,10 @@ class Days:
     """Of what is new in them."""
     met: set[Hours] = field(default_factory=set)
     """Pieces of which an event that lacked its primary event has it now."""
+    asked: set[Name] = field(default_factory=set)
+    """Files that were to be read."""
+    read: set[Name] = field(default_factory=set)
+    """Logs that were read to their end."""
 
     def __post_init__(self) -> None:
         self.spans |= {
@@ -247,12 +252,17 @@ class Days:
             else piece
             for piece in sorted([*self.kept, *others], key=lambda piece: piece.begin)[-PIECES_MAX:]
         ]
-        found = _File(VERSION, self.deployment, pieces, [self._seen_now(each) for each in self.files])
+        files = [each for file in self.files if (each := self._seen_now(file)) is not None]
+        found = _File(VERSION, self.deployment, pieces, files)
         disk.make_dir(directory)
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
 
-    def _seen_now(self, file: InputFile) -> FileSeen:
-        first, last, whole = self.spans.get(name_of(file), Span(None, None, False))
+    def _seen_now(self, file: InputFile) -> FileSeen | None:
+        """A log that was moved away before it was read, or could not be, is as new the next time as it is now."""
+        name = name_of(file)
+        if file.what in LOGS and name in self.asked - self.read and not self._is_same(file):
+            return self.seen.get(name)
+        first, last, whole = self.spans.get(name, Span(None, None, False))
         return FileSeen(**(msgspec.structs.asdict(file) | {"first": first, "last": last}), whole=whole)
 
 

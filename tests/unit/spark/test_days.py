@@ -168,6 +168,24 @@ def test_which_files_are_read_for_some_hours(tmp_path: Path) -> None:
     assert days.reads(grown, [(90, 91)]), "it is damaged"
 
 
+@pytest.mark.parametrize("log", [FOREIGN, PRIMARY])
+@pytest.mark.parametrize("grown", [True, False])
+def test_a_log_that_could_not_be_read_is_new_the_next_time_as_well(
+    tmp_path: Path, log: InputFile, grown: bool
+) -> None:
+    now = changed(log, bytes=12, mtime_ns=9) if grown else changed(log, path="b.log", identity="2b")
+    files = [*(each for each in FILES if each is not log or not grown), now]
+    for asked, read, again in (
+        (set(), set(), []),
+        ({name_of(now)}, {name_of(now)}, []),
+        ({name_of(now)}, set(), [now]),
+    ):
+        days = Days.known(report(tmp_path), "d", files)
+        days.asked, days.read = asked, read
+        days.write(RealDisk(), tmp_path, [])
+        assert Days.known(tmp_path, "d", files).changed("foreign", "primary") == again
+
+
 def test_what_is_new_in_a_grown_file_is_looked_at_though_its_hours_are_told(tmp_path: Path) -> None:
     """Its manifest tells them while the plain file is still there."""
     days = Days("d", [changed(OUTPUT, tail="ab")])
