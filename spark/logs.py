@@ -244,8 +244,8 @@ def _read_primary(
     if path is not None and known is None:
         write_index(path, directory / part.log.path, part, keys.found, reached)
     if (source.datacentre, part.log.path) in common.new:
-        for hashes in [known.hashes] if known is not None else [each for each, _ in keys.found]:
-            note.met.update(met_by(hashes, dict(common.absent)))
+        hashes = known.hashes if known is not None else keys.hashes()
+        note.met.update(met_by(hashes, dict(common.absent)))
 
 
 class KeysSeen:
@@ -254,6 +254,10 @@ class KeysSeen:
     def __init__(self, wanted: KeyFilter | None) -> None:
         self._wanted = wanted
         self.found: list[tuple[U64, I64]] = []
+
+    def hashes(self) -> U64:
+        """Of all of them."""
+        return np.concatenate([np.empty(0, np.uint64), *(each for each, _ in self.found)])
 
     def wanted(self, keys: Sequence[bytes], offsets: Sequence[int]) -> list[int] | None:
         """Rows of the records that are wanted; None: all."""
