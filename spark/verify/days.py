@@ -274,8 +274,10 @@ def name_of(file: InputFile) -> Name:
 def _compressed(seen: InputFile, now: InputFile) -> bool:
     """The same log in another form: whoever compresses one keeps its time of change."""
     packed = [each.path.endswith(COMPRESSED_SUFFIXES) for each in (seen, now)]
-    times = [(each.mtime_ns or 0) // NS_PER_S for each in (seen, now)]
-    return bool(now.identity) and packed == [False, True] and times[0] == times[1]
+    before, after = (each.mtime_ns or 0 for each in (seen, now))
+    if after % NS_PER_S == 0:  # some tools keep whole seconds
+        before -= before % NS_PER_S
+    return bool(now.identity) and packed == [False, True] and before == after
 
 
 def overlap(one: Hours, other: Hours) -> bool:

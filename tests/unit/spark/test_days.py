@@ -154,6 +154,8 @@ def test_of_what_has_grown_only_what_is_new_counts(tmp_path: Path, file: InputFi
 def test_a_log_that_was_compressed_is_the_same(tmp_path: Path) -> None:
     packed = changed(FOREIGN, path="a.log.1.gz", bytes=3)
     assert good(report(tmp_path), [packed, OUTPUT, PRIMARY])
+    assert good(tmp_path, [changed(packed, mtime_ns=0), OUTPUT, PRIMARY]), "of whole seconds"
+    assert not good(tmp_path, [changed(packed, mtime_ns=6), OUTPUT, PRIMARY]), "written to since"
     assert not good(tmp_path, [changed(packed, mtime_ns=5_000_000_000), OUTPUT, PRIMARY])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -46,7 +47,7 @@ class Reader:
         return read_index(index_path(self.index, "east", part), self.log, part) is not None
 
     def read(
-        self, keys: list[bytes], lacking: list[bytes] = [], *, filtered: bool = True  # noqa: B006
+        self, keys: list[bytes], lacking: Sequence[bytes] = (), *, filtered: bool = True
     ) -> tuple[list[bytes], ReadNote]:
         """Records of these keys, without those of others that pass."""
         hashes, bits, part = hashes_of(keys), part_bits(len(keys)), self.part()
