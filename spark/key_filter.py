@@ -71,8 +71,16 @@ def shortened(hashes: U64) -> U64:
 
 
 def met_by(hashes: U64, absent: Mapping[Hours, bytes]) -> list[Hours]:
-    """Of which some are among ``hashes``. ``absent``: hashes as uint64."""
-    return [at for at, lacking in absent.items() if np.isin(hashes, np.frombuffer(lacking, np.uint64)).any()]
+    """Of which some are among ``hashes``: best all of a slice, for a year's days are gone through. ``absent``: hashes
+    as uint64."""
+    known = np.unique(hashes)
+
+    def meets(lacking: bytes) -> bool:
+        keys = np.frombuffer(lacking, np.uint64)
+        at = np.searchsorted(known, keys)
+        return bool((known[np.minimum(at, len(known) - 1)] == keys).any())
+
+    return [at for at, lacking in absent.items() if meets(lacking)] if len(known) else []
 
 
 def _parts(hashes: U64) -> U64:

@@ -4,7 +4,7 @@ keys reads this and then those records, not the log. Needs no pyspark.
 A line of JSON (``_Head``), then of n records: the low 32 bits of each hash, its next 8 bits, and the distances
 between the offsets (uint64, Zstandard); little-endian. It is good for a log that is as it was when it was read, or
 that has only grown since: then its identity (name and first record) and the bytes before the slice's end must be the
-same. Whatever else is found there is read again.
+same, and the last record that begins in the slice was whole already. Whatever else is found there is read again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     mtime_ns: int
     tail: str
-    """Digest of the log's bytes before ``end``."""
+    """Digest of the log's bytes before ``end``; empty: more may be found in the slice when the log grows."""
     records: int
     payload: str
     """Digest of what follows."""
@@ -88,8 +88,9 @@ def read_index(path: Path, log: Path, part: Slice) -> KeyIndex | None:
     return KeyIndex(hashes, np.cumsum(steps).astype(np.int64), len(first) + 1 + len(rest))
 
 
-def write_index(path: Path, log: Path, part: Slice, found: Sequence[tuple[U64, I64]]) -> None:
-    """``found``: hashes and offsets of the slice's records, in order. What cannot be written is made another time."""
+def write_index(path: Path, log: Path, part: Slice, found: Sequence[tuple[U64, I64]], reached: int) -> None:
+    """``found``: hashes and offsets of the slice's records, in order; ``reached``: the end of the last one. What
+    cannot be written is made another time."""
     hashes = np.concatenate([np.empty(0, np.uint64), *(each for each, _ in found)])
     offsets = np.concatenate([np.empty(0, np.int64), *(each for _, each in found)])
     steps = np.diff(offsets, prepend=0).astype("<u8")
@@ -98,7 +99,7 @@ def write_index(path: Path, log: Path, part: Slice, found: Sequence[tuple[U64, I
     with suppress(OSError):
         head = _Head(
             version=VERSION, end=part.end, size=part.log.size, mtime_ns=part.log.mtime_ns,
-            tail="" if part.end is None else _tail(log, part.end), records=len(hashes),
+            tail="" if part.end is None or reached < part.end else _tail(log, part.end), records=len(hashes),
             payload=xxhash.xxh3_128_hexdigest(rest),
         )  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -228,21 +228,24 @@ def _read_primary(
     common: _Shared, source: LogSource, part: Slice, reading: Reading, adapter: Adapter, note: ReadNote
 ) -> Iterator[pa.RecordBatch]:
     directory, log = Path(source.directory), _log_name(part.log.path)
-    path = None if common.index is None else index_path(Path(common.index), source.datacentre, part)
+    kept = common.index if common.wanted is not None else None  # without a filter no key is looked at
+    path = None if kept is None else index_path(Path(kept), source.datacentre, part)
     known = None if path is None else read_index(path, directory / part.log.path, part)
     keys, parts = KeysSeen(common.wanted), [part]
     if known is not None and common.wanted is not None:
         parts = known.parts(part, common.wanted)
         read = sum(note.bytes if each.end is None else each.end - each.begin + READ_BYTES for each in parts)
         note.bytes = known.bytes + min(read, note.bytes)
+    reached = part.begin
     for each in parts:
         for block in read_slice(directory, each, reading):
+            reached = block.end
             yield from primary_rows(source, log, block, adapter, common.columns, keys)
     if path is not None and known is None:
-        write_index(path, directory / part.log.path, part, keys.found)
+        write_index(path, directory / part.log.path, part, keys.found, reached)
     if (source.datacentre, part.log.path) in common.new:
-        for hashes in [known.hashes] if known is not None else [each for each, _ in keys.found]:
-            note.met.update(met_by(hashes, dict(common.absent)))
+        hashes = known.hashes if known is not None else keys.hashes()
+        note.met.update(met_by(hashes, dict(common.absent)))
 
 
 class KeysSeen:
@@ -251,6 +254,10 @@ class KeysSeen:
     def __init__(self, wanted: KeyFilter | None) -> None:
         self._wanted = wanted
         self.found: list[tuple[U64, I64]] = []
+
+    def hashes(self) -> U64:
+        """Of all of them."""
+        return np.concatenate([np.empty(0, np.uint64), *(each for each, _ in self.found)])
 
     def wanted(self, keys: Sequence[bytes], offsets: Sequence[int]) -> list[int] | None:
         """Rows of the records that are wanted; None: all."""

@@ -7,6 +7,7 @@ import os
 from datetime import datetime, timedelta
 
 from airflow.providers.standard.operators.bash import BashOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from photon_airflow import VerifyOperator, WatermarkSensor
 
@@ -33,7 +34,8 @@ with DAG(
         bash_command=f"photon spark recover --report {report} --config {CONFIG} --dry-run",
         trigger_rule="all_failed",
     )
-    complete >> verify >> repair
+    right = EmptyOperator(task_id="right")  # Airflow calls a run by its last tasks alone, and the repair's succeeds
+    complete >> verify >> [right, repair]
 
 with DAG("photon_recover", schedule=None, start_date=datetime(2025, 1, 1), params={"day": "2026-11-20"}):
     BashOperator(

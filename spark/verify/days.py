@@ -35,6 +35,7 @@ from photon.spark.verify.verdict import InputFile
 DAYS_NAME = "days.json"
 VERSION = 2
 EVENT_SIDES = ("foreign", "output")
+LOGS = ("foreign", "primary")
 PIECES_MAX = 400
 """Days that are remembered."""
 ABSENT_MAX = 1 << 19
@@ -142,6 +143,10 @@ class Days:
     """Of what is new in them."""
     met: set[Hours] = field(default_factory=set)
     """Pieces of which an event that lacked its primary event has it now."""
+    asked: set[Name] = field(default_factory=set)
+    """Files that were to be read."""
+    read: set[Name] = field(default_factory=set)
+    """Logs that were read to their end."""
 
     def __post_init__(self) -> None:
         self.spans |= {
@@ -182,11 +187,10 @@ class Days:
 
     def unknown(self) -> list[InputFile]:
         """Changed files of which nobody knows yet of which hours their events are."""
+        return [each for each in self.changed(*EVENT_SIDES) if not self._is_known(name_of(each))]
 
-        def is_known(name: Name) -> bool:
-            return name in self.spans and (name not in self.grown or name in self.fresh)
-
-        return [each for each in self.changed(*EVENT_SIDES) if not is_known(name_of(each))]
+    def _is_known(self, name: Name) -> bool:
+        return name in self.spans and (name not in self.grown or name in self.fresh)
 
     def since(self, what: str) -> dict[tuple[str, str], int]:
         """(datacentre, path) -> from where on a file of this side is new."""
@@ -198,8 +202,11 @@ class Days:
 
     def reads(self, file: InputFile, hours: Iterable[Hours]) -> bool:
         """Whether it may have something of these hours, or without any."""
-        span = self.spans.get(name_of(file))
-        return span is None or not span.whole or any(map(span.touches, hours))
+        name = name_of(file)
+        if not self._is_known(name):
+            return True
+        span = self.spans[name]
+        return not span.whole or any(map(span.touches, hours))
 
     def absent(self) -> dict[Hours, bytes]:
         """Pieces with keys whose primary event may come."""
@@ -245,12 +252,17 @@ class Days:
             else piece
             for piece in sorted([*self.kept, *others], key=lambda piece: piece.begin)[-PIECES_MAX:]
         ]
-        found = _File(VERSION, self.deployment, pieces, [self._seen_now(each) for each in self.files])
+        files = [each for file in self.files if (each := self._seen_now(file)) is not None]
+        found = _File(VERSION, self.deployment, pieces, files)
         disk.make_dir(directory)
         disk.replace(directory / DAYS_NAME, msgspec.json.encode(found) + b"\n")
 
-    def _seen_now(self, file: InputFile) -> FileSeen:
-        first, last, whole = self.spans.get(name_of(file), Span(None, None, False))
+    def _seen_now(self, file: InputFile) -> FileSeen | None:
+        """A log that was moved away before it was read, or could not be, is as new the next time as it is now."""
+        name = name_of(file)
+        if file.what in LOGS and name in self.asked - self.read and not self._is_same(file):
+            return self.seen.get(name)
+        first, last, whole = self.spans.get(name, Span(None, None, False))
         return FileSeen(**(msgspec.structs.asdict(file) | {"first": first, "last": last}), whole=whole)
 
 
@@ -262,8 +274,10 @@ def name_of(file: InputFile) -> Name:
 def _compressed(seen: InputFile, now: InputFile) -> bool:
     """The same log in another form: whoever compresses one keeps its time of change."""
     packed = [each.path.endswith(COMPRESSED_SUFFIXES) for each in (seen, now)]
-    times = [(each.mtime_ns or 0) // NS_PER_S for each in (seen, now)]
-    return bool(now.identity) and packed == [False, True] and times[0] == times[1]
+    before, after = (each.mtime_ns or 0 for each in (seen, now))
+    if after % NS_PER_S == 0:  # some tools keep whole seconds
+        before -= before % NS_PER_S
+    return bool(now.identity) and packed == [False, True] and before == after
 
 
 def overlap(one: Hours, other: Hours) -> bool:

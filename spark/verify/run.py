@@ -24,6 +24,7 @@ from photon.spark.classes import Class
 from photon.spark.key_index import stale
 from photon.spark.ledger_check import compare, counted
 from photon.spark.notes_accumulator import ReadNotes
+from photon.spark.read_notes import hours_of_logs
 from photon.spark.schemas import PROBLEM
 from photon.spark.shipped_adapter import AdapterSpec, made
 from photon.spark.tasks import task_directory
@@ -167,16 +168,20 @@ class _Night:
             self._learn(look_into(spark, task, days, ahead, self._notes), ahead)
         if not todo and days.absent() and days.changed("primary"):
             look_for_primaries(spark, task, days, self._notes)
-            self._learn(FoundHours({}, {}), ())
+            self._learn(FoundHours({}, {}), days.changed("primary"))
         good = days.good((each.hours for each in good), registry)
         self.verified = [at for at in pieces if at not in {each.hours for each in good}]
         return good
 
     def _learn(self, found: FoundHours, read: Iterable[InputFile]) -> None:
-        self._read |= {name_of(each): each for each in read}
-        self.days.spans |= found.spans
-        self.days.fresh |= found.fresh
-        self.days.met.update(at for note in self._notes.all() for at in note.met)
+        days, noted = self.days, self._notes.all()
+        files = {name_of(each): each for each in read}
+        self._read |= files
+        days.spans |= found.spans
+        days.fresh |= found.fresh
+        days.met.update(at for note in noted for at in note.met)
+        days.asked.update(files)
+        days.read.update(name for name, (_, _, whole) in hours_of_logs(noted).items() if whole)
 
     def _verify(self, good: Sequence[Piece], problems: Path) -> set[Hours]:
         """Verifies, and writes what comes of it, unless some of what was thought good must be verified too."""

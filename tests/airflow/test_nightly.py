@@ -90,4 +90,5 @@ def test_problems_fail_the_run_and_show_what_a_repair_would_do(site: Site, tmp_p
     assert _verdict(tmp_path)[1] == "problems", done.stdout
     assert "there are problems: " in done.stdout
     assert "what_a_repair_would_do" in done.stdout
-    assert "state=failed" in done.stdout
+    [finished] = [line for line in (done.stdout + done.stderr).splitlines() if "DagRun Finished" in line]
+    assert "state=failed" in finished

@@ -154,6 +154,8 @@ def test_of_what_has_grown_only_what_is_new_counts(tmp_path: Path, file: InputFi
 def test_a_log_that_was_compressed_is_the_same(tmp_path: Path) -> None:
     packed = changed(FOREIGN, path="a.log.1.gz", bytes=3)
     assert good(report(tmp_path), [packed, OUTPUT, PRIMARY])
+    assert good(tmp_path, [changed(packed, mtime_ns=0), OUTPUT, PRIMARY]), "of whole seconds"
+    assert not good(tmp_path, [changed(packed, mtime_ns=6), OUTPUT, PRIMARY]), "written to since"
     assert not good(tmp_path, [changed(packed, mtime_ns=5_000_000_000), OUTPUT, PRIMARY])
 
 
@@ -166,6 +168,39 @@ def test_which_files_are_read_for_some_hours(tmp_path: Path) -> None:
         assert [each for each in days.files if days.reads(each, [hours])] == read
     days.spans["foreign", "east", "1a"] = Span(30, 31, False)
     assert days.reads(grown, [(90, 91)]), "it is damaged"
+
+
+@pytest.mark.parametrize("log", [FOREIGN, PRIMARY])
+@pytest.mark.parametrize("grown", [True, False])
+def test_a_log_that_could_not_be_read_is_new_the_next_time_as_well(
+    tmp_path: Path, log: InputFile, grown: bool
+) -> None:
+    now = changed(log, bytes=12, mtime_ns=9) if grown else changed(log, path="b.log", identity="2b")
+    files = [*(each for each in FILES if each is not log or not grown), now]
+    for asked, read, again in (
+        (set(), set(), []),
+        ({name_of(now)}, {name_of(now)}, []),
+        ({name_of(now)}, set(), [now]),
+    ):
+        days = Days.known(report(tmp_path), "d", files)
+        days.asked, days.read = asked, read
+        days.write(RealDisk(), tmp_path, [])
+        assert Days.known(tmp_path, "d", files).changed("foreign", "primary") == again
+
+
+def test_what_is_new_in_a_grown_file_is_looked_at_though_its_hours_are_told(tmp_path: Path) -> None:
+    """Its manifest tells them while the plain file is still there."""
+    days = Days("d", [changed(OUTPUT, tail="ab")])
+    days.keep([piece()])
+    days.spans = {name_of(OUTPUT): Span(30, 30, True)}
+    days.write(RealDisk(), tmp_path, [DAY])
+    now = changed(OUTPUT, bytes=12, tail="cd", first=30, last=40)
+    days = Days.known(tmp_path, "d", [now])
+    days.note_growth(lambda *_: "ab")
+    assert days.unknown() == [now]
+    assert days.reads(now, [(90, 91)])
+    days.fresh[name_of(now)] = Span(31, 40, True)
+    assert not days.reads(now, [(90, 91)])
 
 
 def test_samples_take_turns() -> None:

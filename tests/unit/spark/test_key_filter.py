@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from photon.spark.key_filter import (
@@ -13,6 +14,7 @@ from photon.spark.key_filter import (
     assembled,
     filled,
     hashes_of,
+    met_by,
     part_bits,
 )
 from photon.spark.verify.narrow_rows import hash64
@@ -42,3 +44,13 @@ def test_the_hash_is_that_of_spark() -> None:
 
 def test_a_filter_does_not_grow_without_end() -> None:
     assert part_bits(10**12) << PART_BITS == BYTES_MAX * 8
+
+
+@pytest.mark.parametrize(
+    ("hashes", "met"),
+    [([], []), ([1], []), ([9, 2, 9], [(0, 24)]), ([5, 3], [(24, 48)]), ([3, 4, 2], [(0, 24), (24, 48)])],
+)
+def test_days_that_lacked_one_of_these_keys(hashes: list[int], met: list[tuple[int, int]]) -> None:
+    absent = {(0, 24): [2, 7], (24, 48): [3], (48, 72): []}
+    data = {at: np.array(lacking, np.uint64).tobytes() for at, lacking in absent.items()}
+    assert met_by(np.array(hashes, np.uint64), data) == met

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,10 +46,13 @@ class Reader:
         part = self.part()
         return read_index(index_path(self.index, "east", part), self.log, part) is not None
 
-    def read(self, keys: list[bytes], lacking: list[bytes] = []) -> tuple[list[bytes], ReadNote]:  # noqa: B006
+    def read(
+        self, keys: list[bytes], lacking: Sequence[bytes] = (), *, filtered: bool = True
+    ) -> tuple[list[bytes], ReadNote]:
         """Records of these keys, without those of others that pass."""
         hashes, bits, part = hashes_of(keys), part_bits(len(keys)), self.part()
-        wanted = assembled([(number, table.tobytes()) for number, table in filled(hashes, bits).items()], bits)
+        parts = [(number, table.tobytes()) for number, table in filled(hashes, bits).items()]
+        wanted = assembled(parts, bits) if filtered else None
         absent = hashes_of(lacking).tobytes()
         shared = logs._Shared(
             join=msgspec.convert({"join": "clicks", "adapter": {"join": "clicks"}, "key": b""}, logs.JoinSource),
@@ -130,6 +134,32 @@ def test_a_slice_of_a_log_that_has_grown(tmp_path: Path, same: bool, monkeypatch
     data = reader.log.read_bytes()
     reader.log.write_bytes((data if same else data[:1990] + b"#" + data[1991:]) + records(9))
     assert reader.known() is same
+
+
+@pytest.mark.parametrize("slice_bytes", [90, 100])
+def test_a_record_that_was_half_written_where_a_slice_ends(
+    tmp_path: Path, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins in the first slice, which is the same when it is whole."""
+    monkeypatch.setattr(Reader, "part", lambda self: cut(logs.list_logs(ADAPTER, [self.source], print,
+                        is_foreign=False)[0][1], slice_bytes)[0])  # fmt: skip
+    reader = Reader(tmp_path)
+    line = b'{"query_id": "late", "text": "%s"}\n' % (b"x" * 200)
+    first = records(2)
+    reader.log.write_bytes(first + line[: 100 - len(first)])
+    assert reader.read([b"late"])[0] == []
+    reader.log.write_bytes(first + line)
+    assert reader.read([b"late"])[0] == [b"late"]
+    reader.read([b"late"])
+    reader.log.write_bytes(first + line + records(3))
+    assert reader.known(), "its first slice is whole"
+
+
+def test_without_a_filter_no_keys_are_kept(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    reader.log.write_bytes(records(10))
+    reader.read([], filtered=False)
+    assert reader.read([b"q3"])[0] == [b"q3"]
 
 
 def test_keys_of_logs_that_are_gone_are_stale(tmp_path: Path) -> None:
