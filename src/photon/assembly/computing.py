@@ -301,12 +301,9 @@ class Running:
         locked already. Raises UsageError, and what an engine or a publisher raises."""
         self.site = site
         self._tell = tell
-        self._intervals = site.intervals()
         self._here = list(only) or site.here()
         self._whole = not only
         """They are all that there are on this machine."""
-        if unknown := set(self._here) - set(self._intervals.by_id):
-            raise UsageError(f"{site.state}: has no interval {', '.join(sorted(unknown))}")
         self._once = once
         self._closing = ExitStack()
         self._counted: dict[str, tuple[float, int]] = {}
@@ -320,6 +317,9 @@ class Running:
         try:
             for each in () if locked else self._here:
                 self._closing.enter_context(site.locked(each, wait_s))
+            self._intervals = site.intervals()  # who held a lock may have split or merged it
+            if unknown := set(self._here) - set(self._intervals.by_id):
+                raise UsageError(f"{site.state}: has no interval {', '.join(sorted(unknown))}")
             self._links = Links(site.state, self._here, self._intervals.by_id)
             self._closing.callback(self._links.close)
             self._owners = [self._owner(self._intervals.by_id[each]) for each in self._here]

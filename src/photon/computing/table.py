@@ -95,12 +95,15 @@ class Table:
         )
 
     def begin(self, move: Move) -> None:
-        """Raises UsageError where another one is under way."""
+        """Raises UsageError where another one is under way, or was since the intervals were looked at: then its names
+        may be those of others."""
         with self._changing():
-            known = self._read()
+            known, free = self._read(), self.look().free
             if known.move is not None:
                 raise UsageError(f"{self._state}: another split or merge is under way: wait for its end")
-            free = self.look().free + len(move.new)
+            if [each.id for each in move.new] != [f"i{free + n}" for n in range(len(move.new))]:
+                raise UsageError(f"{self._state}: its intervals were split or merged meanwhile: look at them again")
+            free += len(move.new)
             self._write(replace(known, move=(move.old, _ranges(move.new)), refused="", free=free))
 
     def settle(self, move: Move, refused: str = "") -> None:
