@@ -114,8 +114,8 @@ class Owner:
             self.engine.commit()
             busy = True
         self._acknowledge()
+        self._repeat()  # so that what is not acknowledged is among what was sent: see ``ended``
         busy |= self._send(self.engine.outgoing())
-        self._repeat()
         self._look()
         return busy
 

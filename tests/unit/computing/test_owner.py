@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import photon
@@ -12,8 +13,9 @@ from photon.computing.intervals import HASHES, Interval, Intervals, even
 from photon.computing.links import Frame, Links
 from photon.computing.moving import split
 from photon.computing.owner import RESEND_S, Owner
+from photon.computing.publisher import Publisher
 from photon.computing.store import MemoryStore
-from photon.computing.wire import Ack, Input, Message
+from photon.computing.wire import ENDED_NS, Ack, Input, Message, Watermark
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 
@@ -51,10 +53,11 @@ class Sink(Computation):
     def process_record(self, ctx: Context, record: Record) -> None: ...
 
 
-def _topology() -> Topology:
+def _topology(*, alone: bool = False) -> Topology:
     made = Topology("t")
     made.add(Pass(), {made.source("in"): lambda record: record.value}, ["out"])
-    made.add(Sink(), {"out": lambda record: record.value[::-1]})
+    if not alone:
+        made.add(Sink(), {"out": lambda record: record.value[::-1]})
     return made
 
 
@@ -120,3 +123,32 @@ def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_pu
     assert (counts["i0"], counts["a"] + counts["b"]) == (20, 20)
     for each in owners:
         each.close()
+
+
+def test_who_waits_to_publish_has_not_ended(tmp_path: Path) -> None:
+    made, out = _topology(alone=True), tmp_path / "published"
+    made.publish("out", "out")
+    stores, clock = {"i0": MemoryStore(even(1).all[0])}, Clock()
+
+    def new_store(interval: Interval) -> MemoryStore:
+        stores[interval.id] = MemoryStore(interval)
+        return stores[interval.id]
+
+    with closing(Publisher(RealDisk(), out, "i0")):  # killed before it has published anything
+        Engine(made, stores["i0"], even(1)).commit()
+    halves = split(stores["i0"], HASHES // 2, ("a", "b"), new_store)
+    engine, links = Engine(made, stores["b"], Intervals(halves)), LossyLinks(tmp_path, "b")
+    owner = Owner("b", engine, [], {"out": out}, disk=RealDisk(), clock=clock, links=links)
+    records = [Record(f"key{n}", n, "in") for n in range(20)]
+    assert engine.take(Input("in", None, b"1", records, Watermark(ENDED_NS, ENDED_NS)), 0)
+    for _ in range(3):
+        clock.at_s += RESEND_S
+        owner.step()
+        assert not owner.ended
+    Publisher(RealDisk(), out, "i0").end()
+    clock.at_s += RESEND_S
+    owner.step()
+    owner.step()
+    assert owner.ended
+    assert len(list(photon.read(out))) == 10
+    owner.close()
