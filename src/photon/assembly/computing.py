@@ -164,8 +164,9 @@ class Site:
         """Calls ``run``, with whether what is published now is all: it says whether it came to its end. All timers
         are called then, and watermarks go back to where they were, for what a later run finds. A run with ``once``
         that was broken off comes to its end first, with what it had read. For who holds ``alone``."""
-        if self.table.look().closing == "reopening":
-            self._reopen()
+        closing = self.table.look().closing
+        if closing == "reopening" or (not closing and self.shared is not None):
+            self._reopen()  # an interval that was taken over may be at the end of the other machine's run
         for closing in (*([True] if self.table.look().closing else []), once):
             if closing:
                 self.table.close("closing")
@@ -181,8 +182,9 @@ class Site:
             with self.locked(name, LEFT_S):
                 store = self.store(by_id[name])
                 known = standing.decode(store.standing(), name)
-                known.reopen()
-                store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
+                if known.is_at_end:
+                    known.reopen()
+                    store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
                 store.close()
         self.table.close("")
 

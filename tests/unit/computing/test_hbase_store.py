@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ from photon.computing import hbase_store
 from photon.computing.errors import ComputingError, Fenced
 from photon.computing.hbase_store import HBaseStore, prefix_of
 from photon.computing.intervals import Interval, even
-from photon.computing.journal import read_status
+from photon.computing.journal import Status, read_status
 from photon.computing.store import Chunk, Commit, Row
+from photon.computing.table import Table
 from photon.computing.wire import Watermark
 from photon.config.errors import UsageError
 from tests.unit.computing.fake_thrift import FakeHBase, Work, unavailable
@@ -315,6 +318,39 @@ def test_an_interval_is_taken_over(command: Callable[..., Result], tmp_path: Pat
     compute.run(topology, state=tmp_path / "b", base=tmp_path, once=True)
     found = [each["sum"] for each in _read(tmp_path / "sums")]
     assert (len(found), sum(found)) == (14, sum(range(140)))
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_an_interval_is_taken_over_at_the_end_of_a_run(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    """The machine that it was taken from had said that nothing more comes, and is no more."""
+    _feed(tmp_path, range(70))
+    command("init", "a", *INIT)
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "close", lambda table, to: sys.exit(9) if to == "reopening" else None)
+        assert command("run", "a", "--once").exit_code == 9
+    command("init", "b", *INIT, "--intervals", "i0")
+    _feed(tmp_path, range(70, 140), "more")
+    topology, stop = load_topology(tmp_path / "sums.py"), threading.Event()
+
+    def look(found: list[Status]) -> None:
+        if found[0].counts["records"] and not once:
+            stop.set()
+
+    with contextlib.closing(Site(topology, tmp_path, tmp_path / "b")) as site, site.alone():
+        late: list[int] = []
+
+        def run(to_the_end: bool) -> bool:
+            running = Running(site, once=to_the_end)
+            running.run(stop, look)
+            late.append(running.say(journal=False)[0].counts["late"])
+            running.close()
+            return True
+
+        site.runs(once, run)
+    assert late == [0]
+    assert sum(each["sum"] for each in _read(tmp_path / "sums")) == sum(range(140 if once else 70))
 
 
 def test_an_interval_that_is_none_is_said(command: Callable[..., Result]) -> None:
