@@ -23,7 +23,7 @@ from photon.assembly.computing_hbase import Shared, machine_id, read_place, writ
 from photon.computing import guarding, standing
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError
-from photon.computing.injector import Injector, Said, furthest
+from photon.computing.injector import Injector, Said, furthest, position_of
 from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import PublishedWatermark, Status, read_status, streams_said, write_status
 from photon.computing.links import Links
@@ -43,6 +43,7 @@ from photon.config.python_file import load_python
 from photon.config.tls import OPERATOR
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
+from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S = 0.02
@@ -168,13 +169,22 @@ class Site:
         if closing == "reopening" or (not closing and self.shared is not None):
             self._reopen()  # an interval that was taken over may be at the end of the other machine's run
         for closing in (*([True] if self.table.look().closing else []), once):
-            if closing:
-                self.table.close("closing")
+            if closing and not self.table.look().closing:
+                self.table.close("closing", self._ends())
             if not run(closing):
                 break
             if closing:
                 self.table.close("reopening")
                 self._reopen()
+
+    def _ends(self) -> dict[str, bytes]:
+        """What is published now, by source: one end for all owners, whenever each of them comes to it. Else one would
+        read on, with a later watermark, and what another reads of it in the next run would be late."""
+        places = {stream: places_of(source, self.base)[0] for stream, source in self.topology.sources.items()}
+        return {
+            stream: position_of({name: end_of(place.published(self.disk)) for name, place in named.items()})
+            for stream, named in places.items()
+        }
 
     def _reopen(self) -> None:
         by_id = self.table.look().intervals.by_id
@@ -344,6 +354,8 @@ class Running:
             committed=committed, once=self._once, tell=self._tell,
         )  # fmt: skip
         self._closing.callback(owner.close)
+        if self._once:
+            owner.upto = site.table.look().ends
         return owner
 
     def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Injector] = ()) -> list[Injector]:

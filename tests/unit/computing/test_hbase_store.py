@@ -328,7 +328,7 @@ def test_an_interval_is_taken_over_at_the_end_of_a_run(
     _feed(tmp_path, range(70))
     command("init", "a", *INIT)
     with monkeypatch.context() as patched:
-        patched.setattr(Table, "close", lambda table, to: sys.exit(9) if to == "reopening" else None)
+        patched.setattr(Table, "close", lambda table, to, ends=None: sys.exit(9) if to == "reopening" else None)
         assert command("run", "a", "--once").exit_code == 9
     command("init", "b", *INIT, "--intervals", "i0")
     _feed(tmp_path, range(70, 140), "more")
