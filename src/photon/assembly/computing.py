@@ -165,8 +165,8 @@ class Site:
         """Calls ``run``, with whether what is published now is all: it says whether it came to its end. All timers
         are called then, and watermarks go back to where they were, for what a later run finds. A run with ``once``
         that was broken off comes to its end first, with what it had read. For who holds ``alone``."""
-        closing = self.table.look().closing
-        if closing == "reopening" or (not closing and self.shared is not None):
+        before = self.table.look().closing
+        if before == "reopening" or (not before and self.shared is not None):
             self._reopen()  # an interval that was taken over may be at the end of the other machine's run
         for closing in (*([True] if self.table.look().closing else []), once):
             if closing and not self.table.look().closing:
