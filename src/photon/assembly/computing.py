@@ -346,12 +346,11 @@ class Running:
         engine = Engine(
             site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
         )
-        committed = standing.decode(store.standing(), interval.id).number  # those before it write nothing any more
         injectors = self._injectors(interval, engine)
         owner = Owner(
             interval.id, engine, injectors, site.published,
             disk=site.disk, clock=site.clock, links=self._links, state=site.id,
-            committed=committed, once=self._once, tell=self._tell,
+            once=self._once, tell=self._tell,
         )  # fmt: skip
         self._closing.callback(owner.close)
         if self._once:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import photon
 from photon.computing import Computation, Context, Record, Topology
 from photon.computing.engine import Engine
+from photon.computing.errors import TopologyError
 from photon.computing.intervals import HASHES, Interval, Intervals, even
 from photon.computing.links import Frame, Links
 from photon.computing.moving import split
@@ -47,6 +48,10 @@ class LossyLinks(Links):
 class Pass(Computation):
     def process_record(self, ctx: Context, record: Record) -> None:
         ctx.produce("out", record.value)
+
+
+class Pass2(Pass):
+    name = "unknown"
 
 
 class Sink(Computation):
@@ -151,4 +156,35 @@ def test_who_waits_to_publish_has_not_ended(tmp_path: Path) -> None:
     owner.step()
     assert owner.ended
     assert len(list(photon.read(out))) == 10
+    owner.close()
+
+
+def test_a_stream_that_is_published_elsewhere_from_now_on(tmp_path: Path) -> None:
+    whole, clock, links = even(1), Clock(), LossyLinks(tmp_path)
+    made = _topology()
+    made.publish("out", "out")
+    engine = Engine(made, MemoryStore(whole.all[0]), whole)
+    owner = Owner("i0", engine, [], {"out": tmp_path / "out"}, disk=RealDisk(), clock=clock, links=links)
+
+    def feed(begin: bytes | None, end: bytes) -> None:
+        at = int(end)
+        assert engine.take(Input("in", begin, end, [Record(f"key{at}", at, "in")], Watermark(at, at)), 0)
+        owner.step()
+
+    feed(None, b"1")
+    wrong = _topology()
+    wrong.add(Pass2(), {"none": lambda record: record.value})
+    for changed in (wrong, made):
+        with suppress(TopologyError):
+            owner.change(changed, [], {"out": tmp_path / "new"})
+        feed(b"%d" % (1 + (changed is made)), b"%d" % (2 + (changed is made)))
+    read = [[each.event_time_ns for each in photon.read(tmp_path / name)] for name in ("out", "new")]
+    assert read == [[1, 2], [3]]
+    assert "out" in owner.published
+    with closing(Publisher(RealDisk(), tmp_path / "out", "i0")):
+        pass
+    owner.change(_topology(), [], {})
+    owner.change(made, [], {"out": tmp_path / "out"})
+    feed(b"3", b"4")
+    assert [each.event_time_ns for each in photon.read(tmp_path / "out")] == [1, 2, 4]
     owner.close()
