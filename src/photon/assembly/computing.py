@@ -277,6 +277,11 @@ def keep_in_hbase(
     shared = Shared(place, site.topology.name)
     try:
         made = shared.rows.create()
+        if before is not None and (site.state / TABLE_NAME).exists() and shared.id != site.id:
+            raise UsageError(
+                f"HBase at {', '.join(thrift)}, table {table}, does not have the intervals of this state: name those "
+                f"of {', '.join(before.thrift)}, table {before.table}, or another --state"
+            )
         site.disk.make_dir(site.state)
         write_place(site.disk, site.state, place)
         names = list(site.intervals(processes).by_id)

@@ -19,6 +19,7 @@ import photon
 from photon import compute
 from photon.assembly import computing_hbase
 from photon.assembly.computing import Running, Site, load_topology, say_watermarks
+from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
 from photon.cli.main import main
 from photon.computing import hbase_store
 from photon.computing.errors import ComputingError, Fenced
@@ -375,6 +376,23 @@ def test_owners_that_send_one_another_stay_on_one_machine(command: Callable[...,
     refused = command("init", "a", *INIT, "--processes", "2", "--intervals", "i0")
     assert (refused.exit_code, "owners speak to one another on one machine" in refused.output) == (2, True)
     assert command("init", "a", *INIT, "--intervals", "i0,i1").exit_code == 0
+
+
+def test_servers_of_another_hbase_are_refused(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it would begin from nothing, and its intervals would not be those of the machines that come to it."""
+    assert command("init", "a", *INIT, "--processes", "2").exit_code == 0
+    assert command("init", "a", *INIT).exit_code == 0
+    place = (tmp_path / "a" / HBASE_NAME).read_bytes()
+    other = FakeHBase()
+    monkeypatch.setattr(computing_hbase, "VersionedRows", lambda thrift, table: other.opened())
+    for processes in ("1", "3"):
+        refused = command("init", "a", *INIT, "--table", "other")
+        assert (refused.exit_code, refused.output.count("\n")) == (2, 1), refused.output
+        assert "does not have the intervals of this state" in refused.output
+        assert (tmp_path / "a" / HBASE_NAME).read_bytes() == place
+        assert command("init", f"b{processes}", *INIT, "--processes", processes, "--intervals", "i0").exit_code == 0
 
 
 def test_a_state_in_sqlite_stays_there(command: Callable[..., Result], tmp_path: Path) -> None:
