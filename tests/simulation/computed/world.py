@@ -248,7 +248,8 @@ class Parent(Life):
             if stream not in self._journals:
                 self._journals[stream] = PublishedWatermark(self.disk, PUBLISHED / stream)
             self._journals[stream].say(marks, site.now_ns())
-            site.said.setdefault(stream, []).extend(self._journals[stream]._pairs[-1:])
+            if (last := self._journals[stream]._last).at_ns:
+                site.said.setdefault(stream, []).append(last)
 
 
 class LifeDisk(ProcessDisk):
@@ -645,6 +646,7 @@ PATCHES: tuple[Patch, ...] = (
     (publisher, "lock_file", lock),
     (owners, "Publisher", partial(Publisher, roll_bytes=1500)),
     (journal, "OutputPlace", SimpleNamespace(of_join=_place)),
+    (owners, "OutputPlace", SimpleNamespace(of_join=_place)),
 )
 
 
