@@ -23,7 +23,7 @@ from photon.assembly.computing_hbase import Shared, machine_id, read_place, writ
 from photon.computing import guarding, standing
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError
-from photon.computing.injector import Injector, Said, furthest
+from photon.computing.injector import Injector, Said, furthest, position_of
 from photon.computing.intervals import Interval, Intervals
 from photon.computing.journal import PublishedWatermark, Status, read_status, streams_said, write_status
 from photon.computing.links import Links
@@ -43,6 +43,7 @@ from photon.config.python_file import load_python
 from photon.config.tls import OPERATOR
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
+from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 
 POLL_S = 0.02
@@ -164,16 +165,26 @@ class Site:
         """Calls ``run``, with whether what is published now is all: it says whether it came to its end. All timers
         are called then, and watermarks go back to where they were, for what a later run finds. A run with ``once``
         that was broken off comes to its end first, with what it had read. For who holds ``alone``."""
-        if self.table.look().closing == "reopening":
-            self._reopen()
+        before = self.table.look().closing
+        if before == "reopening" or (not before and self.shared is not None):
+            self._reopen()  # an interval that was taken over may be at the end of the other machine's run
         for closing in (*([True] if self.table.look().closing else []), once):
-            if closing:
-                self.table.close("closing")
+            if closing and not self.table.look().closing:
+                self.table.close("closing", self._ends())
             if not run(closing):
                 break
             if closing:
                 self.table.close("reopening")
                 self._reopen()
+
+    def _ends(self) -> dict[str, bytes]:
+        """What is published now, by source: one end for all owners, whenever each of them comes to it. Else one would
+        read on, with a later watermark, and what another reads of it in the next run would be late."""
+        places = {stream: places_of(source, self.base)[0] for stream, source in self.topology.sources.items()}
+        return {
+            stream: position_of({name: end_of(place.published(self.disk)) for name, place in named.items()})
+            for stream, named in places.items()
+        }
 
     def _reopen(self) -> None:
         by_id = self.table.look().intervals.by_id
@@ -181,8 +192,9 @@ class Site:
             with self.locked(name, LEFT_S):
                 store = self.store(by_id[name])
                 known = standing.decode(store.standing(), name)
-                known.reopen()
-                store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
+                if known.is_at_end:
+                    known.reopen()
+                    store.commit(store.acquire("reopening"), Commit(standing=known.encode()))
                 store.close()
         self.table.close("")
 
@@ -265,6 +277,11 @@ def keep_in_hbase(
     shared = Shared(place, site.topology.name)
     try:
         made = shared.rows.create()
+        if before is not None and (site.state / TABLE_NAME).exists() and shared.id != site.id:
+            raise UsageError(
+                f"HBase at {', '.join(thrift)}, table {table}, does not have the intervals of this state: name those "
+                f"of {', '.join(before.thrift)}, table {before.table}, or another --state"
+            )
         site.disk.make_dir(site.state)
         write_place(site.disk, site.state, place)
         names = list(site.intervals(processes).by_id)
@@ -301,12 +318,9 @@ class Running:
         locked already. Raises UsageError, and what an engine or a publisher raises."""
         self.site = site
         self._tell = tell
-        self._intervals = site.intervals()
         self._here = list(only) or site.here()
         self._whole = not only
         """They are all that there are on this machine."""
-        if unknown := set(self._here) - set(self._intervals.by_id):
-            raise UsageError(f"{site.state}: has no interval {', '.join(sorted(unknown))}")
         self._once = once
         self._closing = ExitStack()
         self._counted: dict[str, tuple[float, int]] = {}
@@ -320,6 +334,9 @@ class Running:
         try:
             for each in () if locked else self._here:
                 self._closing.enter_context(site.locked(each, wait_s))
+            self._intervals = site.intervals()  # who held a lock may have split or merged it
+            if unknown := set(self._here) - set(self._intervals.by_id):
+                raise UsageError(f"{site.state}: has no interval {', '.join(sorted(unknown))}")
             self._links = Links(site.state, self._here, self._intervals.by_id)
             self._closing.callback(self._links.close)
             self._owners = [self._owner(self._intervals.by_id[each]) for each in self._here]
@@ -334,14 +351,15 @@ class Running:
         engine = Engine(
             site.topology, store, self._intervals, owner=f"{os.uname().nodename}:{os.getpid()}", guards=guard_of
         )
-        committed = standing.decode(store.standing(), interval.id).number  # those before it write nothing any more
         injectors = self._injectors(interval, engine)
         owner = Owner(
             interval.id, engine, injectors, site.published,
             disk=site.disk, clock=site.clock, links=self._links, state=site.id,
-            committed=committed, once=self._once, tell=self._tell,
+            once=self._once, tell=self._tell,
         )  # fmt: skip
         self._closing.callback(owner.close)
+        if self._once:
+            owner.upto = site.table.look().ends
         return owner
 
     def _injectors(self, interval: Interval, engine: Engine, known: Sequence[Injector] = ()) -> list[Injector]:

@@ -58,6 +58,12 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class _Id(msgspec.Struct, frozen=True):
+    """Of ``intervals.json``."""
+
+    id: str
+
+
 def read_place(disk: Disk, state: Path) -> Place | None:
     """None: the state is in this directory. Raises UsageError."""
     path = state / FILE_NAME
@@ -90,6 +96,12 @@ class Shared:
     def intervals(self, made: bytes) -> bytes:
         """Those of the topology: ``made`` where there are none."""
         return self._first(prefix_of(self._topology, ""), made)
+
+    @property
+    def id(self) -> str | None:
+        """Of them; None: there are none."""
+        [cells] = self.rows.get([prefix_of(self._topology, "")])
+        return _decoded(cells[_CELL].value, _Id).id if _CELL in cells else None
 
     def give(self, intervals: Iterable[str], name: str) -> None:
         """To this machine, whoever had them."""

@@ -96,6 +96,11 @@ class Engine:
         return self._topology.version
 
     @property
+    def committed(self) -> int:
+        """The last number of a production that is in the store."""
+        return self._number
+
+    @property
     def inherits(self) -> bool:
         """Whether what was sent before a split or a merge is not all delivered."""
         return bool(self._standing.inherited)

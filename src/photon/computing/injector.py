@@ -167,7 +167,7 @@ class Injector:
 
     def position(self) -> bytes:
         """One line of JSON."""
-        return _encoded({feed.name: feed.cursor for feed in self._feeds})
+        return position_of({feed.name: feed.cursor for feed in self._feeds})
 
 
 def furthest(positions: Iterable[bytes | None]) -> bytes:
@@ -178,10 +178,11 @@ def furthest(positions: Iterable[bytes | None]) -> bytes:
             known = found.setdefault(name, {})
             for log, at in cursor.positions.items():
                 known[log] = max(at, known.get(log, at))
-    return _encoded({name: Cursor(known) for name, known in found.items()})
+    return position_of({name: Cursor(known) for name, known in found.items()})
 
 
-def _encoded(cursors: Mapping[str, Cursor]) -> bytes:
+def position_of(cursors: Mapping[str, Cursor]) -> bytes:
+    """``cursors``: what was read of each place, by name."""
     return msgspec.json.encode(
         _Position(VERSION, {name: msgspec.Raw(cursors[name].encode()) for name in sorted(cursors)})
     )

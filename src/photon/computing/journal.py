@@ -104,10 +104,11 @@ class PublishedWatermark:
 
     def say(self, marks: Iterable[Watermark], at_ns: int) -> None:
         """``marks``: of all owners, each of what it had published by then. The end of time is that of a run only, and
-        not said. Raises PublishedDamaged, OSError."""
+        not said: of who has come to it nothing is known, as a later run reads on where it was. Raises
+        PublishedDamaged, OSError."""
         marks = list(marks)
         exact_ns, percentile_ns = (
-            None if (least := min(each)) in (NEVER_NS, ENDED_NS) else least
+            None if NEVER_NS in each or ENDED_NS in each else min(each)
             for each in ([mark.exact_ns for mark in marks], [mark.percentile_ns for mark in marks])
         )
         late = [each for each in self._found_late() if each.records]

@@ -71,11 +71,10 @@ class Owner:
         clock: Clock,
         links: Links,
         state: str = "",
-        committed: int | None = None,
         once: bool = False,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """``publish``: stream -> directory; ``state``, ``committed``: see Publisher; ``once``: what is there now is
+        """``publish``: stream -> directory; ``state``: see Publisher; ``once``: what is there now is
         all that comes, and where that was said before, what was there then; ``tell``: hears one line for each fault
         of a computation."""
         self.interval, self.engine, self._publish, self._once = interval, engine, publish, once
@@ -83,8 +82,8 @@ class Owner:
         self.upto: Mapping[str, bytes] = {}
         """Source -> not beyond this position."""
         self._disk, self._clock, self._links, self._tell = disk, clock, links, tell
-        self._state, self._committed = state, committed
-        self._publishers: dict[tuple[str, str], Publisher] = {}
+        self._state = state
+        self._publishers: dict[tuple[str, Path, str], Publisher] = {}
         self._sent: dict[str, float] = {}
         """Target -> when it was sent something that it has not acknowledged, monotonic seconds."""
         self.published: dict[str, Watermark] = {}
@@ -92,8 +91,8 @@ class Owner:
         self.published_records = 0
         self.faults: list[str] = []
         self._told_ns: dict[str, int] = {}
-        self._ended: set[tuple[str, str]] = set()
-        """Stream, sender: known to have ended there."""
+        self._ended: set[tuple[Path, str]] = set()
+        """Directory, sender: known to have ended there."""
         for stream in publish:
             self._publisher(stream, interval)
         engine.retry(clock.now_ns())
@@ -114,8 +113,8 @@ class Owner:
             self.engine.commit()
             busy = True
         self._acknowledge()
+        self._repeat()  # so that what is not acknowledged is among what was sent: see ``ended``
         busy |= self._send(self.engine.outgoing())
-        self._repeat()
         self._look()
         return busy
 
@@ -147,14 +146,19 @@ class Owner:
         self.drain()
         if self.engine.inherits:
             raise TopologyError("what was sent before a split or a merge is on its way still")
-        gone, self._publish = self._publish, {**self._publish, **publish}
-        for stream in publish:
-            self._publisher(stream, self.interval)
-        self.engine.change(topology)
-        self._publish = publish
-        for place in [place for place in self._publishers if place[0] in gone.keys() - publish.keys()]:
+        before, self._publish = self._publish, publish
+        try:
+            for stream in publish:
+                self._publisher(stream, self.interval)
+            self.engine.change(topology)
+        except BaseException:
+            self._publish = before
+            raise
+        for place in [place for place in self._publishers if publish.get(place[0]) != place[1]]:
             self._publishers.pop(place).close()
-            self.published.pop(place[0], None)
+        for stream in [stream for stream, directory in before.items() if publish.get(stream) != directory]:
+            self.published.pop(stream, None)
+            self._told_ns.pop(stream, None)
         known = {each.injector.stream: each for each in self._sources}
         self._sources = [
             kept if (kept := known.get(each.stream)) is not None and kept.injector is each else _Source(each)
@@ -236,19 +240,17 @@ class Owner:
 
     def _has_ended(self, stream: str, sender: str) -> bool:
         """What it published comes before what those publish that have its keys."""
-        place = (stream, sender)
-        if place not in self._ended and has_ended(self._disk, self._publish[stream], sender):
+        place = (self._publish[stream], sender)
+        if place not in self._ended and has_ended(self._disk, *place):
             self._ended.add(place)
         return place in self._ended
 
     def _publisher(self, stream: str, sender: str) -> Publisher:
         """Made before anything of it is committed: who has opened nothing has nothing to publish to its end."""
-        place = (stream, sender)
+        place = (stream, self._publish[stream], sender)
         if place not in self._publishers:
-            committed = self._committed if sender == self.interval else None
-            self._publishers[place] = Publisher(
-                self._disk, self._publish[stream], sender, state=self._state, committed=committed
-            )
+            committed = self.engine.committed if sender == self.interval else None
+            self._publishers[place] = Publisher(self._disk, *place[1:], state=self._state, committed=committed)
         return self._publishers[place]
 
     def _repeat(self) -> None:

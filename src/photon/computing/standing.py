@@ -86,6 +86,12 @@ class Standing(msgspec.Struct, array_like=True):
             self.seen_from[sender] = number
         seen.update((each, number) for each in ids)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether anything is at the end of time."""
+        heard = (mark.exact_ns for marks in self.heard.values() for mark in marks.values())
+        return ENDED_NS in heard or any(low_ns == ENDED_NS for low_ns, _ in self.lows.values())
+
     def reopen(self) -> None:
         """More comes after the end of time: watermarks are where they were before it, and who sends says its own."""
         self.lows = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,7 @@ class _File(msgspec.Struct, frozen=True, omit_defaults=True):
     move: tuple[tuple[str, ...], _Ranges] | None = None
     refused: str = ""
     closing: Closing = ""
+    ends: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Known:
     """Why the last move was not made; empty: it was."""
     closing: Closing
     """``closing``: a run with ``--once`` has begun; ``reopening``: all of it is done, and watermarks go back."""
+    ends: Mapping[str, bytes]
+    """Of a run with ``--once``: source -> up to which position all owners read."""
 
 
 class Table:
@@ -91,16 +94,20 @@ class Table:
         free = max(known.free, len(known.intervals))
         intervals = Intervals(_intervals(known.intervals))
         return Known(
-            known.topology, intervals, known.id, free, known.version, known.shape, move, known.refused, known.closing
-        )
+            known.topology, intervals, known.id, free, known.version, known.shape, move, known.refused, known.closing,
+            {stream: position.encode() for stream, position in known.ends.items()},
+        )  # fmt: skip
 
     def begin(self, move: Move) -> None:
-        """Raises UsageError where another one is under way."""
+        """Raises UsageError where another one is under way, or was since the intervals were looked at: then its names
+        may be those of others."""
         with self._changing():
-            known = self._read()
+            known, free = self._read(), self.look().free
             if known.move is not None:
                 raise UsageError(f"{self._state}: another split or merge is under way: wait for its end")
-            free = self.look().free + len(move.new)
+            if [each.id for each in move.new] != [f"i{free + n}" for n in range(len(move.new))]:
+                raise UsageError(f"{self._state}: its intervals were split or merged meanwhile: look at them again")
+            free += len(move.new)
             self._write(replace(known, move=(move.old, _ranges(move.new)), refused="", free=free))
 
     def settle(self, move: Move, refused: str = "") -> None:
@@ -110,9 +117,10 @@ class Table:
             ranges = _ranges((now if refused else now.after(move)).all)
             self._write(replace(self._read(), intervals=ranges, move=None, refused=refused))
 
-    def close(self, closing: Closing) -> None:
+    def close(self, closing: Closing, ends: Mapping[str, bytes] = {}) -> None:
+        said = {stream: position.decode() for stream, position in ends.items()}
         with self._changing():
-            self._write(replace(self._read(), closing=closing))
+            self._write(replace(self._read(), closing=closing, ends=said))
 
     def adopt(self, shape: str, *, again: bool = False) -> int:
         """Makes the topology of this shape the one that all are to run, and returns its version: a new one where the

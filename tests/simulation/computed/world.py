@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from photon.computing import injector, journal, publisher, standing
+from photon.computing import injector, journal, publisher
 from photon.computing import owner as owners
 from photon.computing.engine import Engine, Limits
 from photon.computing.errors import ComputingError, Fenced, Retired
@@ -203,7 +203,6 @@ class OwnerLife(Life):
 
     def begin(self) -> None:
         site, store = self.site, self.site.stores[self.name]
-        committed = standing.decode(store.standing(), self.name).number
         kept: Any = KilledStore(store, self)
         engine = Engine(made(weak=site.weak), kept, site.table, owner=self.name, limits=site.limits)
         reads: Any = site.outputs
@@ -211,7 +210,7 @@ class OwnerLife(Life):
         self.owner = Owner(
             self.name, engine, [source], {stream: PUBLISHED / stream for stream in STREAMS},
             disk=self.disk, clock=site, links=SimulatedLinks(self), state="state",
-            committed=committed, once=self._once, tell=site.violated,
+            once=self._once, tell=site.violated,
         )  # fmt: skip
 
     def step(self) -> None:
@@ -647,6 +646,7 @@ PATCHES: tuple[Patch, ...] = (
     (publisher, "lock_file", lock),
     (owners, "Publisher", partial(Publisher, roll_bytes=1500)),
     (journal, "OutputPlace", SimpleNamespace(of_join=_place)),
+    (owners, "OutputPlace", SimpleNamespace(of_join=_place)),
 )
 
 

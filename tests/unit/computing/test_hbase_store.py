@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,15 @@ import photon
 from photon import compute
 from photon.assembly import computing_hbase
 from photon.assembly.computing import Running, Site, load_topology, say_watermarks
+from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
 from photon.cli.main import main
 from photon.computing import hbase_store
 from photon.computing.errors import ComputingError, Fenced
 from photon.computing.hbase_store import HBaseStore, prefix_of
 from photon.computing.intervals import Interval, even
-from photon.computing.journal import read_status
+from photon.computing.journal import Status, read_status
 from photon.computing.store import Chunk, Commit, Row
+from photon.computing.table import Table
 from photon.computing.wire import Watermark
 from photon.config.errors import UsageError
 from tests.unit.computing.fake_thrift import FakeHBase, Work, unavailable
@@ -317,6 +321,39 @@ def test_an_interval_is_taken_over(command: Callable[..., Result], tmp_path: Pat
     assert (len(found), sum(found)) == (14, sum(range(140)))
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_an_interval_is_taken_over_at_the_end_of_a_run(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    """The machine that it was taken from had said that nothing more comes, and is no more."""
+    _feed(tmp_path, range(70))
+    command("init", "a", *INIT)
+    with monkeypatch.context() as patched:
+        patched.setattr(Table, "close", lambda table, to, ends=None: sys.exit(9) if to == "reopening" else None)
+        assert command("run", "a", "--once").exit_code == 9
+    command("init", "b", *INIT, "--intervals", "i0")
+    _feed(tmp_path, range(70, 140), "more")
+    topology, stop = load_topology(tmp_path / "sums.py"), threading.Event()
+
+    def look(found: list[Status]) -> None:
+        if found[0].counts["records"] and not once:
+            stop.set()
+
+    with contextlib.closing(Site(topology, tmp_path, tmp_path / "b")) as site, site.alone():
+        late: list[int] = []
+
+        def run(to_the_end: bool) -> bool:
+            running = Running(site, once=to_the_end)
+            running.run(stop, look)
+            late.append(running.say(journal=False)[0].counts["late"])
+            running.close()
+            return True
+
+        site.runs(once, run)
+    assert late == [0]
+    assert sum(each["sum"] for each in _read(tmp_path / "sums")) == sum(range(140 if once else 70))
+
+
 def test_an_interval_that_is_none_is_said(command: Callable[..., Result]) -> None:
     said = command("init", "a", *INIT, "--intervals", "i7")
     assert (said.exit_code, "--intervals i7: sums has i0" in said.output) == (2, True)
@@ -339,6 +376,23 @@ def test_owners_that_send_one_another_stay_on_one_machine(command: Callable[...,
     refused = command("init", "a", *INIT, "--processes", "2", "--intervals", "i0")
     assert (refused.exit_code, "owners speak to one another on one machine" in refused.output) == (2, True)
     assert command("init", "a", *INIT, "--intervals", "i0,i1").exit_code == 0
+
+
+def test_servers_of_another_hbase_are_refused(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it would begin from nothing, and its intervals would not be those of the machines that come to it."""
+    assert command("init", "a", *INIT, "--processes", "2").exit_code == 0
+    assert command("init", "a", *INIT).exit_code == 0
+    place = (tmp_path / "a" / HBASE_NAME).read_bytes()
+    other = FakeHBase()
+    monkeypatch.setattr(computing_hbase, "VersionedRows", lambda thrift, table: other.opened())
+    for processes in ("1", "3"):
+        refused = command("init", "a", *INIT, "--table", "other")
+        assert (refused.exit_code, refused.output.count("\n")) == (2, 1), refused.output
+        assert "does not have the intervals of this state" in refused.output
+        assert (tmp_path / "a" / HBASE_NAME).read_bytes() == place
+        assert command("init", f"b{processes}", *INIT, "--processes", processes, "--intervals", "i0").exit_code == 0
 
 
 def test_a_state_in_sqlite_stays_there(command: Callable[..., Result], tmp_path: Path) -> None:

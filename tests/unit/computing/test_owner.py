@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 
 import photon
 from photon.computing import Computation, Context, Record, Topology
 from photon.computing.engine import Engine
+from photon.computing.errors import TopologyError
 from photon.computing.intervals import HASHES, Interval, Intervals, even
 from photon.computing.links import Frame, Links
 from photon.computing.moving import split
 from photon.computing.owner import RESEND_S, Owner
+from photon.computing.publisher import Publisher
 from photon.computing.store import MemoryStore
-from photon.computing.wire import Ack, Input, Message
+from photon.computing.wire import ENDED_NS, Ack, Input, Message, Watermark
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 
@@ -47,14 +50,19 @@ class Pass(Computation):
         ctx.produce("out", record.value)
 
 
+class Pass2(Pass):
+    name = "unknown"
+
+
 class Sink(Computation):
     def process_record(self, ctx: Context, record: Record) -> None: ...
 
 
-def _topology() -> Topology:
+def _topology(*, alone: bool = False) -> Topology:
     made = Topology("t")
     made.add(Pass(), {made.source("in"): lambda record: record.value}, ["out"])
-    made.add(Sink(), {"out": lambda record: record.value[::-1]})
+    if not alone:
+        made.add(Sink(), {"out": lambda record: record.value[::-1]})
     return made
 
 
@@ -120,3 +128,63 @@ def test_what_was_committed_before_a_split_is_published_before_what_its_heirs_pu
     assert (counts["i0"], counts["a"] + counts["b"]) == (20, 20)
     for each in owners:
         each.close()
+
+
+def test_who_waits_to_publish_has_not_ended(tmp_path: Path) -> None:
+    made, out = _topology(alone=True), tmp_path / "published"
+    made.publish("out", "out")
+    stores, clock = {"i0": MemoryStore(even(1).all[0])}, Clock()
+
+    def new_store(interval: Interval) -> MemoryStore:
+        stores[interval.id] = MemoryStore(interval)
+        return stores[interval.id]
+
+    with closing(Publisher(RealDisk(), out, "i0")):  # killed before it has published anything
+        Engine(made, stores["i0"], even(1)).commit()
+    halves = split(stores["i0"], HASHES // 2, ("a", "b"), new_store)
+    engine, links = Engine(made, stores["b"], Intervals(halves)), LossyLinks(tmp_path, "b")
+    owner = Owner("b", engine, [], {"out": out}, disk=RealDisk(), clock=clock, links=links)
+    records = [Record(f"key{n}", n, "in") for n in range(20)]
+    assert engine.take(Input("in", None, b"1", records, Watermark(ENDED_NS, ENDED_NS)), 0)
+    for _ in range(3):
+        clock.at_s += RESEND_S
+        owner.step()
+        assert not owner.ended
+    Publisher(RealDisk(), out, "i0").end()
+    clock.at_s += RESEND_S
+    owner.step()
+    owner.step()
+    assert owner.ended
+    assert len(list(photon.read(out))) == 10
+    owner.close()
+
+
+def test_a_stream_that_is_published_elsewhere_from_now_on(tmp_path: Path) -> None:
+    whole, clock, links = even(1), Clock(), LossyLinks(tmp_path)
+    made = _topology()
+    made.publish("out", "out")
+    engine = Engine(made, MemoryStore(whole.all[0]), whole)
+    owner = Owner("i0", engine, [], {"out": tmp_path / "out"}, disk=RealDisk(), clock=clock, links=links)
+
+    def feed(begin: bytes | None, end: bytes) -> None:
+        at = int(end)
+        assert engine.take(Input("in", begin, end, [Record(f"key{at}", at, "in")], Watermark(at, at)), 0)
+        owner.step()
+
+    feed(None, b"1")
+    wrong = _topology()
+    wrong.add(Pass2(), {"none": lambda record: record.value})
+    for changed in (wrong, made):
+        with suppress(TopologyError):
+            owner.change(changed, [], {"out": tmp_path / "new"})
+        feed(b"%d" % (1 + (changed is made)), b"%d" % (2 + (changed is made)))
+    read = [[each.event_time_ns for each in photon.read(tmp_path / name)] for name in ("out", "new")]
+    assert read == [[1, 2], [3]]
+    assert "out" in owner.published
+    with closing(Publisher(RealDisk(), tmp_path / "out", "i0")):
+        pass
+    owner.change(_topology(), [], {})
+    owner.change(made, [], {"out": tmp_path / "out"})
+    feed(b"3", b"4")
+    assert [each.event_time_ns for each in photon.read(tmp_path / "out")] == [1, 2, 4]
+    owner.close()

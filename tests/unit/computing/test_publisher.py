@@ -10,7 +10,7 @@ import pytest
 
 from photon.computing.journal import PublishedWatermark
 from photon.computing.publisher import Publisher
-from photon.computing.wire import Item, Watermark
+from photon.computing.wire import ENDED_NS, Item, Watermark
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
@@ -132,3 +132,14 @@ def test_what_comes_after_the_watermark_is_counted_once(tmp_path: Path) -> None:
     assert late_in(entries) == 3
     assert min(each.oldest_ns for each in entries if isinstance(each, Late)) == 8
     assert [(each.exact_ns, each.percentile_ns) for each in pairs_of(entries)] == [(25, 30), (25, 40)]
+
+
+def test_who_is_at_the_end_of_time_has_read_no_further_than_it_said(tmp_path: Path) -> None:
+    """A run with --once ends for each owner where it finds the end; what comes then is a later run's."""
+    Publisher(DISK, tmp_path, "i0").close()
+    watermark, end = PublishedWatermark(DISK, tmp_path), Watermark(ENDED_NS, ENDED_NS, 0)
+    for n, marks in enumerate([(Watermark(20, 25), Watermark(30, 35)), (end, Watermark(60, 65)), (end, end)]):
+        watermark.say(marks, n)
+    watermark.close()
+    pairs = pairs_of(read_journal(DISK, tmp_path / ".photon"))
+    assert [(each.exact_ns, each.percentile_ns) for each in pairs] == [(20, 25)]

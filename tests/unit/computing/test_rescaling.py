@@ -189,6 +189,7 @@ def test_what_cannot_be_made_is_said_and_changes_nothing(tmp_path: Path, monkeyp
         with pytest.raises(PhotonError, match="i0 and i1 into i2: it is broken; nothing was changed"):
             make(site, move, SECONDS)
     assert _names(site) == ["i0", "i1"]
+    move = _move(site, merge=("i0", "i1"))
     site.table.begin(move)
     with pytest.raises(UsageError, match="another split or merge is under way"):
         make(site, move, SECONDS)
@@ -197,6 +198,38 @@ def test_what_cannot_be_made_is_said_and_changes_nothing(tmp_path: Path, monkeyp
         make(site, move, 0.1)
     compute.run(_topology(), state=site.state, base=tmp_path, once=True)
     _check(tmp_path, 30)
+
+
+def test_a_move_of_intervals_that_are_others_by_now_is_refused(tmp_path: Path) -> None:
+    """Two commands at once: what the second one has seen is no more, and its names were given."""
+    site = _site(tmp_path)
+    site.intervals(2)
+    stale = [_move(site, split="i0"), _move(site, split="i1"), _move(site, merge=("i0", "i1"))]
+    make(site, _move(site, split="i1"), SECONDS)
+    for move in stale:
+        with pytest.raises(UsageError, match="were split or merged meanwhile"):
+            make(site, move, SECONDS)
+    assert _names(site) == ["i0", "i2", "i3"]
+    assert sorted(path.stem for path in site.state.glob("*.db")) == ["i2", "i3"]
+
+
+def test_an_owner_that_waited_for_a_split_does_not_begin_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process whose parent was killed, while the next one makes the split."""
+    _feed(tmp_path, range(30))
+    site, other = _site(tmp_path), _site(tmp_path)
+    site.intervals(1)
+    real = site.locked
+
+    def locked(interval: str, wait_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
+        make(other, _move(other, split="i0"), SECONDS)
+        return real(interval, wait_s)
+
+    monkeypatch.setattr(site, "locked", locked)
+    with pytest.raises(UsageError, match="has no interval i0"):
+        Running(site, ["i0"], wait_s=1.0)
+    assert sorted(path.stem for path in site.state.glob("*.db")) == ["i1", "i2"]
 
 
 def test_parts_are_added_and_taken_out_while_it_runs(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import photon
 from photon import compute
+from photon.assembly import computing
 from photon.assembly.computing import Running, Site, load_topology, statuses
 from photon.cli.main import main
 from photon.computing import Computation, Context, Record, Timer, Topology
@@ -26,7 +27,9 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import Readings
 from photon.outputs.cursor import Cursor, OutputLog, Position
-from photon.outputs.watermarks import Pair
+from photon.outputs.next_read import end_of
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.watermarks import Journal, Pair
 from photon.supervision.ports import free_ports
 from tests.integration.commands import interrupt, running, until
 from tests.unit.fleet.test_watermarks import Verifier
@@ -114,6 +117,58 @@ def test_a_later_run_counts_what_has_come_since_and_nothing_of_it_is_late(
     totals = [sum(range(50 * n + 50)) for n in range(4)]
     assert sorted(each["all"] for each in _read(tmp_path / "totals")) == totals, "one of each run, with all before"
     assert site.table.look().closing == ""
+
+
+class Pass(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.produce("passed", record.value)
+
+
+class Seen(Computation):
+    def process_record(self, ctx: Context, record: Record) -> None: ...
+
+
+def test_all_owners_of_a_run_read_up_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More comes with a later watermark while one has read all, and another nothing."""
+    monkeypatch.setattr(computing, "SAY_S", 0.05)
+    made = Topology("passes")
+    made.add(Pass(), {made.joined("in"): lambda record: record.value["foreign"]["name"]}, ["passed"])
+    made.add(Seen(), {"passed": lambda record: "every"})
+    site = Site(made, tmp_path, tmp_path / "state")
+    site.intervals(2)
+
+    def feed(numbers: range, slot: str) -> None:
+        _feed(tmp_path, numbers, slot)
+        journal = Journal(DISK, tmp_path / "in/.photon")
+        journal.begin()
+        end = end_of(OutputPlace.of_join(tmp_path / "in").published(DISK))
+        journal.add(Pair(0, numbers.stop - 10, numbers.stop - 10, 0, end))
+        journal.close()
+
+    def run(to_the_end: bool) -> bool:
+        stop = threading.Event()
+        first = Running(site, ["i0"] if to_the_end else [], once=to_the_end)
+        counted: list[list[int]] = []
+
+        def look(found: list[Status]) -> None:
+            counted.append([sum(each.counts[what] for each in found) for what in ("records", "late")])
+            if to_the_end or counted[-1][0] >= 100 or len(counted) > 20:
+                stop.set()
+
+        first.run(stop, look)
+        first.close()
+        if to_the_end:
+            feed(range(50, 100), "t")
+            both = Running(site, once=True)
+            both.run(threading.Event())
+            both.close()
+        else:
+            assert counted[-1] == [100, 0], "50 records, in each of two computations"
+        return True
+
+    feed(range(50), "s")
+    site.runs(True, run)
+    site.runs(False, run)
 
 
 class Killed(BaseException):
