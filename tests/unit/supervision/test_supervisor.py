@@ -18,7 +18,7 @@ from photon.supervision.states import LONG_RUN
 from photon.supervision.supervisor import Service, ServiceFailed, Supervisor, Watching
 from photon.supervision.zygote import zygote
 
-READY_S = 60.0
+READY_S = 180.0
 
 
 def _proxies(directory: Path, count: int) -> list[Service]:
