@@ -152,10 +152,10 @@ def test_of_a_registry_from_before_the_last_batch(tmp_path: Path) -> None:
         logs.write(0.4)
         with logs.following(*MAX) as process:
             until(lambda logs=logs: 0 < size(logs) == durable(logs), 30, "all is durable")
+            before = durable(logs)  # of before the copy: its children go on meanwhile
             process.process.send_signal(signal.SIGSTOP)
             shutil.copytree(logs.output, older, ignore=shutil.ignore_patterns("*.socket"))
             process.process.send_signal(signal.SIGCONT)
-            before = durable(logs)
             logs.write(0.8)
             until(lambda logs=logs, before=before: size(logs) > before, 30, "the last batch is written")
             process.kill()
