@@ -104,7 +104,7 @@ def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds
     assert said["spend"]["running"]
     assert (said["spend"]["records"], said["spend"]["processes"], said["spend"]["intervals"]) == (5, 2, 2)
     assert [(each["stage"], each["computation"]) for each in said["spend"]["stages"]] == [(1, "spend")]
-    broken = f"{site.parent / 'broken.py'}, line 1: SyntaxError: "
+    broken = f"{site.parent / 'broken.py'}:1: SyntaxError: "
     assert not said["broken"]["running"]
     assert said["broken"]["problem"].startswith(broken)
     shown = command("status", "--config", site).out
