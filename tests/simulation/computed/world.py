@@ -646,7 +646,6 @@ PATCHES: tuple[Patch, ...] = (
     (publisher, "lock_file", lock),
     (owners, "Publisher", partial(Publisher, roll_bytes=1500)),
     (journal, "OutputPlace", SimpleNamespace(of_join=_place)),
-    (owners, "OutputPlace", SimpleNamespace(of_join=_place)),
 )
 
 
