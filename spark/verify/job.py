@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -26,6 +27,7 @@ from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
 from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UNREADABLE
+from photon.spark.verify.days import merged
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
 from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING, by_distinct
@@ -146,10 +148,11 @@ def _in_range(question: VerifyQuestion) -> Column:
 
 def within(parts: Iterable[tuple[int, int]]) -> Column:
     """The column ``hour`` lies in one of these."""
-    hour, found = col("hour"), lit(False)
-    for begin, end in parts:
-        found = found | ((hour >= begin) & (hour < end))
-    return found
+    hour = col("hour")
+    found = [(hour >= begin) & (hour < end) for begin, end in merged(parts)] or [lit(False)]
+    while len(found) > 1:  # a tree: Spark's stack ends at some hundred conditions in a row
+        found = [each | other for each, other in zip_longest(found[::2], found[1::2], fillvalue=lit(False))]
+    return found[0]
 
 
 def _with_unread(inputs: VerifyInputs) -> DataFrame:

@@ -21,6 +21,7 @@ from photon.lab.demo.generator import Disorder, Generator
 from photon.spark import exports
 from photon.spark.schemas import REGISTRY
 from photon.spark.sources import PipelineSources, RegistrySource
+from photon.spark.verify.job import within
 from photon.spark.verify.reading import VerifyTask
 from photon.spark.verify.run import VerifyOutcome, run
 from tests.spark.small_deployment import FOREIGN, PRIMARY, SITES, Deployment, Written, _join, event_of, plant
@@ -247,3 +248,10 @@ def _rot(nights: Nights, day: int) -> str:
     path.write_bytes(gzip.compress(b"".join(lines)))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     return str(json.loads(lines[0])["event_id"])
+
+
+def test_many_hours_apart_are_one_condition(spark: SparkSession) -> None:
+    hours = spark.range(4000).withColumnRenamed("id", "hour")
+    assert hours.where(within([(hour, hour + 1) for hour in range(0, 4000, 2)])).count() == 2000
+    assert hours.where(within([(hour, hour + 1) for hour in range(4000)])).count() == 4000
+    assert hours.where(within([])).count() == 0
