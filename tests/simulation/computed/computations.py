@@ -29,11 +29,12 @@ class Windows(Computation):
     """Events of a user in a window, by the percentile: what comes later makes a correction."""
 
     name = "windows"
+    late_to = "corrections"
 
     def process_record(self, ctx: Context, record: Record) -> None:
         event_id, begin = record.value["event_id"], begin_of(record.time_ns)
         if ctx.is_late(begin + WINDOW_NS):
-            ctx.produce("corrections", [ctx.key, begin, event_id])
+            ctx.produce(self.late_to, [ctx.key, begin, event_id])
             return
         ctx.state.setdefault(begin, []).append(event_id)
         ctx.set_timer("end", begin + WINDOW_NS)
@@ -44,18 +45,11 @@ class Windows(Computation):
         ctx.produce("windows", [ctx.key, begin, ctx.state.pop(begin), timer.waiting])
 
 
-class Exact(Computation):
+class Exact(Windows):
     """The same by the exact one: only what breaks the promise comes later."""
 
     name = "exact"
-
-    def process_record(self, ctx: Context, record: Record) -> None:
-        event_id, begin = record.value["event_id"], begin_of(record.time_ns)
-        if ctx.is_late(begin + WINDOW_NS):
-            ctx.produce("lates", [ctx.key, begin, event_id])
-            return
-        ctx.state.setdefault(begin, []).append(event_id)
-        ctx.set_timer("end", begin + WINDOW_NS)
+    late_to = "lates"
 
     def process_timer(self, ctx: Context, timer: Timer) -> None:
         _not_early(ctx, timer)
