@@ -15,21 +15,15 @@ from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
 from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
 
-STATE_NAME = "dispatcher.db"
-"""The database's file in a pipeline's state directory."""
+STATE_NAME = "dispatcher.db"  # the database's file in a pipeline's state directory
 APPLICATION_ID = 0x50484F44  # "PHOD"
 SCHEMA_VERSION = 5
-FIRST_VERSION = 1
-"""The oldest one that is brought up to this one when it is opened."""
-CHECK_BYTES = 256 << 20
-"""A database up to this size is checked as a whole at start."""
-WAL_BYTES = 16 << 20
-"""The write-ahead log is cut back to so much after a big transaction."""
+FIRST_VERSION = 1  # the oldest one that is brought up to this one when it is opened
+CHECK_BYTES = 256 << 20  # a database up to this size is checked as a whole at start
+WAL_BYTES = 16 << 20  # the write-ahead log is cut back to so much after a big transaction
 MINUTE_NS = 60 * NS_PER_S
-BUSY_S = 30.0
-"""A reader that copies the database is waited for so long, and so is another worker's transaction."""
-SHARE_WAIT_S = 5.0
-"""A worker waits so long for others that are just opening the state."""
+BUSY_S = 30.0  # a reader that copies the database is waited for so long, and so is another worker's transaction
+SHARE_WAIT_S = 5.0  # a worker waits so long for others that are just opening the state
 SHARE_LOOK_S = 0.02
 
 REPLAY_TABLES = """

@@ -20,11 +20,9 @@ from itertools import repeat
 from photon.batch.columns import I64, U8
 
 HOUR_NS = 3_600_000_000_000
-UNKNOWN_HOUR = -(1 << 40)
-"""Stands for the hour of a record whose event time cannot be read."""
+UNKNOWN_HOUR = -(1 << 40)  # stands for the hour of a record whose event time cannot be read
 VERDICT_BITS = 4
-_FEW = 20
-"""Below so many rows a list is cheaper than numpy's calls."""
+_FEW = 20  # below so many rows a list is cheaper than numpy's calls
 
 
 class Verdict(enum.IntEnum):

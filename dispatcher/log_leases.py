@@ -24,16 +24,11 @@ from photon.dispatcher.status import Status
 from photon.dispatcher.undecided import lease_moves
 
 SPLIT_BYTES = 256 << 20
-PARTS_A_SPLIT = 4
-"""A log that is just huge enough is cut into so many parts."""
-PARTS_MAX = 64
-"""Parts of one log."""
-AGAIN_S = 0.05
-"""Time until the next look when not all could be done at once."""
-LOOKED_AT_ONCE = 200
-"""Files that others read whose heads are looked at in one look."""
-NEWS_S = 0.1
-"""New logs are taken so soon."""
+PARTS_A_SPLIT = 4  # a log that is just huge enough is cut into so many parts
+PARTS_MAX = 64  # parts of one log
+AGAIN_S = 0.05  # time until the next look when not all could be done at once
+LOOKED_AT_ONCE = 200  # files that others read whose heads are looked at in one look
+NEWS_S = 0.1  # new logs are taken so soon
 
 
 @dataclass(frozen=True, slots=True)

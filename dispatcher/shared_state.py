@@ -24,10 +24,8 @@ from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.state import IDS_AT_ONCE, Changes, State, is_part
 from photon.dispatcher.undecided import LEASES_MOVED
 
-CLAIMED_AT_ONCE = 5000
-"""Rows of the retry store taken over from a dead worker in one transaction."""
-NAME_WAIT_S = 1.0
-"""Another worker may just be writing out what this name's last process left to export."""
+CLAIMED_AT_ONCE = 5000  # rows of the retry store taken over from a dead worker in one transaction
+NAME_WAIT_S = 1.0  # another worker may just be writing out what this name's last process left to export
 PROBE_MS, BUSY_MS = 5, 60_000
 """A commit that may wait is put off after the first; one that may not waits for the second."""
 

@@ -34,8 +34,7 @@ from photon.dispatcher.status import OldRow
 from photon.joiner.verdicts import line_tag
 
 FILE_CACHE = 4096
-PART_MARK = "@"
-"""Between a log's identity and the begin of one of its parts."""
+PART_MARK = "@"  # between a log's identity and the begin of one of its parts
 IDS_AT_ONCE = 500
 
 Reached = Callable[[], tuple[int, int] | None]

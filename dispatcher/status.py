@@ -180,8 +180,7 @@ def _shown(event_id: bytes) -> str:
     return text if len(text) <= ID_CHARS_MAX else f"{text[:ID_CHARS_MAX]}…"
 
 
-HOURS_SHOWN = 48
-"""The newest ones."""
+HOURS_SHOWN = 48  # the newest ones
 LOGS_SHOWN = 10
 PENDING_SHOWN = 20
 PREFIX = "photon_dispatcher"

@@ -19,10 +19,8 @@ import msgspec
 from photon.dispatcher.database import lock_worker, worker_lock
 from photon.dispatcher.errors import NameTaken, StateError
 
-AUTO = "auto"
-"""Instead of a worker's name: a free one of those below."""
-AUTO_MAX = 64
-"""Workers of one state that are named by themselves."""
+AUTO = "auto"  # instead of a worker's name: a free one of those below
+AUTO_MAX = 64  # workers of one state that are named by themselves
 NOTE_VERSION = 1
 NOTE_BYTES_MAX = 1000
 

@@ -142,8 +142,7 @@ class RunFiles:
         return self._directory / f"{run_name(number)}.{suffix}"
 
 
-PENDING_ENTRIES_MAX = 1 << 20
-"""Dense entries in memory before they become a run of their own accord: 16 MiB."""
+PENDING_ENTRIES_MAX = 1 << 20  # dense entries in memory before they become a run of their own accord: 16 MiB
 
 
 @dataclass(frozen=True, slots=True)

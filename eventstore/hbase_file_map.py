@@ -57,10 +57,8 @@ from photon.eventstore.hbase.schema import RegionView, VerifiedRegions, read_ins
 from photon.eventstore.index import I64, U64, Run, RunIndex, look_up
 from photon.eventstore.sparse import ProcessStates, SparseEntry, exact_entries, parse_event_id
 
-Bucket = tuple[bytes, int]
-"""(row key prefix of a process, microseconds // W)."""
-Entry = tuple[int, int, int]
-"""(microseconds, log number, offset)."""
+Bucket = tuple[bytes, int]  # (row key prefix of a process, microseconds // W)
+Entry = tuple[int, int, int]  # (microseconds, log number, offset)
 
 
 class PendingEntries:
@@ -158,8 +156,7 @@ def _row_after(prefix: bytes) -> bytes:
 
 PENDING_ENTRIES_MAX = 1 << 18
 """Entries in memory before they are written of their own accord: some ten seconds' worth for HBase."""
-PUTS_AT_ONCE = 1 << 15
-"""Made and sent at a time: bounds the objects that a commit makes."""
+PUTS_AT_ONCE = 1 << 15  # made and sent at a time: bounds the objects that a commit makes
 CHECKPOINT_SECONDS = 300.0
 CHECKPOINT_ENTRIES = 1 << 22
 """A checkpoint ends after the first of the two: what has to be read again is bounded."""

@@ -47,8 +47,7 @@ class _Batch:
                 self._loop.call_soon_threadsafe(self.done.set)
 
 
-_Job = tuple[_Batch, I64]
-"""A batch, and the indexes of its places in one log."""
+_Job = tuple[_Batch, I64]  # a batch, and the indexes of its places in one log
 
 
 class LogReads:

@@ -65,8 +65,7 @@ log = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-REDO_PARTS = 4
-"""A full redo log has at least about so many segments."""
+REDO_PARTS = 4  # a full redo log has at least about so many segments
 
 
 @dataclass(frozen=True, slots=True)

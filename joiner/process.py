@@ -79,8 +79,7 @@ def _put(into: Readings, join: str, engine: JoinerEngine) -> None:
 
 REQUESTS_MAX = 256
 """Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and dispatchers try again."""
-TIMEOUT_S = 30.0
-"""Of a request, however long its caller would wait."""
+TIMEOUT_S = 30.0  # of a request, however long its caller would wait
 REPLY_MARGIN_S = 0.1
 """The engine answers so much before the caller's deadline, so that the answer arrives in time."""
 

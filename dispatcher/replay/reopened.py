@@ -38,10 +38,8 @@ from photon.joiner.verdicts import tag_of
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
-PERIOD_S = 5.0
-"""Time between two readings of the list."""
-SHARD_S = 0.02
-"""The same at least for each shard."""
+PERIOD_S = 5.0  # time between two readings of the list
+SHARD_S = 0.02  # the same at least for each shard
 ASK_S = 5.0
 PAGE_IDS = 4096
 WANTED_MAX = 20_000

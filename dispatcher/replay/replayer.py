@@ -42,12 +42,9 @@ from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
 
 SHARE = 0.5
-LOOK_S = 1.0
-"""New requests, and cancelled ones, are noticed within this time."""
-CHUNKS_MAX = 64
-"""On their way at a time."""
-READ_ATTEMPTS = 3
-"""A log is given up after so many attempts to read it, LOOK_S apart: it may just be rotated."""
+LOOK_S = 1.0  # new requests, and cancelled ones, are noticed within this time
+CHUNKS_MAX = 64  # on their way at a time
+READ_ATTEMPTS = 3  # a log is given up after so many attempts to read it, LOOK_S apart: it may just be rotated
 
 
 @dataclass(slots=True)

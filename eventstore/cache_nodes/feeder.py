@@ -25,8 +25,7 @@ from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, SEGMENTS_MAX, Pie
 from photon.eventstore.index import I64, U64
 
 QUEUE_BYTES_MAX = 32 << 20
-BATCH_BYTES = 4 << 20
-"""Taken at a time, or one piece."""
+BATCH_BYTES = 4 << 20  # taken at a time, or one piece
 PATIENCE_SECONDS = 1.0
 """The reader waits so long for a node that takes nothing; from then on until it takes something again, not at all."""
 WAIT_SHARE = 0.1

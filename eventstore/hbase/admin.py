@@ -17,8 +17,7 @@ from photon.eventstore.hbase.schema import FAMILY, REGIONS, split_keys
 from photon.eventstore.hbase.thrift2 import connector, interface
 
 ANSWER_SECONDS_MAX = 60.0
-FOREVER_S = 2**31 - 1
-"""HBase's time to live where nothing expires."""
+FOREVER_S = 2**31 - 1  # HBase's time to live where nothing expires
 _ATTRIBUTES = {
     b"SPLIT_POLICY": b"org.apache.hadoop.hbase.regionserver.DisabledRegionSplitPolicy",
     b"SPLIT_ENABLED": b"false",

@@ -93,16 +93,14 @@ class Servers:
             raise UsageError(f"{key}: names {len(addresses)} servers, must be 1 to {SERVERS_MAX}")
         self.types = types_of()
         self.where = ", ".join(addresses)
-        self.round_trips = 0
-        """So far; a little low where threads count at the same time."""
+        self.round_trips = 0  # so far; a little low where threads count at the same time
         self._clock, self._call_seconds = clock, call_seconds
         opened = connects or [connector(each, self.types, key, ANSWER_SECONDS_MAX) for each in addresses]
         self._servers = [Connections(each, clock) for each in opened]
         self._shunned = [float("-inf")] * len(self._servers)
         self._turn = itertools.count()
         self._stopping = threading.Event()
-        self.pause_s = PAUSE_SECONDS
-        """Between two tries."""
+        self.pause_s = PAUSE_SECONDS  # between two tries
 
     def create(self, table: bytes, families: Sequence[tuple[bytes, int]]) -> bool:
         """``table``: may be NAMESPACE:NAME, and both are made; ``families``: name, versions. False: it is there

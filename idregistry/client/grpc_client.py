@@ -38,15 +38,13 @@ from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status, pulse_of
 from photon.idregistry.core.resharding import Action, Ask, ReshardOutcome
 
-TRY_SECONDS_MAX = 2.0
-"""One try at one replica: one that hangs must not use up a call's whole time-out."""
+TRY_SECONDS_MAX = 2.0  # one try at one replica: one that hangs must not use up a call's whole time-out
 LOOK_UP_SECONDS_MIN = 0.5
 LOOK_UP_ROUND_TRIPS = 10
 """A look-up's try lasts so many round trips, but LOOK_UP_SECONDS_MIN at least: a batch of ids takes several."""
 DOUBT_SECONDS = 0.25
 """After WRONG_SHARD, for how long another replica may know of a newer config than the first one that answers."""
-PROBE_SECONDS = 1.0
-"""While look-ups are asked for, every replica is asked how it is as often as this."""
+PROBE_SECONDS = 1.0  # while look-ups are asked for, every replica is asked how it is as often as this
 SILENT_SECONDS = 1.0
 """A replica that did not answer is not asked as a leader for so long, while there is another to ask."""
 
@@ -82,8 +80,7 @@ class GrpcBackend:
         self._silent: dict[str, float] = {}  # replica -> when it failed to answer
         self._probes: dict[str, _Probe] = {}  # under way: at most one a replica
         self._probed_at = -float("inf")
-        self._doubted = False
-        """A replica said WRONG_SHARD: the next description is the newest of several."""
+        self._doubted = False  # a replica said WRONG_SHARD: the next description is the newest of several
 
     # -- Backend ------------------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | Refusal:

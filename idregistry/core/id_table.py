@@ -42,8 +42,7 @@ from photon.idregistry.core.id_bucket import (
     times_in,
 )
 
-BUCKET_BITS = 43
-"""Event times that differ only in their low 43 bits (2.4 hours of nanoseconds) share a bucket."""
+BUCKET_BITS = 43  # event times that differ only in their low 43 bits (2.4 hours of nanoseconds) share a bucket
 MAX_BUCKET_BITS = 48  # what a row has room for
 
 

@@ -92,8 +92,7 @@ class ShardMachine:
         self._lock = threading.Lock()
         self._table = IdTable(bucket_bits)
         self._state = ShardState()
-        self.applied = 0
-        """The last entry."""
+        self.applied = 0  # the last entry
         self.marks = Marks()
         self.checks = Checks()
 

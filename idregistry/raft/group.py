@@ -127,17 +127,14 @@ class RaftGroup:
         self._ballot = rules.Ballot()
         self._leader_heard_at = -_NEVER
         self._hand_over: HandOver | None = None
-        self._told_to_stand = -1
-        """The term whose leader told this replica to stand in this step; -1: none."""
+        self._told_to_stand = -1  # the term whose leader told this replica to stand in this step; -1: none
         self._full = False
         """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
         self._still_said_at = -_NEVER
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
-        self._current_in = -1
-        """The last term that it leads, or led, and has applied an entry of."""
-        self.due = -_NEVER
-        """Monotonic time of the next step if nothing arrives."""
+        self._current_in = -1  # the last term that it leads, or led, and has applied an entry of
+        self.due = -_NEVER  # monotonic time of the next step if nothing arrives
 
     # --- any thread -------------------------------------------------------------------------------------------
 

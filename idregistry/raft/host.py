@@ -99,8 +99,7 @@ class RaftHost:
         self._identity: Identity | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self.failure: BaseException | None = None
-        """Why the replica stopped by itself."""
+        self.failure: BaseException | None = None  # why the replica stopped by itself
         self._running = False
         self._lock = threading.Lock()
         self._changes: deque[_Change] = deque()
@@ -113,8 +112,7 @@ class RaftHost:
         self._connected: set[str] = set()
         self._sent: dict[str, float] = {}
         self._full = False
-        self.dropped = 0
-        """Messages received and thrown away: inbox full, of no group, or unreadable."""
+        self.dropped = 0  # messages received and thrown away: inbox full, of no group, or unreadable
 
     # --- any thread -------------------------------------------------------------------------------------------
 

@@ -35,10 +35,8 @@ class _Transfer:
 class _Sending:
     appends: int = 0
     commit: int = 0
-    sent_at: float = -_NEVER
-    """When it was last sent entries."""
-    streams: bool = False
-    """These came soon after others: so will the next ones."""
+    sent_at: float = -_NEVER  # when it was last sent entries
+    streams: bool = False  # these came soon after others: so will the next ones
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 

@@ -29,8 +29,7 @@ from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
 
-PAGE_SLOTS_MAX = 256
-"""Slots of one page."""
+PAGE_SLOTS_MAX = 256  # slots of one page
 
 
 class _Refused(Exception):

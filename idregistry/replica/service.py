@@ -29,10 +29,8 @@ from photon.idregistry.replica.operator import Operator
 from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.replica.server import RegistryReplica
 
-REQUEST_SECONDS_DEFAULT = 5.0
-"""Deadline of callers that set none."""
-_REPLY_MARGIN = 0.05
-"""Answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it."""
+REQUEST_SECONDS_DEFAULT = 5.0  # deadline of callers that set none
+_REPLY_MARGIN = 0.05  # answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it
 
 SERVER_OPTIONS = (
     *REGISTRY.sizes,

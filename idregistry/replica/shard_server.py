@@ -32,8 +32,7 @@ from photon.idregistry.replica.proposing import applied, not_applied, not_leadin
 
 log = get_logger(__name__)
 
-PROPOSAL_TIMEOUT = 5.0
-"""Seconds after which an entry in flight counts as unknown and the next one goes out."""
+PROPOSAL_TIMEOUT = 5.0  # seconds after which an entry in flight counts as unknown and the next one goes out
 _CONFIG_POLL = 0.01
 
 _NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
@@ -67,8 +66,7 @@ class ShardServer:
         self._clocks = clocks
         self._memory = memory or MemoryLimit()
         self._leading = leading or LeadPlacement("", {})
-        self.damaged = False
-        """Rows in memory are not what was written."""
+        self.damaged = False  # rows in memory are not what was written
         self.batcher: Batcher[Future] = Batcher()
         self._pump_scheduled = False
 

@@ -22,8 +22,7 @@ from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
 
 ASK_S = 10.0
-TRIES_MAX = 6
-"""Of one question; then the start is refused, and the next one goes on where it was."""
+TRIES_MAX = 6  # of one question; then the start is refused, and the next one goes on where it was
 TEMPORARY = ".taken.tmp"
 
 

@@ -14,8 +14,7 @@ from photon.adapters.logs.mounts import read_type
 from photon.joiner.slot.identity import SlotRefused
 
 LOCK_NAME = "lock"
-WAIT_S = 10.0
-"""How long a start waits for a predecessor that is being killed."""
+WAIT_S = 10.0  # how long a start waits for a predecessor that is being killed
 POLL_S = 0.05
 NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs")

@@ -24,15 +24,13 @@ from photon.verifier.verifier import OutputShort, read_versioned
 
 NAME = "checked.json"
 VERSION = 1
-SLICE_BYTES = 128 << 10
-"""Output read for one slice; a longer line is read whole."""
+SLICE_BYTES = 128 << 10  # output read for one slice; a longer line is read whole
 CATCH_UP_BYTES = 2 << 20
 """The same while more than BEHIND_BYTES wait: its records are read in the order of their logs, which compressed logs
 want to be read in."""
 BEHIND_BYTES = 64 << 20
 GONE_NAMED_MAX = 20
-SHOWN_MAX = 3
-"""Differences that an alarm names."""
+SHOWN_MAX = 3  # differences that an alarm names
 
 
 class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -14,8 +14,7 @@ from photon.config.errors import PhotonError
 NAME = "lock"
 WAIT_S = 0.5
 POLL_S = 0.02
-HOLDER_BYTES = 20
-"""What the holder writes has one length, so that it is never half of its predecessor's."""
+HOLDER_BYTES = 20  # what the holder writes has one length, so that it is never half of its predecessor's
 
 
 class VerifierBusy(PhotonError):

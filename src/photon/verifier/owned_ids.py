@@ -16,8 +16,7 @@ import numpy as np
 from photon.idregistry.api import U64, incarnation_of
 
 VERSION = 1
-TOKENS_MAX = 4096
-"""Batches that are tracked one by one; younger ones are only counted."""
+TOKENS_MAX = 4096  # batches that are tracked one by one; younger ones are only counted
 
 
 class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 
 REDONE_NAME = "redone.json"
 REDONE_VERSION = 1
-EXAMPLES_MAX = 20
-"""Ids that a report names; the counts are complete."""
+EXAMPLES_MAX = 20  # ids that a report names; the counts are complete
 
 log = get_logger(__name__)
 

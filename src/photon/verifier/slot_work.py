@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 OWNED_NAME = "owned.json"
 ASK_S = 5.0
-PAGE_REST_S = 0.02
-"""Between two pages of a scan: a page takes the registry some milliseconds."""
+PAGE_REST_S = 0.02  # between two pages of a scan: a page takes the registry some milliseconds
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 
 

@@ -23,8 +23,7 @@ from photon.verifier.service import MISSING_DIR, OWN_DIR, VerifiedPipeline
 from photon.verifier.slot_state import SlotState, state_of
 from photon.verifier.slot_work import OWNED_NAME, read_owned
 
-ALARMS_SHOWN = 20
-"""Alarms of each slot that are shown, newest first."""
+ALARMS_SHOWN = 20  # alarms of each slot that are shown, newest first
 
 
 @dataclass(slots=True)

@@ -30,8 +30,7 @@ log = get_logger(__name__)
 _NEWLINE = 10
 CLEARED_VERSION = 1
 DURABLE_VERSION = 1
-EXAMPLES_MAX = 20
-"""Lines that a report names; the counts are complete."""
+EXAMPLES_MAX = 20  # lines that a report names; the counts are complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,7 @@ class VerifierLimits:
 
 class ClearedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
-    files: dict[str, int]
-    """File -> all ids of its first so many bytes are cleared (or counted in ``trouble``)."""
+    files: dict[str, int]  # file -> all ids of its first so many bytes are cleared (or counted in ``trouble``)
     trouble: dict[str, int] = {}
     """File -> lines that could not be read, or whose token does not own their id: it must not become final."""
 
