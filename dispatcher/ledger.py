@@ -16,6 +16,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 from photon.batch.columns import I64, U8
 
@@ -143,13 +144,10 @@ def ledger_of(counts: Iterable[tuple[int, int, int]], pending: Iterable[tuple[in
 
 
 def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
-    return LedgerLine(
-        read=counts.get(Verdict.READ, 0),
-        verdicts={v: counts.get(v, 0) for v in FINAL},
-        pending=pending,
-        reread=counts.get(Verdict.REREAD, 0),
-        wasted=counts.get(Verdict.WASTED, 0),
-        retimed=counts.get(Verdict.RETIMED, 0),
-        ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
-        unpaired=counts.get(Verdict.UNPAIRED, 0),
-    )
+    return LedgerLine(pending=pending, **figures(counts))
+
+
+def figures(counts: Mapping[int, int]) -> dict[str, Any]:
+    """Counts by verdict, under the names that lines and reports have for them."""
+    apart = {verdict.name.lower(): counts.get(verdict, 0) for verdict in APART}
+    return {"verdicts": {verdict: counts.get(verdict, 0) for verdict in FINAL}, **apart}

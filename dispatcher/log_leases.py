@@ -17,7 +17,7 @@ from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.core import Core
 from photon.dispatcher.leases import BEATS_A_LEASE, LEASE_S, TAKEN_AT_ONCE, Leases
-from photon.dispatcher.ledger import FINAL, Verdict
+from photon.dispatcher.ledger import figures
 from photon.dispatcher.shared_state import Granted, SharedState
 from photon.dispatcher.state import PART_MARK, is_part
 from photon.dispatcher.status import Status
@@ -71,18 +71,7 @@ class LogLeases:
 
     def status(self, own: Status) -> Status:
         """A worker's status with the counts of all workers together, as committed; its own may be ahead of them."""
-        counts = self.state.counts()
-        verdicts: dict[Verdict, int] = {verdict: counts.get(verdict, 0) for verdict in FINAL}
-        return replace(
-            own,
-            read=counts.get(Verdict.READ, 0),
-            verdicts=verdicts,
-            reread=counts.get(Verdict.REREAD, 0),
-            wasted=counts.get(Verdict.WASTED, 0),
-            retimed=counts.get(Verdict.RETIMED, 0),
-            ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
-            unpaired=counts.get(Verdict.UNPAIRED, 0),
-        )
+        return replace(own, **figures(self.state.counts()))
 
     def unread_now(self) -> Unread:
         """As ``Follower.unread_now``; in doubt also while something in sight has no reader, or changes hands."""

@@ -173,6 +173,10 @@ class State:
     def ledger(self) -> Ledger:
         return read_ledger_from(self._db)
 
+    def counts(self) -> dict[int, int]:
+        """By verdict, of all workers together, as committed; without what is pending."""
+        return dict(self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict"))
+
     def due_ids(self, now_ns: int, limit: int) -> list[int]:
         """Rows whose next try has come, longest due first."""
         sql = "SELECT id FROM retries WHERE owner = ? AND next_try_ns <= ? ORDER BY next_try_ns LIMIT ?"

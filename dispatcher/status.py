@@ -5,29 +5,26 @@ many rows and so many stretches, however many events wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from photon.config.clock import Clock
-from photon.config.metrics.readings import Readings, Source
-from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR
-
-if TYPE_CHECKING:
-    from photon.dispatcher.engine import DispatcherEngine
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from photon.adapters.logs.lag import NO_LAG, Lag
 from photon.batch.columns import I64
+from photon.config.clock import Clock
 from photon.config.metrics.histogram import Histogram
+from photon.config.metrics.readings import Readings, Source
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.homes import HomeStatus
-from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict
 from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.joiner.api import Outcome
+
+if TYPE_CHECKING:
+    from photon.dispatcher.engine import DispatcherEngine
 
 
 @dataclass(frozen=True, slots=True)
