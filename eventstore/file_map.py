@@ -355,16 +355,24 @@ def open_map(
 
     Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
     """
-    from photon.eventstore import embedded_file_map  # each backend needs what stands above
+    from photon.eventstore.embedded_file_map import EmbeddedFileMap  # each backend needs what stands above
 
     if table is None:
-        return embedded_file_map.open_or_rebuild(directory, settings, log_name, disk)
-    from photon.eventstore import hbase_file_map
+        return opened_or_rebuilt(
+            lambda: EmbeddedFileMap(directory, settings, log_name, disk), directory, EmbeddedFileMap.FILES, disk
+        )
     from photon.eventstore.hbase.connection import ThriftHBase
+    from photon.eventstore.hbase_file_map import HBaseFileMap
 
     hbase = ThriftHBase(table.thrift, clock)
+
+    def opened() -> HBaseFileMap:
+        return HBaseFileMap(directory, settings, log_name, disk, hbase, table.table, clock=clock)
+
     try:
-        return hbase_file_map.open_or_rebuild(directory, settings, log_name, disk, hbase, table.table, clock=clock)
+        # A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time
+        # to live.
+        return opened_or_rebuilt(opened, directory, HBaseFileMap.FILES, disk)
     except BaseException:
         hbase.close()
         raise

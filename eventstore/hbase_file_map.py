@@ -45,7 +45,6 @@ from photon.eventstore.file_map import (
     RowsLost,
     first_places,
     lock_map,
-    opened_or_rebuilt,
     pack,
     predecessors,
     unpack,
@@ -176,6 +175,8 @@ class HBaseFileMap:
 
     Raises FileMapBusy, or FileMapError when what is there cannot be used.
     """
+
+    FILES = ("hbase.db",)
 
     directory: Path
     settings: MapSettings
@@ -461,23 +462,3 @@ class HBaseFileMap:
         self.hbase.close()
         self._catalog.close()
         os.close(self._lock_fd)
-
-
-def open_or_rebuild(
-    directory: Path,
-    settings: MapSettings,
-    log_name: Callable[[str], str],
-    disk: Disk,
-    hbase: HBase,
-    table: str,
-    *,
-    clock: Clock,
-) -> tuple[HBaseFileMap, str]:
-    """See ``opened_or_rebuilt``. A new map has a life of its own: what an earlier one left in the table is not seen,
-    and goes with its time to live.
-    """
-
-    def opened() -> HBaseFileMap:
-        return HBaseFileMap(directory, settings, log_name, disk, hbase, table, clock=clock)
-
-    return opened_or_rebuilt(opened, directory, ("hbase.db",), disk)
