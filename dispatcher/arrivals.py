@@ -32,8 +32,7 @@ AGAIN_S = 0.5  # a store that cannot say is asked again after so long
 SEEK_KEYS = 4000  # sought at a time
 SEEK_REST = 0.5
 """Of the time that seeking takes, it rests as much again: the loop and the event store have other work."""
-TO_SEEK_MAX = 1_000_000
-"""Keys of rows taken over that are still to be sought; those above are left to their back-off."""
+TO_SEEK_MAX = 1_000_000  # keys of rows taken over that are still to be sought; those above are left to their back-off
 
 
 @dataclass(eq=False)

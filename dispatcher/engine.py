@@ -60,8 +60,7 @@ READ_SHARE_S = 0.05  # the follower is read for so long at a time before answers
 QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
 UNSETTLED_MAX = 4  # look-ups of a backlog at a time, each of what was read at once
 UNSETTLED_BUSY = 2  # the same beside fresh traffic, whose look-ups and registrations take turns with them
-CLOCK_BACK_NS = 5 * NS_PER_S
-"""A clock that goes back by more, and by more than the clocks may differ, has been set."""
+CLOCK_BACK_NS = 5 * NS_PER_S  # a clock that goes back by more, and by more than the clocks may differ, has been set
 COMMIT_TIME = "commit time"  # what may be in trouble, as the log names it
 
 

@@ -36,8 +36,7 @@ MEMORY = 16  # about so many of the last events left to a datacentre decide whet
 SPELL_S, SPELL_MOST_S, SPELL_GROWS = 0.5, 30.0, 4
 """Trust stays lost at least so long: longer each time, when it is lost again soon after its return. A datacentre
 that cannot do its half all the time is not asked to every second."""
-DISTRUST, TRUST = 0.75, 0.6
-"""Share of events not taken in time above which trust is lost, and below which it returns."""
+DISTRUST, TRUST = 0.75, 0.6  # share of events not taken in time above which trust is lost, and below which it returns
 SPELL_REMEMBERED = 20  # soon is within so many spells
 GRACE_S = 0.2
 """Trust is lost only after so long above the bound (or two head starts): a hiccup gives many bad answers at once."""
@@ -222,10 +221,8 @@ class Homes:
         self.head_start = head_start or HeadStart()
         self._trusts = {at: Trust() for at in range(len(self.names)) if at != self.own}
         self._contest = Share(CONTEST_MEMORY)
-        self.contested = False
-        """Another datacentre registers many of our events before us: they are looked up first."""
-        self.yielding = False
-        """It registers so many that it does not trust us: they are left to it, but for probes."""
+        self.contested = False  # another datacentre registers many of our events before us: they are looked up first
+        self.yielding = False  # it registers so many that it does not trust us: they are left to it, but for probes
 
     @property
     def ranks(self) -> int:

@@ -41,8 +41,7 @@ BACKLOG_BYTES = 4 << 20
 """Unread bytes of the logs that are a backlog where one datacentre works alone: what it has done before a crash is
 behind its offsets, but for little."""
 NEAR_BYTES = 256 << 10  # the same where several do
-STALL_S = 0.5
-"""A dispatcher that has not looked at its logs for so long has been overtaken; or for half a head start."""
+STALL_S = 0.5  # a dispatcher that has not looked at its logs for so long has been overtaken; or for half a head start
 
 
 class Behind:
@@ -105,8 +104,7 @@ def settle(
     return batch.rows[left]
 
 
-WORTH = 0.5
-"""Below this share of events that had a verdict, asking about all of them first costs more than it saves."""
+WORTH = 0.5  # below this share of events that had a verdict, asking about all of them first costs more than it saves
 PROBE_EVERY = 16  # it is then tried again with one of so many readings
 
 

@@ -31,8 +31,7 @@ from photon.dispatcher.waiting import HeadStartQueue, RowQueue
 
 BEHIND_S = 120.0  # an event that is older is behind
 CALM_S = 1.0  # fresh traffic has ended when nothing fresh was sent for so long
-SMALL_EVENTS = 250
-"""Events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them."""
+SMALL_EVENTS = 250  # events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them
 TRICKLE_EVENTS, TRICKLE_S = 25, 1.0  # so few go so often while fresh ones wait, whatever the credit
 IDLE_PART = 8  # of the places in flight, one in so many is theirs while nothing fresh waits
 STORED_WEIGHT = 3.0

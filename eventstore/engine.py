@@ -173,8 +173,7 @@ class EventStoreEngine:
         self._stop = threading.Event()
         self.failure = ""
         """Why the reader ended before its time; one line. Set before ``ended``."""
-        self.hopeless = False
-        """A new start would fail in the same way: logs or adapter have to be corrected first."""
+        self.hopeless = False  # a new start would fail in the same way: logs or adapter have to be corrected first
         self.ended = threading.Event()  # the reader has ended: done, stopped or failed
         self._owed = ""  # why the map did not take what was read
         self._duplicates: int | None = None  # exact, once everything was read

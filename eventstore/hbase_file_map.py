@@ -157,12 +157,10 @@ PENDING_ENTRIES_MAX = 1 << 18
 """Entries in memory before they are written of their own accord: some ten seconds' worth for HBase."""
 PUTS_AT_ONCE = 1 << 15  # made and sent at a time: bounds the objects that a commit makes
 CHECKPOINT_SECONDS = 300.0
-CHECKPOINT_ENTRIES = 1 << 22
-"""A checkpoint ends after the first of the two: what has to be read again is bounded."""
+CHECKPOINT_ENTRIES = 1 << 22  # a checkpoint ends after the first of the two: what has to be read again is bounded
 CHECK_SECONDS = 5.0
 """How often the reader's thread checks whether regions were reopened, when nothing else makes it check."""
-REMARK_SECONDS = 3600.0
-"""A map at rest rewrites its marks so often: they live no longer than the table's entries."""
+REMARK_SECONDS = 3600.0  # a map at rest rewrites its marks so often: they live no longer than the table's entries
 HOT_HASHES_MAX = 1 << 16
 """Keys known to have PLACES_PER_KEY_MAX places in a log: further ones could never be looked at."""
 

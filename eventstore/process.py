@@ -23,9 +23,8 @@ from photon.config.tls import Tls, Towards
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
-from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.file_map import FileMapError
+from photon.eventstore.file_map import FileMapBusy, FileMapError
 
 REQUESTS_MAX = 64  # requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again
 WAIT_MS_MAX = 10_000  # a request for what arrives waits for no longer

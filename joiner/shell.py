@@ -39,8 +39,7 @@ from photon.joiner.unshown import Unshown
 
 log = get_logger(__name__)
 
-Die = Callable[[str], NoReturn]
-"""Ends the process at once with one line for the operator; never returns (rule 7)."""
+Die = Callable[[str], NoReturn]  # ends the process at once with one line for the operator; never returns (rule 7)
 
 
 @dataclass(frozen=True, slots=True)

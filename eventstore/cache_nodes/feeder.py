@@ -29,8 +29,7 @@ QUEUE_BYTES_MAX = 32 << 20
 BATCH_BYTES = 4 << 20  # taken at a time, or one piece
 PATIENCE_SECONDS = 1.0
 """The reader waits so long for a node that takes nothing; from then on until it takes something again, not at all."""
-WAIT_SHARE = 0.1
-"""Of all time, beyond PATIENCE_SECONDS, the reader waits no more than this for a node that is slow."""
+WAIT_SHARE = 0.1  # of all time, beyond PATIENCE_SECONDS, the reader waits no more than this for a node that is slow
 FEED_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 FOR_GOOD = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)

@@ -21,8 +21,7 @@ NS_PER_S = 1_000_000_000
 INFINITE_NS = 1 << 62
 """A clock that is not known may be ahead or behind by this; more than any two real clocks differ."""
 READING_S_MAX = 30.0  # a reading older than this says nothing any more: clocks are stepped
-DRIFT = 0.001
-"""Two clocks that nobody steps part by less than this share of the time: twice the kernel's 500 ppm."""
+DRIFT = 0.001  # two clocks that nobody steps part by less than this share of the time: twice the kernel's 500 ppm
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,10 +118,8 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
     incarnation: Incarnation
     batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
-    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]
-    """Ids that were read in the output and not yet cleared."""
-    xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
-    """XOR of their digests."""
+    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]  # ids that were read in the output and not yet cleared
+    xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]  # XOR of their digests
 
 
 class Reopen(Command, frozen=True, tag="reopen"):

@@ -61,8 +61,7 @@ class GroupFacts:
     writable: bool = True  # False while the disk is full
     bytes: int = 0  # memory that the ids take
     overloaded: int = 0  # requests refused because too much was waiting
-    checked: Checked | None = None
-    """The state's hash at the last check: equal on all replicas for equal entries."""
+    checked: Checked | None = None  # the state's hash at the last check: equal on all replicas for equal entries
     alarms: tuple[str, ...] = ()  # each one line, for people: what is wrong, and what to do
 
     @classmethod

@@ -114,8 +114,7 @@ class _End(_Chunk, frozen=True, tag="end"):
 _decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Watermarks | _Ids | _Generations | _End)
 _encode = msgspec.msgpack.Encoder().encode
 PEEK_BYTES = 64
-_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"
-"""How the encoder begins a chunk of ids, and names its rows."""
+_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"  # how the encoder begins a chunk of ids, and names its rows
 
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:

@@ -101,8 +101,7 @@ class RaftGroup:
         self._leader_heard_at = -_NEVER
         self._hand_over: HandOver | None = None
         self._told_to_stand = -1  # the term whose leader told this replica to stand in this step; -1: none
-        self._full = False
-        """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
+        self._full = False  # the last sync found no room: nothing is taken in and nothing leaves until one succeeds
         self._still_said_at = -_NEVER
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)

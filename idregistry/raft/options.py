@@ -10,8 +10,7 @@ from pathlib import Path
 
 from photon.config.errors import PhotonError
 
-COMMAND_BYTES_MAX = 1 << 20
-"""A larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB."""
+COMMAND_BYTES_MAX = 1 << 20  # a larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB
 MESSAGE_BYTES_MAX = 2 * COMMAND_BYTES_MAX + (64 << 10)
 """One message between replicas: entries stop being added once they reach COMMAND_BYTES_MAX."""
 FRAME_BYTES_MAX = 3 << 20  # messages of one frame on the wire (a single message always fits)
@@ -48,8 +47,7 @@ class RaftOptions:
     first_max: float = 0.25
     heartbeat: float = 0.12  # must be below a third of election_min
     leader_patience: float = 1.6  # a leader that hears no majority for so long steps down
-    peer_silence: float = 2.0
-    """A peer not heard for so long counts as disconnected: nothing is sent to it but pings."""
+    peer_silence: float = 2.0  # a peer not heard for so long counts as disconnected: nothing is sent to it but pings
     ping: float = 0.5
     disk_retry: float = 0.5  # after a write failed on a full disk it is tried again so often
     transfer_retry: float = 1.0  # an unanswered snapshot message is sent again after this

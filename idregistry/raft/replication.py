@@ -55,8 +55,7 @@ class Sender:
         self._sending: dict[str, _Sending] = {}
         self._term = 0
         self._heartbeat_at = -_NEVER
-        self.due = _NEVER
-        """Monotonic time at which a follower is to hear of a commit, if no entries go there before."""
+        self.due = _NEVER  # monotonic time at which a follower is to hear of a commit, if no entries go there before
 
     @property
     def transferring(self) -> bool:

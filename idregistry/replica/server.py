@@ -72,8 +72,7 @@ class Machines:
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
     name: str
-    peers: Mapping[str, str]
-    """Every replica, this one included: name -> host:port that peers and clients reach it by."""
+    peers: Mapping[str, str]  # every replica, this one included: name -> host:port that peers and clients reach it by
     directory: Path
     shards: int
     uncertainty_s: float = 5.0  # S: the bound on clock uncertainty between any two machines of the deployment

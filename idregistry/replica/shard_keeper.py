@@ -48,8 +48,7 @@ class ShardKeeper:
         self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
         """As of which value of the config group; asked for many times a second."""
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
-        self._failed: dict[int, str] = {}
-        """Why a shard's group could not be opened here; only a restart tries again."""
+        self._failed: dict[int, str] = {}  # why a shard's group could not be opened here; only a restart tries again
         self.waited_for = set(self.shards)
         """Shards without which this replica is not ready: those that it started with, and what was opened since."""
 

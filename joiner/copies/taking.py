@@ -34,8 +34,7 @@ class CopySilent(SlotRefused):
     """
 
 
-Lacking = dict[int, tuple[int, WitnessLog]]
-"""Place in KINDS -> the first file to fetch, and where the copy ends."""
+Lacking = dict[int, tuple[int, WitnessLog]]  # place in KINDS -> the first file to fetch, and where the copy ends
 
 
 def lacking(files: OutputFiles, finals: Finals, ends: Witness) -> Lacking:

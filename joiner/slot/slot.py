@@ -64,8 +64,7 @@ MANIFEST_NAME = "manifest.jsonl"
 STATE_NAME = "slot.json"
 REDO_NAME = "redo"
 REDONE_ROWS_MAX = 4096
-REDONE_BYTES_MAX = 8 << 20
-"""Rows of the log's frames, and bytes of their lines, that a start puts together into one."""
+REDONE_BYTES_MAX = 8 << 20  # rows of the log's frames, and bytes of their lines, that a start puts together into one
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,7 @@ class Recovered:
     incarnations: tuple[int, ...]  # of the kept rows' tokens
     found: recovery.Found
     logged: int  # rows in the log
-    lost: tuple[Lost, ...] = ()
-    """What could not be read of the log, and was accepted; the segments are set aside."""
+    lost: tuple[Lost, ...] = ()  # what could not be read of the log, and was accepted; the segments are set aside
 
 
 class _Log(NamedTuple):

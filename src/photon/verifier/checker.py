@@ -35,8 +35,7 @@ SHOWN_MAX = 3  # differences that an alarm names
 
 class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):
     version: int = VERSION
-    places: dict[str, tuple[int, int]] = {}
-    """Kind of output -> (file number, length): everything before is checked."""
+    places: dict[str, tuple[int, int]] = {}  # kind of output -> (file number, length): everything before is checked
     lines: int = 0  # compared with their sources
     unverifiable: int = 0  # lines whose source log is gone
     gone: list[str] = []  # the last source logs that were missed so, as the lines call them
@@ -60,8 +59,7 @@ class CheckedSlice:
     unverifiable: int = 0
     gone: list[str] = field(default_factory=list)
     found: list[LineFinding] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)
-    """Names of logs that do not have the record that a line names."""
+    missing: set[str] = field(default_factory=set)  # names of logs that do not have the record that a line names
 
 
 class Checker:

@@ -215,8 +215,7 @@ log = get_logger(__name__)
 class VerifiedPipeline:
     state: Path
     output: Path
-    joiners: Sequence[str]
-    """Slots that are configured: one whose directory is missing is reported when it owns ids."""
+    joiners: Sequence[str]  # slots that are configured: one whose directory is missing is reported when it owns ids
 
     @property
     def slots(self) -> Path:

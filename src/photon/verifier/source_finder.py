@@ -193,8 +193,7 @@ def _plain(path: str) -> str:
 
 VERSION = 1
 NAMES_MAX = 65_536  # log names that are remembered, and logs of one name
-UNWATCHED_NS = 600 * 10**9
-"""A log that comes and goes within so long an absence of the verifier is not reckoned with."""
+UNWATCHED_NS = 600 * 10**9  # a log that comes and goes within so long an absence of the verifier is not reckoned with
 NAME = "logs.json"
 PRIMARY_BEFORE_NS = 86_400 * 10**9
 """A primary record is read at most so long before its line is made: it may have waited in the cache."""
