@@ -158,13 +158,7 @@ def _of_row(row: OldRow, now_ns: int) -> Pending:
     else:
         reason = TOO_NEW if row.event_time_ns > now_ns else UNANSWERED
     return Pending(
-        _shown(row.event_id),
-        row.log,
-        row.offset,
-        row.first_read_ns,
-        row.attempts,
-        _time(row.next_try_ns),
-        reason,
+        _shown(row.event_id), row.log, row.offset, row.first_read_ns, row.attempts, _time(row.next_try_ns), reason
     )
 
 

@@ -163,11 +163,7 @@ class WorkerClaims(Claims):
         living = "SELECT incarnation FROM workers WHERE NOT fenced"
         dead = f"DELETE FROM claims WHERE owner <> 0 AND owner NOT IN ({living}) AND EXISTS ({_UNITED})"
         own = (self._owner, at_ns, self._moves, self.read_ns, *rest)
-        return [
-            (f"INSERT OR REPLACE INTO claims SELECT ?, ?, {read}, ?, ?, ?", own),
-            (united, (at_ns,)),
-            (dead, ()),
-        ]
+        return [(f"INSERT OR REPLACE INTO claims SELECT ?, ?, {read}, ?, ?, ?", own), (united, (at_ns,)), (dead, ())]
 
 
 def _encoded(counts: Counts) -> str:

@@ -424,9 +424,7 @@ class HBaseFileMap:
         return first_places(both[:, 0], both[:, 1], both[:, 2], self._logs.all, self.log_name)
 
     def _sparse_places(
-        self,
-        parsed: Sequence[tuple[bytes, int] | None],
-        near: dict[tuple[bytes, int], set[tuple[int, int, int]]],
+        self, parsed: Sequence[tuple[bytes, int] | None], near: dict[tuple[bytes, int], set[tuple[int, int, int]]]
     ) -> I64:
         """(row, log, offset, anchor) of the entries that the asked ids may follow."""
         window = self.settings.window_micros

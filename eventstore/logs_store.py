@@ -123,13 +123,7 @@ class LogsEventStore:
             self.troubles.failed(log, why or OTHER_BYTES, [wanted[i].key for i in left.tolist()])
 
     def _read_open(
-        self,
-        log: MappedLog,
-        wanted: PlacesToRead,
-        asked: I64,
-        known: Mask,
-        tell: Tell,
-        stopped: Callable[[], bool],
+        self, log: MappedLog, wanted: PlacesToRead, asked: I64, known: Mask, tell: Tell, stopped: Callable[[], bool]
     ) -> str:
         """Reads ``asked``, by ascending offset, and marks as known what it told. Why some is left, where it is the
         file's fault."""

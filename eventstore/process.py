@@ -77,10 +77,7 @@ class EventStoreService:
 
 
 async def start_server(
-    stores: Mapping[str, OperatedStore],
-    address: str,
-    tls: Tls | None = None,
-    metrics: ProcessMetrics | None = None,
+    stores: Mapping[str, OperatedStore], address: str, tls: Tls | None = None, metrics: ProcessMetrics | None = None
 ) -> HealthyServer:
     """See config.serving.listen_for. Raises CannotListen."""
     service = EventStoreService(stores)

@@ -24,15 +24,7 @@ from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import SEGMENT_BYTES
 from photon.joiner.slot.slot import AGES, Ages, SlotPaths, SlotStore
 from photon.joiner.slot.witness import WitnessKeeper
-from photon.joiner.verdicts import (
-    Decided,
-    Judge,
-    LineBuilder,
-    merge_reply,
-    rows_of,
-    settle_mismatched,
-    unregistered,
-)
+from photon.joiner.verdicts import Decided, Judge, LineBuilder, merge_reply, rows_of, settle_mismatched, unregistered
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,18 +20,7 @@ from photon.config.structured import get_logger
 from photon.idregistry.api import Answer, Kind, Registry
 from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
 from photon.joiner.copies.shipping import CopyShipping, CopyStats
-from photon.joiner.core import (
-    Append,
-    Insert,
-    Instruction,
-    Redone,
-    Release,
-    Reply,
-    SlotCore,
-    Stop,
-    SyncOutput,
-    Write,
-)
+from photon.joiner.core import Append, Insert, Instruction, Redone, Release, Reply, SlotCore, Stop, SyncOutput, Write
 from photon.joiner.rows import Rows
 from photon.joiner.slot.slot import SlotStore
 from photon.joiner.slot.witness import WitnessKeeper

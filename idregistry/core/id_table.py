@@ -214,15 +214,7 @@ class IdTable:
         return out
 
     def _append(
-        self,
-        lo: U64,
-        hi: U64,
-        times: I64,
-        tokens: U64,
-        kinds: U8,
-        tags: U32,
-        generations: U32 | None,
-        at: I64,
+        self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, at: I64
     ) -> U64:
         """New rows of absent ids, those at these positions of a batch; the word of each."""
         words = np.empty(len(at), np.uint64)

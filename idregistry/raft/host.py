@@ -19,14 +19,7 @@ from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.codec import BadMessage, Message, decode, encode
 from photon.idregistry.raft.group import Outcome, RaftGroup
 from photon.idregistry.raft.identity import Identity, delete_group, group_directory
-from photon.idregistry.raft.options import (
-    GROUPS_MAX,
-    INBOX_BYTES_MAX,
-    DiskFull,
-    RaftOptions,
-    RaftStopped,
-    no_space,
-)
+from photon.idregistry.raft.options import GROUPS_MAX, INBOX_BYTES_MAX, DiskFull, RaftOptions, RaftStopped, no_space
 from photon.idregistry.raft.transport import GroupMessage, Hello, Network, Refused
 
 if TYPE_CHECKING:

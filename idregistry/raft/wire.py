@@ -21,12 +21,7 @@ from photon.config.rpc import Context, Service, abort, back_off
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, Towards, caller, open_blocking_channel, towards
 from photon.idregistry.raft import peer_pb2
-from photon.idregistry.raft.options import (
-    FRAME_BYTES_MAX,
-    FRAME_MESSAGES_MAX,
-    MESSAGE_BYTES_MAX,
-    QUEUE_BYTES_MAX,
-)
+from photon.idregistry.raft.options import FRAME_BYTES_MAX, FRAME_MESSAGES_MAX, MESSAGE_BYTES_MAX, QUEUE_BYTES_MAX
 from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver, Refused
 
 log = get_logger(__name__)

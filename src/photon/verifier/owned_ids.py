@@ -68,10 +68,7 @@ def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -
     if not old:
         return None
     return TooLong(
-        sum(count.tokens[token] for token in old),
-        (now_ns - min(old.values())) / 1e9,
-        _incarnations(old),
-        len(old),
+        sum(count.tokens[token] for token in old), (now_ns - min(old.values())) / 1e9, _incarnations(old), len(old)
     )
 
 
