@@ -15,12 +15,13 @@ import msgspec
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
+from photon.config.versioned_file import read_versioned
 from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
 from photon.verifier.alarms import AlarmKind, shown
 from photon.verifier.comparison import SourceRecord, differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
 from photon.verifier.source_finder import FoundSource, SourceFinder, SourceGone, SourceMissing, name_of
-from photon.verifier.verifier import OutputShort, read_versioned
+from photon.verifier.verifier import OutputShort, VerifierDamaged, split_lines
 
 NAME = "checked.json"
 VERSION = 1
@@ -143,7 +144,7 @@ class Checker:
         lines: list[PublishedLine] = []
         offsets: list[int] = []
         at = begin
-        for line in _lines(data):
+        for line in split_lines(data):
             try:
                 if not line.startswith(b'{"reason":'):  # about a record that is no event
                     lines.append(read_published(line))
@@ -241,10 +242,4 @@ def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:
     """How far a slot is checked; empty where it was never checked. Raises VerifierDamaged."""
-    return read_versioned(disk, path, CheckedFile, VERSION) or CheckedFile()
-
-
-def _lines(data: bytes) -> list[bytes]:
-    lines = data.split(b"\n")
-    last = lines.pop()
-    return [line + b"\n" for line in lines] + ([last] if last else [])
+    return read_versioned(disk, path, CheckedFile, VERSION, VerifierDamaged) or CheckedFile()

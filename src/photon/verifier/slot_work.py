@@ -12,6 +12,7 @@ import msgspec
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
@@ -19,7 +20,7 @@ from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, t
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
-from photon.verifier.verifier import Verifier, read_versioned
+from photon.verifier.verifier import Verifier, VerifierDamaged
 
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
@@ -166,7 +167,7 @@ class OwnedStep:
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
     """The last whole count of a slot; empty where nobody has counted yet. Raises VerifierDamaged."""
-    return read_versioned(disk, path, OwnedFile, VERSION) or OwnedFile()
+    return read_versioned(disk, path, OwnedFile, VERSION, VerifierDamaged) or OwnedFile()
 
 
 def _slot_of(file: str) -> str:

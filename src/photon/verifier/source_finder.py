@@ -17,12 +17,13 @@ from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing,
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.config.disk import Disk
+from photon.config.versioned_file import read_versioned
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlaceToRead
 from photon.verifier.comparison import SourceRecord, is_foreign, is_primary
 from photon.verifier.published_lines import PublishedLine, RecordPlace
-from photon.verifier.verifier import read_versioned
+from photon.verifier.verifier import VerifierDamaged
 
 CANDIDATES_MAX = 256  # logs of one name that are tried for a record
 PAGES_BYTES = 32 << 20  # inflated pages of compressed logs that stay in memory
@@ -336,5 +337,5 @@ class SourceFinder:
             self._saved_ns = now_ns
 
     def _load(self) -> _LogsFile:
-        known = read_versioned(self._disk, self._path, _LogsFile, VERSION)
+        known = read_versioned(self._disk, self._path, _LogsFile, VERSION, VerifierDamaged)
         return known or _LogsFile(VERSION, LogMemory(), LogMemory())
