@@ -113,8 +113,7 @@ class Progress:
     read_past_ns: int
     """All bytes written before this time have been read; NEVER_NS: all there will ever be (--once),
     ALL_BUT_ENDS_NS: but for last lines that wait for their ends."""
-    read_past_age_ns: int = 0
-    """How long ago that time was as the answer was given, by a clock that nothing sets."""
+    read_past_age_ns: int = 0  # how long ago that time was as the answer was given, by a clock that nothing sets
     events: int = 0
     bytes_read: int = 0
     bytes_known: int = 0

@@ -39,29 +39,21 @@ class Kind(enum.IntEnum):
 class Answer(enum.IntEnum):
     """The registry's answer for one id. The table stands in ``state_machine``."""
 
-    UNKNOWN = 0
-    """Nobody knows yet: ask again with the same token."""
-    COMMITTED = 1
-    """Yours: write it."""
-    TAKEN = 2
-    """Another token owns it (see the owner columns)."""
-    DONE = 3
-    """Yours once, written and cleared since: drop it."""
+    UNKNOWN = 0  # nobody knows yet: ask again with the same token
+    COMMITTED = 1  # yours: write it
+    TAKEN = 2  # another token owns it (see the owner columns)
+    DONE = 3  # yours once, written and cleared since: drop it
     BELOW_BOUNDARY = 4
     TOO_NEW = 5
-    FENCED = 6
-    """The caller's slot was retired: exit."""
-    STALE_INCARNATION = 7
-    """A newer process opened the caller's slot: exit."""
+    FENCED = 6  # the caller's slot was retired: exit
+    STALE_INCARNATION = 7  # a newer process opened the caller's slot: exit
     CLEARED = 8
     REFUSED = 9
     NO_OP = 10
     ABSENT = 11
     PRESENT = 12
-    REOPENED = 13
-    """Given up by its owner: whoever carries the next generation may have it."""
-    ELSEWHERE = 14
-    """A shard of an earlier config holds it: the registry's client asks there."""
+    REOPENED = 13  # given up by its owner: whoever carries the next generation may have it
+    ELSEWHERE = 14  # a shard of an earlier config holds it: the registry's client asks there
 
 
 def token_of(incarnation: int, batch: int) -> int:

@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 
 from photon.eventstore.file_map import FileMapError, FileMapUnavailable
 
-Cells = Mapping[bytes, bytes]
-"""Column (``family:qualifier``) -> value."""
+Cells = Mapping[bytes, bytes]  # column (``family:qualifier``) -> value
 
 
 class Put(NamedTuple):

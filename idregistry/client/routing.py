@@ -59,13 +59,10 @@ class Backend(Protocol):
 
 GRACE_S = 1.0
 """After the first answer the others are waited for so long. Shards answer at different distances."""
-LATE_S = 0.05
-"""The same for a late one, after all the others."""
-LOOK_S = 2.0
-"""A late one is waited for like the others once in so long."""
+LATE_S = 0.05  # the same for a late one, after all the others
+LOOK_S = 2.0  # a late one is waited for like the others once in so long
 
-ShardCall = tuple[int, Coroutine[Any, Any, bool]]
-"""A shard and what to do there; whether it answered."""
+ShardCall = tuple[int, Coroutine[Any, Any, bool]]  # a shard and what to do there; whether it answered
 
 
 class ShardCalls:
@@ -135,8 +132,7 @@ class RoutedRegistry:
         """A replica said that the description is not, or not any more, how shards are: ask before the next call."""
         self._claim: SlotClaim | None = None
         self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
-        self.problem = ""
-        """Why the last try that was not answered was not; for people."""
+        self.problem = ""  # why the last try that was not answered was not; for people
         self.recovery = Recovery(self.ask, self.described, clock)
         """What verifiers, dispatchers and operators ask beside the contract."""
         self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness

@@ -23,8 +23,7 @@ from photon.idregistry.core.shard_standing import Sharding, Standing, restored
 
 MAGIC = "PHOTSHRD"
 VERSION = 2
-VERSIONS_READ = (1, VERSION)
-"""Version 1 has no watermarks, and nothing of changes of the shards."""
+VERSIONS_READ = (1, VERSION)  # version 1 has no watermarks, and nothing of changes of the shards
 NO_BOUNDARY = c.NO_TIME
 _ROWS_PER_CHUNK = 16_384  # 560 KiB
 _GENERATIONS_PER_CHUNK = 65_536
@@ -62,10 +61,8 @@ class ShardImage:
     applied: int
     bucket_bits: int
     state: ShardState
-    buckets: list[FrozenBucket] = field(default_factory=list)
-    """Buckets of a snapshot that is to be written."""
-    table: IdTable = field(default_factory=IdTable)
-    """Table of a snapshot that was read."""
+    buckets: list[FrozenBucket] = field(default_factory=list)  # buckets of a snapshot that is to be written
+    table: IdTable = field(default_factory=IdTable)  # table of a snapshot that was read
 
 
 # -- the chunks -----------------------------------------------------------------------------------------------------
@@ -117,8 +114,7 @@ class _End(_Chunk, frozen=True, tag="end"):
 _decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Watermarks | _Ids | _Generations | _End)
 _encode = msgspec.msgpack.Encoder().encode
 PEEK_BYTES = 64
-_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"
-"""How the encoder begins a chunk of ids, and names its rows."""
+_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"  # how the encoder begins a chunk of ids, and names its rows
 
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:

@@ -15,14 +15,7 @@ import numpy as np
 
 from photon.config.disk import Disk
 from photon.idregistry.api import U32
-from photon.idregistry.core.shard_snapshot import (
-    PEEK_BYTES,
-    HeadFacts,
-    generations_of,
-    head_facts,
-    ids_of,
-    peek_ids,
-)
+from photon.idregistry.core.shard_snapshot import PEEK_BYTES, HeadFacts, generations_of, head_facts, ids_of, peek_ids
 from photon.idregistry.operate.backup import BackupDamaged, Manifest, damage_in
 from photon.idregistry.operate.id_columns import IdColumns, columns_of_rows
 from photon.idregistry.raft.snapshot import frames, read_chunk

@@ -104,8 +104,7 @@ class GroupState:
     term: int
     applied: int
     committed: int
-    healthy: bool
-    """False once the group stopped on an error (fail-stop)."""
+    healthy: bool  # False once the group stopped on an error (fail-stop)
     writable: bool = True
     """False while the disk is full: the replica reads from memory and takes no part; it goes on by itself."""
     current: bool = True

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from photon.idregistry.raft.codec import Message, RequestVote, Vote
 
-GroupMessage = tuple[int, bytes]
-"""(group number, encoded message)."""
+GroupMessage = tuple[int, bytes]  # (group number, encoded message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ import numpy as np
 from photon.idregistry.api import U64, incarnation_of
 
 VERSION = 1
-TOKENS_MAX = 4096
-"""Batches that are tracked one by one; younger ones are only counted."""
+TOKENS_MAX = 4096  # batches that are tracked one by one; younger ones are only counted
 
 
 class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,10 +68,7 @@ def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -
     if not old:
         return None
     return TooLong(
-        sum(count.tokens[token] for token in old),
-        (now_ns - min(old.values())) / 1e9,
-        _incarnations(old),
-        len(old),
+        sum(count.tokens[token] for token in old), (now_ns - min(old.values())) / 1e9, _incarnations(old), len(old)
     )
 
 

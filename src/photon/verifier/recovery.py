@@ -43,9 +43,9 @@ import numpy as np
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
 from photon.config.stopping import until
 from photon.config.structured import get_logger
+from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, Answer
 from photon.idregistry.core.commands import take
 from photon.idregistry.core.outcomes import Refusal
@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 
 REDONE_NAME = "redone.json"
 REDONE_VERSION = 1
-EXAMPLES_MAX = 20
-"""Ids that a report names; the counts are complete."""
+EXAMPLES_MAX = 20  # ids that a report names; the counts are complete
 
 log = get_logger(__name__)
 
@@ -100,16 +99,7 @@ class RecoveryReport:
 
 def read_redone(disk: Disk, state: Path) -> Redone | None:
     """What the slot in this state directory has published; None: nothing yet. Raises PublishedDamaged, OSError."""
-    path = state / REDONE_NAME
-    if not disk.exists(path):
-        return None
-    try:
-        redone = msgspec.json.decode(disk.read(path), type=Redone)
-    except DECODE_ERRORS as bad:
-        raise PublishedDamaged(path, str(bad)) from None
-    if redone.version != REDONE_VERSION:
-        raise PublishedDamaged(path, f"version {redone.version}, this release reads version {REDONE_VERSION}")
-    return redone
+    return read_versioned(disk, state / REDONE_NAME, Redone, REDONE_VERSION, PublishedDamaged)
 
 
 def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:

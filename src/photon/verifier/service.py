@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 IDLE_S = 0.5
 RETRY_S = 5.0
-AGAIN_S = 1.0
-"""A slice with a record that no log has is read again so often during its grace."""
+AGAIN_S = 1.0  # a slice with a record that no log has is read again so often during its grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +206,7 @@ def one_line(error: Exception) -> str:
 
 OWN_DIR = "verifier"
 MISSING_DIR = "missing"
-SLOTS_MAX = 1024
-"""Slots of one pipeline."""
+SLOTS_MAX = 1024  # slots of one pipeline
 
 log = get_logger(__name__)
 
@@ -217,8 +215,7 @@ log = get_logger(__name__)
 class VerifiedPipeline:
     state: Path
     output: Path
-    joiners: Sequence[str]
-    """Slots that are configured: one whose directory is missing is reported when it owns ids."""
+    joiners: Sequence[str]  # slots that are configured: one whose directory is missing is reported when it owns ids
 
     @property
     def slots(self) -> Path:

@@ -12,6 +12,7 @@ import msgspec
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
@@ -19,15 +20,14 @@ from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, t
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
-from photon.verifier.verifier import Verifier, read_versioned
+from photon.verifier.verifier import Verifier, VerifierDamaged
 
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
 OWNED_NAME = "owned.json"
 ASK_S = 5.0
-PAGE_REST_S = 0.02
-"""Between two pages of a scan: a page takes the registry some milliseconds."""
+PAGE_REST_S = 0.02  # between two pages of a scan: a page takes the registry some milliseconds
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 
 
@@ -167,7 +167,7 @@ class OwnedStep:
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
     """The last whole count of a slot; empty where nobody has counted yet. Raises VerifierDamaged."""
-    return read_versioned(disk, path, OwnedFile, VERSION) or OwnedFile()
+    return read_versioned(disk, path, OwnedFile, VERSION, VerifierDamaged) or OwnedFile()
 
 
 def _slot_of(file: str) -> str:
