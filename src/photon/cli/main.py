@@ -16,7 +16,7 @@ import click
 
 from photon import __version__
 from photon.cli.errors import DONE, OneLineErrors
-from photon.cli.heads import Printed, formatted
+from photon.cli.heads import Printed, formatted, words_of
 from photon.config.errors import UsageError
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person comes as an error of ours, in one line
@@ -50,7 +50,6 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
         {
             "init": "compute:init",
             "run": "compute:run",
-            "status": "compute:status",
             "rescale": "compute:rescale",
             "reload": "compute:reload",
         },
@@ -74,8 +73,8 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
             "backup": "registry.backup:backup",
             "export": "registry.backup:export",
             "restore": "registry.restore:restore",
-            "register-again": "registry.register:register_again",
-            "verify": "registry.verify:verify",
+            "register-again": "registry.restore:register_again",
+            "verify": "registry.backup:verify",
             "reshard": "registry.reshard:reshard",
         },
     ),
@@ -114,9 +113,7 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
         "scan clusters --database clicks.db",
         {
             "init": "table:init",
-            "get": "table:get",
             "scan": "table:scan",
-            "locks": "table:locks",
             "observe": "table:observe",
             "verify": "table:verify",
         },
@@ -129,12 +126,12 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
     "chaos": (
         "Inject faults into a running deployment, heal it, and verify every event.",
         "run short --directory /tmp/chaos",
-        {"list": "chaos:list_", "run": "chaos:run", "fault": "chaos:fault", "heal": "chaos:heal"},
+        {"run": "chaos:run", "fault": "chaos:fault"},
     ),
     "wan": (
         "Delay and cut traffic between regions on one machine.",
         "set east west --round-trip 100ms --control 127.0.0.1:7100",
-        {"serve": "wan:wan_serve", "set": "wan:wan_set", "cut": "wan:wan_cut", "heal": "wan:wan_heal"},
+        {"serve": "wan:wan_serve", "set": "wan:wan_set"},
     ),
     "feed": (
         "Write a generated stream of queries and clicks, and check what became of it.",
@@ -202,6 +199,8 @@ MOVED: Mapping[str, str] = {
     "config check": "doctor config --config FILE",
     "certs show": "status certificates PATH",
     "adapter list": "adapter show",
+    "chaos list": "chaos run --list",
+    "chaos heal": "chaos fault heal",
     "registry status": "status registry",
     "registry members": "status members",
     "registry doctor": "doctor registry",
@@ -212,11 +211,16 @@ MOVED: Mapping[str, str] = {
     "registry reshard verify": "registry verify --shards",
     "eventstore status": "status eventstore",
     "cache status": "status cache",
+    "compute status": "status compute FILE",
+    "table get": "table scan TABLE ROW",
+    "table locks": "table scan --locks",
     "dispatcher lag": "status lag",
     "verifier status": "status verifier",
     "slot list": "status slots",
     "slot show": "status slots NAME",
     "wan list": "status wan",
+    "wan cut": "wan set --cut",
+    "wan heal": "wan set --heal",
     "registry serve": "serve registry NAME",
     "eventstore serve": "serve eventstore",
     "cache serve": "serve cache NAME",
@@ -271,20 +275,11 @@ class Tree(OneLineErrors):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Raises UsageError, with the new name, for a former one."""
-        words = [*_path(ctx), *args[:3]]
+        words = [*words_of(ctx), *args[:3]]
         for count in range(len(words), 0, -1):
             if (now := MOVED.get(old := " ".join(words[:count]))) is not None:
                 raise UsageError(f"photon {old} is now: photon {now}")
         return super().resolve_command(ctx, args)
-
-
-def _path(context: click.Context) -> list[str]:
-    """``["registry"]``, however photon itself was called."""
-    names: list[str] = []
-    while context.parent is not None:
-        names.insert(0, context.info_name or "")
-        context = context.parent
-    return names
 
 
 def walk(

@@ -17,8 +17,12 @@ PIPE_WIDTH = 240
 """Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
 
 
+def say(line: str) -> None:
+    """On standard error, as Photon's own."""
+    click.echo(f"photon: {line}", err=True)
+
+
 def print_json(value: Any) -> None:
-    """One line."""
     import orjson
 
     click.echo(orjson.dumps(value).decode())
@@ -51,6 +55,11 @@ def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequen
     for row in rows:
         table.add_row(*(Text(each) for each in row))
     show(table)
+
+
+def picked(value: object, names: str) -> dict[str, Any]:
+    """For JSON: the attributes of these names."""
+    return {name: getattr(value, name) for name in names.split()}
 
 
 def words(value: object, none: str = "-") -> str:

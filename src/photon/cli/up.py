@@ -16,6 +16,8 @@ from photon.cli.audited import audited
 from photon.cli.errors import DONE
 from photon.cli.heads import Deployed, deployed, run_option
 from photon.cli.running import show
+from photon.cli.tables import say
+from photon.config.errors import PhotonError
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -81,14 +83,11 @@ def up(
 
 
 def _detached(at: Deployed, run: Path, timeout: float, unhealthy_after: float) -> None:
-    from photon.config.errors import PhotonError
     from photon.supervision.detached import start_detached
 
     command = ["up", str(at.config.absolute()), "--run", str(run), "--unhealthy-after", str(unhealthy_after)]
     try:
-        states = start_detached(
-            run, [*command, "--background"], timeout, lambda line: click.echo(f"photon: {line}", err=True)
-        )
+        states = start_detached(run, [*command, "--background"], timeout, say)
     except KeyboardInterrupt:
         raise PhotonError("interrupted; photon up continues in the background, photon down ends it") from None
     show(at, states, run)
