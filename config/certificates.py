@@ -48,8 +48,6 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The contents of a certificate."""
-
     identity: str
     """The identity of a process or operator; empty: an authority, or none of ours."""
     names: tuple[str, ...]
@@ -113,7 +111,6 @@ def issue(authority: Pair, identity: str, now: datetime, *, days: int = DAYS, ho
 
 
 def facts(certificate: x509.Certificate) -> Facts:
-    """What it says."""
     names: list[str] = []
     authority = False
     with contextlib.suppress(x509.ExtensionNotFound, ValueError):

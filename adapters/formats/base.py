@@ -49,7 +49,6 @@ class SideReader(ABC):
         """JSON on one line; None when the record is not UTF-8. Raises BadRecord."""
 
     def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
-        """The payload of each record."""
         out: list[bytes | None] = []
         bad = {}
         payload = self.payload
@@ -66,7 +65,6 @@ class SideReader(ABC):
         return None
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """The header of each record."""
         out: list[ForeignHeader | BadRecord] = []
         header = self.header
         for record in records:

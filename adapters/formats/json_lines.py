@@ -139,7 +139,6 @@ class JsonLinesSide(SideReader):
         return text.replace(b"\r", b" ") if b"\r" in text else text
 
     def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
-        """Most records are JSON as they stand."""
         return SidePayloads(records, {}) if are_bare(records) else super().payloads(records, files)
 
     def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:

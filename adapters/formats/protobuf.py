@@ -78,8 +78,6 @@ def read_descriptor(path: Path, where: str) -> bytes:
 
 
 class ProtobufSide(SideReader):
-    """Reads one side of length-delimited protobuf."""
-
     def __init__(
         self,
         message: Descriptor,

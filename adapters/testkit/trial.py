@@ -50,12 +50,10 @@ class Trial:
 
     @property
     def rejected(self) -> list[Tried]:
-        """Records that cannot be read."""
         return [each for each in self.records if each.reason]
 
     @property
     def read(self) -> list[Tried]:
-        """The others."""
         return [each for each in self.records if not each.reason]
 
 

@@ -135,7 +135,6 @@ async def _run(command: Sequence[str], stop: asyncio.Event) -> tuple[int, str]:
 
 
 async def _heard(output: asyncio.StreamReader) -> str:
-    """All that it prints goes into the log."""
     rest, last = b"", ""
     while data := await output.read(LINE_BYTES):
         *lines, rest = (rest + data).split(b"\n")

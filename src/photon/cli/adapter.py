@@ -277,7 +277,6 @@ def _shown(data: bytes) -> str:
 
 
 def _fields(payload: bytes | None) -> str:
-    """A payload's members in short."""
     if payload is None:
         return "not UTF-8: base64 of the record"
     value = orjson.loads(payload)

@@ -176,7 +176,6 @@ def _is(path: Path, here: os.stat_result) -> bool:
 
 
 def old(path: Path) -> Path:
-    """Where the file before is kept."""
     return path.with_name(path.name + ".1")
 
 

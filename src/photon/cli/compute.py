@@ -252,7 +252,6 @@ class _Progress:
         self.found: Sequence[Status] = ()
 
     def show(self, found: Sequence[Status]) -> None:
-        """A line now and then, on standard error."""
         self.found = found
         if self._quiet or not found or time.monotonic() - self._shown < PROGRESS_S:
             return

@@ -77,8 +77,6 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
 
 # -- how it looks ----------------------------------------------------------------------------------------------------
 class DemoView(LiveView):
-    """What happens, and how it stands."""
-
     def __init__(self) -> None:
         super().__init__()
         self._began = time.monotonic()

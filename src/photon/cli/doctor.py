@@ -117,7 +117,6 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
 
 
 def _tell(what: str) -> None:
-    """Shows on a terminal what is being checked."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[Klooking at {what} …")
         sys.stderr.flush()

@@ -34,8 +34,6 @@ PATH = click.Path(path_type=Path)
 
 
 class Printed:
-    """How a command prints what it found."""
-
     def __init__(self, output_format: str) -> None:
         self.json = output_format == "json"
 
@@ -50,8 +48,6 @@ class Printed:
 
 
 class Deployed(Printed):
-    """The deployment that a command is on."""
-
     def __init__(
         self, given: Path | None, overrides: tuple[str, ...], datacentre: str | None, output_format: str
     ) -> None:
@@ -196,7 +192,6 @@ def deployed(
 
 
 def added(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
-    """The command with these options, in this order."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -263,7 +258,6 @@ def sure(command: Command) -> Command:
 
 
 def can_be_asked() -> bool:
-    """Whether a person sits there."""
     return sys.stdin.isatty()
 
 

@@ -57,8 +57,6 @@ def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
 
 
 class _Seen:
-    """A ledger, or several, at one moment."""
-
     def __init__(
         self, json: dict[str, Any], table: RenderableType, unbalanced: list[str], missing: list[str], notes: list[str]
     ) -> None:
@@ -192,7 +190,6 @@ def _of_deployment(at: Deployed) -> Path:
 
 # -- as tables -------------------------------------------------------------------------------------------------------
 def _table_of(read: Ledger) -> Table:
-    """An hour a line, and all."""
     from photon.fleet.ledger import hour_name
 
     table = _table(["hour (UTC)"], read.total)

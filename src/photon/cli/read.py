@@ -203,7 +203,6 @@ HEADER = f"{'kind':<10}{'event time':<28}{'written':<28}event  <-  source"
 
 
 def table(block: OutputBlock) -> bytes:
-    """A line for each record of a block."""
     from photon.outputs import decode
 
     found = decode(block.data, block.start)

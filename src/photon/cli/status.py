@@ -141,7 +141,6 @@ def overview(
 
 
 def _web(at: Deployed, listen: str) -> None:
-    """The page, with the operator's certificate."""
     import logging
 
     from photon.assembly.room import Room

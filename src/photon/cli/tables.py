@@ -29,7 +29,6 @@ def print_json(value: Any) -> None:
 
 
 def show(table: RenderableType) -> None:
-    """Prints it to standard output."""
     from rich.console import Console
 
     if sys.stdout.isatty():
@@ -63,7 +62,6 @@ def picked(value: object, names: str) -> dict[str, Any]:
 
 
 def words(value: object, none: str = "-") -> str:
-    """A cell."""
     return f"{value:,}" if isinstance(value, int) else str(value or none)
 
 

@@ -106,7 +106,6 @@ def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
 
 
 def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
-    """As journaled in a pipeline's state directory."""
     try:
         entries = read_journal(RealDisk(), state)
     except OSError as error:
@@ -161,7 +160,6 @@ class VerifierTail:
 
 
 def over_all(found: Sequence[DatacentreWatermark]) -> list[JoinWatermark]:
-    """One for each join."""
     return [
         _over(join, [each for each in found if each.join == join]) for join in sorted({each.join for each in found})
     ]

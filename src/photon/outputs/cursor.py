@@ -120,5 +120,4 @@ class CursorFile:
         self._disk.replace(self._path, cursor.encode() + b"\n")
 
     def close(self) -> None:
-        """Releases the file for other processes."""
         os.close(self._lock)

@@ -123,8 +123,6 @@ def read_assets() -> Mapping[str, Answer]:
 
 
 class StatusService:
-    """What was gathered last, and the answers made of it."""
-
     def __init__(
         self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
     ) -> None:

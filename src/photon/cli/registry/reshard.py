@@ -136,7 +136,6 @@ def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[Registry
 
 
 def _asked(at: Deployed, what: Callable[[RegistryClient], Awaitable[Resharding]]) -> Resharding:
-    """Asks the registry and prints the answer."""
     from photon.cli.registry import reshard_view as view
 
     found = _of_registry(at, what)
@@ -164,7 +163,6 @@ class _Progress:
         self._last = ""
 
     def tell(self, found: Resharding) -> None:
-        """Looks for news."""
         from photon.cli.registry import reshard_view as view
 
         line = view.sentence(found)

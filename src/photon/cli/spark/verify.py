@@ -87,7 +87,6 @@ def _newest(settings: Settings, now_ns: int) -> int:
 
 
 def _export(at: Deployed, directory: Path) -> None:
-    """A backup of the running registry."""
     from photon.cli.registry.backup import write
 
     if not at.settings.registry.replicas:

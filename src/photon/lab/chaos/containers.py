@@ -62,7 +62,6 @@ class ContainersTarget:
         return ()
 
     async def topology(self) -> Topology:
-        """The topology of the existing containers."""
         names = [name for name, now in (await self.processes()).items() if now.detail != ENDED]
         datacentres = {name: self._settings.region(name) for name in self._settings.datacentre}
         replicas = {

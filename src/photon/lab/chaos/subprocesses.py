@@ -18,7 +18,6 @@ class Done:
 
     @property
     def last(self) -> str:
-        """What it said last."""
         said = self.err.strip().splitlines() or self.out.strip().splitlines()
         return said[-1] if said else f"exit code {self.code}"
 

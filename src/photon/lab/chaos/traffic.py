@@ -32,8 +32,6 @@ _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
 
 
 class InOrder:
-    """The lines of a generator by their arrival."""
-
     def __init__(self, lines: Iterator[Line]) -> None:
         self._lines = lines
         self._heap: list[tuple[int, int, Line]] = []

@@ -20,8 +20,6 @@ STEP_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The log directories of one datacentre."""
-
     primary: Path
     foreign: Path
 
@@ -79,7 +77,6 @@ class Feed:
 
     @property
     def written(self) -> int:
-        """Lines written in the datacentre that has most of them."""
         return max(copy.written for copy in self.copies.values())
 
     async def run(self) -> None:

@@ -46,7 +46,6 @@ class Phase:
         return sum(self.made.values())
 
     def share(self, datacentre: str) -> float:
-        """Share of all verdicts made, from 0 to 1."""
         return self.made[datacentre] / self.total if self.total else 0.0
 
     @property
@@ -56,8 +55,6 @@ class Phase:
 
 
 class Phases:
-    """Cuts the totals of ledgers into phases."""
-
     def __init__(self, begun: Ledgers, at_s: float) -> None:
         self._before = begun
         self._at_s = at_s
