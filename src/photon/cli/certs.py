@@ -50,14 +50,9 @@ def certs_init(out: Printed, directory: Path, name: str, days: int, force: bool)
 @click.option("--force", is_flag=True, help="Replace the existing one.")
 @formatted
 def certs_issue(
-    directory: Path,
-    identity: str,
-    hosts: tuple[str, ...],
-    authority: Path | None,
-    days: int,
-    force: bool,
+    directory: Path, identity: str, hosts: tuple[str, ...], authority: Path | None, days: int, force: bool,
     out: Printed,
-) -> None:
+) -> None:  # fmt: skip
     """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
 
     \b
@@ -84,14 +79,9 @@ def certs_issue(
               help="Each identity in a directory DIR/IDENTITY of its own, for volumes; needs --ca.")  # fmt: skip
 @click.option("--directories-only", is_flag=True, help="With --each-in: only make those directories.")
 def certs_for(
-    at: Deployed,
-    authority: Path | None,
-    days: int,
-    renew: bool,
-    force: bool,
-    parent: Path | None,
+    at: Deployed, authority: Path | None, days: int, renew: bool, force: bool, parent: Path | None,
     directories_only: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Issue all certificates that a deployment lacks, into the directory of [tls].
 
     Can be repeated: existing ones are kept. A process uses a renewed certificate after a restart.

@@ -134,17 +134,9 @@ def run(
 @click.option("--shards", type=click.IntRange(1), help="With reshard.")
 @audited
 def fault(
-    at: Deployed,
-    where: Where,
-    do: str,
-    targets: tuple[str, ...],
-    lasts: float | None,
-    fault: str | None,
-    one_way: bool,
-    delay: float | None,
-    skew: float | None,
-    shards: int | None,
-) -> None:
+    at: Deployed, where: Where, do: str, targets: tuple[str, ...], lasts: float | None, fault: str | None,
+    one_way: bool, delay: float | None, skew: float | None, shards: int | None,
+) -> None:  # fmt: skip
     """Inject one fault. TARGETS are processes, regions, a datacentre, or leader; heal undoes all faults.
 
     Processes are named as photon status processes shows them. With heal, paused processes go on, held ones start,

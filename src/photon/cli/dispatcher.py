@@ -194,15 +194,9 @@ def _total(answer: SkipAnswer) -> str:
 @click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a time range: end this replay.")
 @audited
 def replay(
-    at: Deployed,
-    since: str | None,
-    until: str | None,
-    pattern: str,
-    dry_run: bool,
-    wait: bool,
-    show: bool,
+    at: Deployed, since: str | None, until: str | None, pattern: str, dry_run: bool, wait: bool, show: bool,
     cancelled: int | None,
-) -> int:
+) -> int:  # fmt: skip
     """Dispatch the events of a time range again.
 
     Safe at any time: events with a verdict are left alone, others get one. The ledger

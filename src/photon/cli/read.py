@@ -46,19 +46,10 @@ if TYPE_CHECKING:
 @click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,
               help="json: the records as they are; table: one line each, for people.")  # fmt: skip
 def read(
-    output: Path | None,
-    config: Path | None,
-    datacentre: str | None,
-    kinds: tuple[str, ...],
-    follow: bool,
-    cursor_file: Path | None,
-    with_cursor: bool,
-    with_watermark: bool,
-    begin: str,
-    cleared_only: bool,
-    limit: int | None,
-    output_format: str,
-) -> int:
+    output: Path | None, config: Path | None, datacentre: str | None, kinds: tuple[str, ...], follow: bool,
+    cursor_file: Path | None, with_cursor: bool, with_watermark: bool, begin: str, cleared_only: bool,
+    limit: int | None, output_format: str,
+) -> int:  # fmt: skip
     """Print the records of an output, each exactly once from one cursor to the next.
 
     Reads only what is published, which no crash takes back. OUTPUT is an output of photon join.

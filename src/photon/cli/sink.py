@@ -42,18 +42,10 @@ from photon.config.output_kinds import KINDS
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
               help="Close a file this long after its first record.")  # fmt: skip
 def parquet(
-    at: Deployed,
-    output: Path | None,
-    into: Path,
-    kinds: tuple[str, ...],
-    follow: bool,
-    cleared_only: bool,
-    columns: Literal["struct", "flat", "json"] | None,
-    schema_file: Path | None,
-    partition: Literal["hour"] | None,
-    roll_size: int,
-    roll_age: float,
-) -> int:
+    at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], follow: bool, cleared_only: bool,
+    columns: Literal["struct", "flat", "json"] | None, schema_file: Path | None, partition: Literal["hour"] | None,
+    roll_size: int, roll_age: float,
+) -> int:  # fmt: skip
     """Write published records as rolled Parquet files, each record once.
 
     It may be ended at any moment and continues: what the manifest does not name is written again.

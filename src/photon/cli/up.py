@@ -39,14 +39,9 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
-    at: Deployed,
-    run: Path | None,
-    detach: bool,
-    timeout: float,
-    unhealthy_after: float,
-    no_logs: bool,
+    at: Deployed, run: Path | None, detach: bool, timeout: float, unhealthy_after: float, no_logs: bool,
     background: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Run all processes of a deployment file on this machine, and keep them running.
 
     Whatever ends is restarted, after growing waits. In the foreground until Ctrl-C (twice: kill -9), with

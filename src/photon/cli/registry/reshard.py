@@ -38,16 +38,9 @@ TRY_SECONDS = 10.0
 @deployed()
 @audited
 def reshard(
-    at: Deployed,
-    count: int | None,
-    abort: bool,
-    change: int | None,
-    lead: float | None,
-    dry_run: bool,
-    no_wait: bool,
-    tries: int,
-    limit: float | None,
-) -> int:
+    at: Deployed, count: int | None, abort: bool, change: int | None, lead: float | None, dry_run: bool,
+    no_wait: bool, tries: int, limit: float | None,
+) -> int:  # fmt: skip
     """Change the number of shards for new events, while everything runs, and wait until it is done.
 
     Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run

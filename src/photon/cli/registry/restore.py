@@ -42,14 +42,9 @@ if TYPE_CHECKING:
 @deployed()
 @audited
 def restore(
-    at: Deployed,
-    backup: Path | None,
-    replicas: tuple[str, ...],
-    open_: bool,
-    accept_boundary: str | None,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+    at: Deployed, backup: Path | None, replicas: tuple[str, ...], open_: bool, accept_boundary: str | None,
+    dry_run: bool, yes: bool,
+) -> None:  # fmt: skip
     """Make the data directories of a new deployment from BACKUP; or open its shards, once that is safe.
 
     \b
