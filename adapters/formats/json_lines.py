@@ -163,12 +163,6 @@ class JsonLinesSide(SideReader):
             None if self._scan is None else self._scan.located(block, lambda record: self._key_or_none(record, file))
         )
 
-    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
-        try:
-            return self.key(record, file)
-        except BadRecord:
-            return None
-
     def _time_ns(self, fields: dict[str, Any], record: bytes) -> int:
         time, name = self._time, self._time_field
         if time is None or name is None:
