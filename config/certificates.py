@@ -25,7 +25,6 @@ from photon.config.tls import SUFFIX, dns_name, identity_of
 
 DAYS = 365
 AUTHORITY_DAYS = 3650
-DAYS_MAX = 36_500
 EXPIRES_SOON = timedelta(days=30)
 PEM_BYTES_MAX = 1 << 20
 BACKDATED = timedelta(hours=1)

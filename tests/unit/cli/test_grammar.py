@@ -26,7 +26,7 @@ def test_there_are_few() -> None:
 
 
 def test_the_help_has_each_in_one_line_under_its_task() -> None:
-    lines = [line for task in TASKS.values() for line in task.items()]
+    lines = [(name, noun.about) for task in TASKS.values() for name, noun in task.items()]
     assert sorted(name for name, _ in lines) == sorted(NOUNS)
     shown = CliRunner().invoke(main, ["--help"], terminal_width=80).output.splitlines()
     assert all(f"{task}:" in shown for task in TASKS)
