@@ -68,8 +68,6 @@ PLACE = re.compile(r"[cf][0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pair of fields and what speaks for it."""
-
     primary: str
     foreign: str
     distinct: int

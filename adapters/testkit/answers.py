@@ -18,7 +18,6 @@ Pair = tuple[Sample, Sample]
 
 
 def place(side: str, sample: Sample) -> str:
-    """The place of a record, for people."""
     return f"{side} {sample.file.path} line {sample.line}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from photon.adapters.testkit.samples import read_samples
 from photon.adapters.times import rfc3339_us
 
 RECORDS = 20
-RECORDS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,10 @@ class Trial:
 
     @property
     def rejected(self) -> list[Tried]:
-        """Records that cannot be read."""
         return [each for each in self.records if each.reason]
 
     @property
     def read(self) -> list[Tried]:
-        """The others."""
         return [each for each in self.records if not each.reason]
 
 
@@ -180,10 +177,3 @@ def _text(name: str, data: bytes) -> dict[str, Any]:
         from base64 import b64encode
 
         return {f"{name}_raw_base64": b64encode(data).decode()}
-
-
-def first_reasons(trial: Trial, most: int = 5) -> Sequence[str]:
-    """``line N: why`` of the first records that are rejected."""
-    lines = [f"line {each.line}: {each.reason}" for each in trial.rejected[:most]]
-    left = len(trial.rejected) - most
-    return [*lines, f"… and {left} more"] if left > 0 else lines

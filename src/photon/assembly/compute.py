@@ -135,7 +135,6 @@ async def _run(command: Sequence[str], stop: asyncio.Event) -> tuple[int, str]:
 
 
 async def _heard(output: asyncio.StreamReader) -> str:
-    """All that it prints goes into the log."""
     rest, last = b"", ""
     while data := await output.read(LINE_BYTES):
         *lines, rest = (rest + data).split(b"\n")
@@ -279,7 +278,7 @@ def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         why = f": {'; '.join(said['held'])}" if said["held"] else ""
         still = duration(max(each["still_s"] for each in stuck))
         what = f"{names} has not moved for {still}, though its input has{why}"
-        yield _alarm(what, "see its log, and what it is busy with: photon compute status")
+        yield _alarm(what, "see its log, and what it is busy with: photon status compute")
 
 
 def _alarm(what: str, todo: str) -> dict[str, str]:

@@ -106,8 +106,6 @@ class Busy(UsageError):
 
 @dataclass
 class Site:
-    """Where a topology runs."""
-
     topology: Topology
     base: Path
     """What paths in the topology are relative to."""
@@ -133,7 +131,6 @@ class Site:
 
     @cached_property
     def id(self) -> str:
-        """Of the state."""
         return self.table.look().id
 
     @contextmanager
@@ -302,8 +299,6 @@ def guard_of(computation: Computation) -> guarding.Guard:
 
 
 class Running:
-    """Owners of intervals, in this process."""
-
     def __init__(
         self,
         site: Site,

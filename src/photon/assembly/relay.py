@@ -38,8 +38,6 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Upstream:
-    """One output that is copied."""
-
     side: Side
     datacentre: str
     relay: Relay

@@ -82,12 +82,10 @@ class Room:
 
     @property
     def state(self) -> Path:
-        """The pipeline's directory."""
         return self.base / self.pipeline.state
 
     @property
     def output(self) -> Path:
-        """The pipeline's directory."""
         return self.base / self.pipeline.output
 
     def logs(self, side: Side) -> Path:
@@ -98,7 +96,6 @@ class Room:
         return directory
 
     def adapter(self) -> Adapter:
-        """One of the join's."""
         return adapter_of(self.settings, self.pipeline.join, self.base)
 
     @property
@@ -112,7 +109,6 @@ class Room:
 
     @contextlib.asynccontextmanager
     async def registry(self, tls: Tls | None) -> AsyncIterator[RegistryClient]:
-        """A client, closed at the end."""
         client = registry_client(self.settings, tls, self.near.replicas)
         try:
             yield client
@@ -121,8 +117,6 @@ class Room:
 
 
 def reporter(what: str) -> Callable[[str], None]:
-    """Reports one-line problems of a part into the log."""
-
     def report(line: str) -> None:
         log.warning(line, part=what)
 

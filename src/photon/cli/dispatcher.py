@@ -12,7 +12,7 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, dry_run, must_be_said, sure
-from photon.cli.tables import print_table, time_of, words
+from photon.cli.tables import print_table, say, time_of, words
 from photon.cli.units import NOW, given_ns
 from photon.config.errors import PhotonError, UsageError
 
@@ -128,9 +128,9 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
         answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=True)
     at.show(_skips_json(answer), lambda: _show_skips(answer))
     for problem in answer.skips.problems:
-        click.echo(f"photon: not skipped: {problem}", err=True)
+        say(f"not skipped: {problem}")
     if answer.refusal:
-        click.echo(f"photon: refused: {answer.refusal}", err=True)
+        say(f"refused: {answer.refusal}")
     return FAILED if answer.refusal else DONE
 
 
@@ -194,15 +194,9 @@ def _total(answer: SkipAnswer) -> str:
 @click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a time range: end this replay.")
 @audited
 def replay(
-    at: Deployed,
-    since: str | None,
-    until: str | None,
-    pattern: str,
-    dry_run: bool,
-    wait: bool,
-    show: bool,
+    at: Deployed, since: str | None, until: str | None, pattern: str, dry_run: bool, wait: bool, show: bool,
     cancelled: int | None,
-) -> int:
+) -> int:  # fmt: skip
     """Dispatch the events of a time range again.
 
     Safe at any time: events with a verdict are left alone, others get one. The ledger
@@ -283,7 +277,7 @@ def _wait(pipeline: Pipeline, number: int) -> int:
         if each.request.step >= Step.DONE:
             unread = [part.path for part in each.parts if part.step is Step.UNREAD]
             for path in unread:
-                click.echo(f"photon: {path}: no file holds this log any more, or it cannot be read", err=True)
+                say(f"{path}: no file holds this log any more, or it cannot be read")
             return ATTENTION if unread or each.request.step is Step.CANCELLED else DONE
         time.sleep(LOOK_S)
 

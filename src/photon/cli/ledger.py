@@ -14,7 +14,8 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
 from photon.cli.looking import again
-from photon.cli.tables import print_json
+from photon.cli.tables import print_json, say
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,8 +46,6 @@ def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
       photon ledger /var/lib/photon/east -o json
     Exit codes: 0 it balances, 3 it does not.
     """
-    from photon.config.errors import UsageError
-
     if output is not None and (at.given is not None or at.datacentre is not None):
         raise UsageError("OUTPUT and --config with --datacentre say the same; name one of them")
     look = _looking(at, output)
@@ -58,8 +57,6 @@ def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
 
 
 class _Seen:
-    """A ledger, or several, at one moment."""
-
     def __init__(
         self, json: dict[str, Any], table: RenderableType, unbalanced: list[str], missing: list[str], notes: list[str]
     ) -> None:
@@ -70,10 +67,10 @@ class _Seen:
 def _tell(seen: _Seen) -> int:
     """Prints what is wrong on stderr; the exit code."""
     for each in seen.missing:
-        click.echo(f"photon: {each}", err=True)
+        say(each)
     if seen.unbalanced:
         hours = ", ".join(seen.unbalanced)
-        click.echo(f"photon: the ledger does not balance in {hours}; this is a defect, keep the directory", err=True)
+        say(f"the ledger does not balance in {hours}; this is a defect, keep the directory")
         return ATTENTION
     return DONE
 
@@ -98,7 +95,6 @@ def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
 
 
 def _all(at: Deployed) -> _Seen:
-    from photon.config.errors import UsageError
     from photon.fleet.ledger import accounts, all_as_json
 
     found = accounts(at.settings, at.base)
@@ -166,7 +162,6 @@ def _print(seen: _Seen) -> None:
 
 # -- where it lies -----------------------------------------------------------------------------------------------
 def _of_directory(output: Path | None) -> Path:
-    from photon.config.errors import UsageError
     from photon.fleet.ledger import ledger_file
     from photon.local_join.site import OWN_DIRECTORIES
 
@@ -184,7 +179,6 @@ def _of_directory(output: Path | None) -> Path:
 
 
 def _of_deployment(at: Deployed) -> Path:
-    from photon.config.errors import UsageError
     from photon.fleet.ledger import ledger_file
 
     name, pipeline = at.pipeline
@@ -196,7 +190,6 @@ def _of_deployment(at: Deployed) -> Path:
 
 # -- as tables -------------------------------------------------------------------------------------------------------
 def _table_of(read: Ledger) -> Table:
-    """An hour a line, and all."""
     from photon.fleet.ledger import hour_name
 
     table = _table(["hour (UTC)"], read.total)

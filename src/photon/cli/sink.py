@@ -10,7 +10,10 @@ import click
 from photon.cli.errors import DONE
 from photon.cli.heads import PATH, Deployed, deployed
 from photon.cli.read import named_place
+from photon.cli.tables import say
 from photon.cli.units import DURATION, SIZE
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
 
 
@@ -39,18 +42,10 @@ from photon.config.output_kinds import KINDS
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
               help="Close a file this long after its first record.")  # fmt: skip
 def parquet(
-    at: Deployed,
-    output: Path | None,
-    into: Path,
-    kinds: tuple[str, ...],
-    follow: bool,
-    cleared_only: bool,
-    columns: Literal["struct", "flat", "json"] | None,
-    schema_file: Path | None,
-    partition: Literal["hour"] | None,
-    roll_size: int,
-    roll_age: float,
-) -> int:
+    at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], follow: bool, cleared_only: bool,
+    columns: Literal["struct", "flat", "json"] | None, schema_file: Path | None, partition: Literal["hour"] | None,
+    roll_size: int, roll_age: float,
+) -> int:  # fmt: skip
     """Write published records as rolled Parquet files, each record once.
 
     It may be ended at any moment and continues: what the manifest does not name is written again.
@@ -63,21 +58,17 @@ def parquet(
       photon sink parquet --config photon.toml --datacentre east --into lake/east --follow --roll-age 1min
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
-    import signal
-    import threading
     import time
 
-    from photon.config.disk import RealDisk
+    from photon.config.stopping import stop_flag
     from photon.library import Output
     from photon.sinks.parquet import Form, ParquetSink, RollLimits, pour
 
     published = Output(named_place(output, at.given, at.datacentre))
     limits = RollLimits(roll_size, roll_age)
     form = Form(columns, partition, None if schema_file is None else _schema(schema_file))
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, _say) as files:
+    stop = stop_flag()
+    with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, say) as files:
 
         def idle(seconds: float) -> None:
             files.tick()
@@ -92,14 +83,8 @@ def parquet(
     return DONE
 
 
-def _say(line: str) -> None:
-    click.echo(f"photon: {line}", err=True)
-
-
 def _schema(path: Path) -> dict[str, Any]:
     import tomllib
-
-    from photon.config.errors import UsageError
 
     try:
         return tomllib.loads(path.read_text())

@@ -16,6 +16,7 @@ from photon.cli.heads import Deployed, deployed, run_option, taken
 from photon.cli.looking import again, asking
 from photon.cli.tables import print_json
 from photon.cli.units import DURATION
+from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,6 +54,7 @@ PARTS: Mapping[str, Part] = {
                        "overrides datacentre"),
     "cache": Part("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
     "verifier": Part("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
+    "compute": Part("computations; NAME: their FILE, or their state's directory", "compute:status", "name"),
     "slots": Part("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
     "oracle": Part("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
     "wan": Part("how bytes travel between regions", "wan:directions", "control"),
@@ -139,7 +141,6 @@ def overview(
 
 
 def _web(at: Deployed, listen: str) -> None:
-    """The page, with the operator's certificate."""
     import logging
 
     from photon.assembly.room import Room
@@ -210,8 +211,6 @@ def _fetched(url: str) -> dict[str, Any]:
     import urllib.request
 
     import orjson
-
-    from photon.config.errors import PhotonError, UsageError
 
     address = f"{url.rstrip('/')}/status.json"
     if not address.startswith(("http://", "https://")):

@@ -16,6 +16,8 @@ from photon.cli.audited import audited
 from photon.cli.errors import DONE
 from photon.cli.heads import Deployed, deployed, run_option
 from photon.cli.running import show
+from photon.cli.tables import say
+from photon.config.errors import PhotonError
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -37,14 +39,9 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
-    at: Deployed,
-    run: Path | None,
-    detach: bool,
-    timeout: float,
-    unhealthy_after: float,
-    no_logs: bool,
+    at: Deployed, run: Path | None, detach: bool, timeout: float, unhealthy_after: float, no_logs: bool,
     background: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Run all processes of a deployment file on this machine, and keep them running.
 
     Whatever ends is restarted, after growing waits. In the foreground until Ctrl-C (twice: kill -9), with
@@ -81,14 +78,11 @@ def up(
 
 
 def _detached(at: Deployed, run: Path, timeout: float, unhealthy_after: float) -> None:
-    from photon.config.errors import PhotonError
     from photon.supervision.detached import start_detached
 
     command = ["up", str(at.config.absolute()), "--run", str(run), "--unhealthy-after", str(unhealthy_after)]
     try:
-        states = start_detached(
-            run, [*command, "--background"], timeout, lambda line: click.echo(f"photon: {line}", err=True)
-        )
+        states = start_detached(run, [*command, "--background"], timeout, say)
     except KeyboardInterrupt:
         raise PhotonError("interrupted; photon up continues in the background, photon down ends it") from None
     show(at, states, run)

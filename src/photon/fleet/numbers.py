@@ -73,7 +73,6 @@ class Numbers:
                     values.setdefault(sample.name, []).append(sample)
 
     def __contains__(self, process: Process) -> bool:
-        """Whether it said anything."""
         return process in self._by_process
 
     def each(self, name: str, **labels: str) -> list[tuple[Process, Sample]]:

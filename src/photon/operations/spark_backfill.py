@@ -138,7 +138,6 @@ def _divided(plan: BackfillPlan, wish: Wish, boundary: int) -> BackfillPlan:
 
 
 def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
-    """Outputs of other backfills that reach into the range."""
     for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
         if known.path.absolute() != wish.output.absolute():
             yield known.path

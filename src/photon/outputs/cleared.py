@@ -24,8 +24,6 @@ class _Cleared(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """How far one slot's output is cleared."""
-
     files: Mapping[str, int] = field(default_factory=dict)
     """Plain name -> bytes whose lines the verifier is done with. Final files are cleared, and not among them."""
     trouble: Mapping[str, int] = field(default_factory=dict)
@@ -40,7 +38,6 @@ class Clearing:
         }
 
     def trouble_in(self, files: Sequence[OutputFile]) -> dict[str, int]:
-        """Those of these files that are not read on."""
         return {file.name: self.trouble[file.name] for file in files if not file.final and file.name in self.trouble}
 
 

@@ -90,8 +90,6 @@ def _rounded(point: Point) -> dict[str, float | None]:
 
 
 class View:
-    """The view of one pipeline. Keeps what rates need."""
-
     def __init__(self, datacentre: str, version: str, others: Sequence[str] = ()) -> None:
         """``others``: the datacentres that join the same events."""
         self._datacentre = datacentre

@@ -68,7 +68,7 @@ def test_dry_run_and_yes_stand_on_exactly_those_that_change() -> None:
     assert not [name for name, command in COMMANDS.items() if "--apply" in options(command)]
 
 
-FAULTS = {"chaos run", "chaos fault", "chaos heal", "wan set", "wan cut", "wan heal"}
+FAULTS = {"chaos run", "chaos fault", "wan set"}
 STARTS = {"up"}
 
 

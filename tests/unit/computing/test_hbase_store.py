@@ -278,7 +278,7 @@ def test_machines_share_a_topology(command: Callable[..., Result], tmp_path: Pat
     sums = {each["name"]: each["sum"] for each in _read(tmp_path / "sums")}
     assert sums == {f"name {k}": sum(range(k, 70, 7)) for k in range(7)}
     assert len(list(photon.read(tmp_path / "sums"))) == 7
-    shown = CliRunner().invoke(main, ["compute", "status", "--state", str(tmp_path / "a"), "-o", "json"])
+    shown = CliRunner().invoke(main, ["status", "compute", str(tmp_path / "a"), "-o", "json"])
     assert [each["interval"] for each in json.loads(shown.output)["owners"]] == ["i0", "i1"]
     watermarks = tmp_path / "sums/.photon/verifier/watermarks.jsonl"
     assert not watermarks.exists(), "more may come"

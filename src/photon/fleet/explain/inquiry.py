@@ -105,8 +105,6 @@ async def _stories(
 
 
 class _Inquiry:
-    """Into what one join knows."""
-
     def __init__(
         self,
         asking: Asking,
@@ -127,7 +125,6 @@ class _Inquiry:
         self._places = [_Datacentre(asking, name, question, known, until) for name in names]
 
     async def look(self) -> None:
-        """For all that costs little."""
         await asyncio.gather(*(place.look() for place in self._places))
         await self._trace(self._places)
 
@@ -138,7 +135,6 @@ class _Inquiry:
 
     @property
     def known(self) -> bool:
-        """Whether the event was found, or the registry knows it."""
         return any(place.evidence.named() for place in self._places) or bool(self._traced and self._traced.slot)
 
     def story(self) -> Story:
@@ -146,7 +142,6 @@ class _Inquiry:
 
     @classmethod
     def together(cls, question: Question, inquiries: Sequence[_Inquiry]) -> Story:
-        """The one of joins that do not have the event."""
         return cls._told(question, inquiries)
 
     @staticmethod
@@ -286,7 +281,6 @@ class _Datacentre:
         return self._answers is None
 
     async def _ask_joiners(self) -> set[str]:
-        """Slots whose joiners have answered."""
         covered = set()
         replies = await asyncio.gather(*map(self._event, self._joiners))
         for process, (evidence, why) in zip(self._joiners, replies, strict=True):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from photon.lab.chaos.api import ChaosFailed
-from photon.lab.demo.feed import Logs
+from photon.lab.demo.feed import Logs, append
 from photon.lab.demo.generator import Generator, Line
 
 ROLL_US = 30_000_000
@@ -32,8 +32,6 @@ _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
 
 
 class InOrder:
-    """The lines of a generator by their arrival."""
-
     def __init__(self, lines: Iterator[Line]) -> None:
         self._lines = lines
         self._heap: list[tuple[int, int, Line]] = []
@@ -86,21 +84,9 @@ class LogCopy:
         due = list(self._due)
         self._due.clear()
         for roll, of_roll in itertools.groupby(due, key=lambda line: line.at_us // ROLL_US):
-            self._append(list(of_roll), roll)
+            self.newest = append(self.logs, of_roll, f"{roll:06d}") or self.newest
         self.written += len(due)
         return due
-
-    def _append(self, lines: list[Line], roll: int) -> None:
-        for primary, directory, name in (
-            (True, self.logs.primary, "queries"),
-            (False, self.logs.foreign, "clicks"),
-        ):
-            if data := b"".join(line.data for line in lines if line.primary is primary):
-                path = directory / f"{name}-{roll:06d}.log"
-                with open(path, "ab", buffering=0) as file:
-                    file.write(data)
-                if not primary:
-                    self.newest = path
 
 
 class Traffic:

@@ -54,8 +54,6 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One record on its way to a log."""
-
     at_us: int
     """When it arrives, microseconds from the stream's start."""
     primary: bool

@@ -28,8 +28,6 @@ from photon.joiner.foreign_columns import events_of, records_of
 
 @dataclass(slots=True)
 class _Site:
-    """One datacentre's logs and the state of its dispatcher."""
-
     state: Path
     logs: LogFiles
 
