@@ -98,9 +98,7 @@ class Undecided:
 
 def _lines(core: Core, rows: RowIndexes) -> Lines:
     table = core._table
-    return {
-        (table.files[row].path, int(table.offsets[row])): int(table.times[row]) for row in rows.tolist()
-    }
+    return {(table.files[row].path, int(table.offsets[row])): int(table.times[row]) for row in rows.tolist()}
 
 
 def _of_this_process() -> Undecided:

@@ -132,7 +132,8 @@ class Sampler:
         if asked.read_ns is None or asked.read_ns < time_ns:
             truth = max(truth, before)  # its claim is older: what was said before may wait still
         if pair.waiting != truth:
-            self.world.violated(f"waiting of {self.place.name}: {pair.waiting} are said before {time_ns}, not {truth}")
+            said = f"{pair.waiting} are said before {time_ns}, not {truth}"
+            self.world.violated(f"waiting of {self.place.name}: {said}")
 
 
 class WorldWatermarks:
