@@ -46,7 +46,7 @@ from tests.simulation.world.follower import SimulatedFollower, SimulatedReads
 from tests.simulation.world.loop import OWNER, Owner
 from tests.simulation.world.model_raft import GroupEnd
 from tests.simulation.world.network import Stub
-from tests.simulation.world.state import SimulatedState
+from tests.simulation.world.state import SimulatedState, Undecided
 from tests.simulation.world.store import StoreModel
 from tests.simulation.world.truth import EPOCH_NS
 
@@ -312,6 +312,7 @@ class DispatcherProcess(Process):
     """A dispatcher: the production engine over a follower of the world's logs and a database in memory."""
 
     engine: DispatcherEngine | None = None
+    undecided: Undecided
 
     async def run(self) -> None:
         world, place = self.world, self.place
