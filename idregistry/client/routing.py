@@ -52,7 +52,6 @@ class Backend(Protocol):
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
         """Any other request to the group's leader: its reply, or a Refusal."""
-        ...
 
     async def close(self) -> None: ...
 

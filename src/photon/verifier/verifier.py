@@ -112,13 +112,11 @@ class Findings(Protocol):
 
     def cleared(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
         """Receives lines once all of them are done with, in order; again only after a crash."""
-        ...
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
         """Receives a line whose token does not own its id."""
-        ...
 
 
 @dataclass(slots=True)
