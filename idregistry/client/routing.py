@@ -110,11 +110,6 @@ class ShardCalls:
             await asyncio.wait(some, timeout=LATE_S)
 
 
-def _too_new_is_unknown(found: Verdicts) -> Verdicts:
-    """An earlier attempt may have committed these ids: that another leader's clock runs late says nothing of them."""
-    return _as_unknown(found, Answer.TOO_NEW)
-
-
 def _as_unknown(found: Verdicts, answer: Answer) -> Verdicts:
     outcomes = np.where(found.outcomes == answer, np.uint8(Answer.UNKNOWN), found.outcomes)
     return replace(found, outcomes=outcomes)
@@ -270,7 +265,8 @@ class RoutedRegistry:
             outcome = await self._backend.insert(shard, caller, claimed, ids, timeout=remaining)
             certain = isinstance(outcome, Verdicts) or outcome.status is not Status.UNKNOWN
             perhaps_committed = before or not certain
-            return _too_new_is_unknown(outcome) if before and isinstance(outcome, Verdicts) else outcome
+            # An earlier attempt may have committed these: that another leader's clock runs late says nothing of them.
+            return _as_unknown(outcome, Answer.TOO_NEW) if before and isinstance(outcome, Verdicts) else outcome
 
         outcome = await self._persist(deadline, lambda remaining: attempt(None, remaining))
         if isinstance(outcome, Refusal) and outcome.status is Status.UNKNOWN_CALLER:

@@ -163,7 +163,10 @@ class Verifier:
         while not stop.is_set():
             report = await self.run_once()
             if report.refused or report.unreadable:
-                log.error("output records that the registry does not know as owned", **_fields(report))
+                log.error(
+                    "output records that the registry does not know as owned",
+                    refused=report.refused, unreadable=report.unreadable, first="".join(report.examples[:1]),
+                )  # fmt: skip
             await until(stop, self.limits.period_s)
 
     async def run_once(self) -> VerifierReport:
@@ -290,14 +293,6 @@ class Verifier:
     def _save(self, positions: dict[str, int]) -> None:
         cleared = ClearedFile(CLEARED_VERSION, positions, self._trouble)
         self.disk.replace(self._cleared_path, msgspec.json.encode(cleared))
-
-
-def _fields(report: VerifierReport) -> dict[str, object]:
-    return {
-        "refused": report.refused,
-        "unreadable": report.unreadable,
-        "first": report.examples[0] if report.examples else "",
-    }
 
 
 def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
