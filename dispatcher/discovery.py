@@ -32,11 +32,9 @@ class Found(Joiner, Protocol):
 
     async def serves(self, timeout: float) -> bool | None:
         """Whether it says so; None: no answer within ``timeout`` seconds."""
-        ...
 
     async def close(self) -> None:
         """What is on its way is unknown from then on."""
-        ...
 
 
 ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]

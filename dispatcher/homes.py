@@ -216,7 +216,8 @@ class Homes:
         """``datacentres``: all that join the same events; the own one may or may not be among them."""
         self.names: Sequence[str] = sorted({own, *datacentres})
         self.own = self.names.index(own)
-        self._seeds = [_seed(name) for name in self.names]
+        digests = (blake2b(name.encode(), digest_size=8).digest() for name in self.names)
+        self._seeds = [np.uint64(int.from_bytes(each, "little")) for each in digests]
         self.number: Mapping[str, int] = {name: at for at, name in enumerate(self.names)}
         self.head_start = head_start or HeadStart()
         self._trusts = {at: Trust() for at in range(len(self.names)) if at != self.own}
@@ -343,10 +344,6 @@ def _words(digests: bytes) -> U64:
 def _probes(words: U64) -> npt.NDArray[np.bool_]:
     mask: npt.NDArray[np.bool_] = (words[:, 1] & np.uint64(PROBE_MASK)) == 0
     return mask
-
-
-def _seed(name: str) -> np.uint64:
-    return np.uint64(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
 def _mixed(words: U64, seed: np.uint64) -> U64:

@@ -118,7 +118,8 @@ class SharedState(State):
     def _may_commit(self, changes: Changes) -> None:
         self._check()
         self._check_leases(list(changes.positions))
-        self._check_rows([*changes.updated.row_ids.tolist(), *changes.deleted])
+        rows = dict.fromkeys([*changes.updated.row_ids.tolist(), *changes.deleted])
+        self._check_owned("retries", "id", list(rows))
 
     def _check(self) -> None:
         """Within a transaction: nobody took this worker for dead."""
@@ -127,9 +128,6 @@ class SharedState(State):
 
     def _check_leases(self, units: Sequence[str]) -> None:
         self._check_owned("leases", "unit", units)
-
-    def _check_rows(self, ids: Sequence[int]) -> None:
-        self._check_owned("retries", "id", list(dict.fromkeys(ids)))
 
     def _check_owned(self, table: str, column: str, names: Sequence[str | int]) -> None:
         for at in range(0, len(names), IDS_AT_ONCE):

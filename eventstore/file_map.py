@@ -187,40 +187,31 @@ class FileMap(Protocol):
 
     def tend(self) -> None:
         """The reader's thread calls it again and again: periodic work of a backend."""
-        ...
 
     def all_read(self) -> None:
         """The reader has added all that lies in the logs, since the map was opened or said RowsLost."""
-        ...
 
     def positions(self) -> list[LogPosition]:
         """Where to resume each log: as of the last commit when opened, then as of the last ``add``."""
-        ...
 
     def add(self, block: MappedBlock) -> None:
         """Takes in a block. At once visible to ``places``; durable with the next ``commit``."""
-        ...
 
     def commit(self) -> None:
         """Makes all that was added durable, entries no later than positions. After FileMapUnavailable nothing
         was, and it may be called again."""
-        ...
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """All places where the keys may stand, at most ``MapSettings.places_max`` for each, unordered."""
-        ...
 
     def logs(self) -> Sequence[MappedLog]:
         """All logs; index = number."""
-        ...
 
     def totals(self, *, exact: bool = False) -> MapTotals:
         """``exact``: duplicates in full; otherwise those that merges and order checks have met so far."""
-        ...
 
     def interrupt(self) -> None:
         """From any thread: calls that wait for a remote backend end with FileMapUnavailable from now on."""
-        ...
 
     def close(self) -> None: ...
 

@@ -175,7 +175,6 @@ class PagedBytes(ABC):
 class LogBytes(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
-        ...
 
     def unlinked(self) -> bool: ...
 

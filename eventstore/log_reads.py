@@ -133,6 +133,3 @@ class LogReads:
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=True)
-
-
-__all__ = ["PATIENCE_SECONDS", "READ_THREADS", "LogReads"]

@@ -129,36 +129,29 @@ class Registry(Protocol):
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
         """Compare-and-set of a slot's newest incarnation. None: unknown, ask again with the same nonce."""
-        ...
 
     async def read_witness(self, slot: str) -> Witnessed | None:
         """A slot's witness as the config group's leader knows it; None: unknown."""
-        ...
 
     async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
         """Moves the witness from ``end`` to ``to``; None: unknown, ask the very same again."""
-        ...
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
         """Which incarnations this process may send tokens of, its own last. Call before the first insert."""
-        ...
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         """Registers ids, first token wins. One attempt of at most ``timeout`` seconds; UNKNOWN rows are retried.
 
         The owner columns mean something where the outcome is TAKEN or DONE.
         """
-        ...
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
         """Clears tokens by compare (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
-        ...
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         """ABSENT, PRESENT (with owner), BELOW_BOUNDARY or UNKNOWN (no replica answered) for each id.
 
         A hint from the nearest replica; a stale ABSENT costs one wasted join.
         """
-        ...
 
     async def close(self) -> None: ...

@@ -90,6 +90,5 @@ class Joiner(Protocol):
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """One attempt. An unreachable joiner answers RETRY for all."""
-        ...
 
     async def close(self) -> None: ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from photon.config.errors import PhotonError, UsageError
-from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
+from photon.eventstore.hbase.api import HBaseUnavailable
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.hbase.schema import FAMILY, REGIONS, split_keys
 from photon.eventstore.hbase.thrift2 import FAST_DIFF, ROW_BLOOM, connector, types_of
@@ -57,7 +57,7 @@ def make_table(
     Raises HBaseUnavailable, HBaseRefused, CannotMakeTable, UsageError.
     """
     made = False
-    if not _exists(hbase, table):
+    if table.encode() not in hbase.call(lambda c: c.tables(), f"list tables (for {table})"):
         if admin is None:
             raise UsageError(
                 "hbase.admin: is not set; name HBase's Thrift 2 server (host:port), or run this in HBase's shell: "
@@ -65,10 +65,6 @@ def make_table(
             )
         made = _create(admin, table, ttl_s, regions)
     return _described(hbase, table, made, ttl_s, regions)
-
-
-def _exists(hbase: ThriftHBase, table: str) -> bool:
-    return table.encode() in hbase.call(lambda c: c.tables(), f"list tables (for {table})")
 
 
 def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, regions: int) -> TableMade:
@@ -120,6 +116,3 @@ def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
     finally:
         client.close()
     return True
-
-
-__all__ = ["CannotMakeTable", "HBaseRefused", "TableMade", "make_table", "shell_command"]

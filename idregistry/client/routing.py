@@ -52,7 +52,6 @@ class Backend(Protocol):
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
         """Any other request to the group's leader: its reply, or a Refusal."""
-        ...
 
     async def close(self) -> None: ...
 
@@ -109,11 +108,6 @@ class ShardCalls:
             await asyncio.wait(some, timeout=GRACE_S)
         if some := [task for task in everyone if not task.done()]:
             await asyncio.wait(some, timeout=LATE_S)
-
-
-def _too_new_is_unknown(found: Verdicts) -> Verdicts:
-    """An earlier attempt may have committed these ids: that another leader's clock runs late says nothing of them."""
-    return _as_unknown(found, Answer.TOO_NEW)
 
 
 def _as_unknown(found: Verdicts, answer: Answer) -> Verdicts:
@@ -271,7 +265,8 @@ class RoutedRegistry:
             outcome = await self._backend.insert(shard, caller, claimed, ids, timeout=remaining)
             certain = isinstance(outcome, Verdicts) or outcome.status is not Status.UNKNOWN
             perhaps_committed = before or not certain
-            return _too_new_is_unknown(outcome) if before and isinstance(outcome, Verdicts) else outcome
+            # An earlier attempt may have committed these: that another leader's clock runs late says nothing of them.
+            return _as_unknown(outcome, Answer.TOO_NEW) if before and isinstance(outcome, Verdicts) else outcome
 
         outcome = await self._persist(deadline, lambda remaining: attempt(None, remaining))
         if isinstance(outcome, Refusal) and outcome.status is Status.UNKNOWN_CALLER:

@@ -67,11 +67,9 @@ def hashes_of(lo: U64) -> U64:
 class RowsOfWords(Protocol):
     def living(self, words: U64) -> Bools:
         """Whose chunk is still there."""
-        ...
 
     def digests(self, words: U64) -> tuple[U64, U64]:
         """First and last eight bytes of the digest of each living row."""
-        ...
 
 
 class DigestIndex:

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from photon.idregistry.api import I64
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.id_bucket import ROW, FrozenBucket, Rows, times_in
 from photon.idregistry.core.id_table import MAX_BUCKET_BITS, IdTable
@@ -215,7 +214,8 @@ class ShardReading:
             image.state.watermarks.update(chunk.items)
         elif isinstance(chunk, _Ids):
             rows = _read_rows(chunk.rows)
-            image.state.sharding.entered(_times(chunk.bucket, rows, image.bucket_bits))
+            times = times_in(rows) + np.int64(chunk.bucket << image.bucket_bits)
+            image.state.sharding.entered(times)  # version 1 does not say which was the latest
             image.table.load(chunk.bucket, rows)
         elif isinstance(chunk, _Generations):
             try:
@@ -314,11 +314,6 @@ def _read_slots(chunk: _Slots, state: ShardState) -> None:
         state.slots[name] = SlotState(datacentre, newest, fenced)
         for incarnation in incarnations:
             state.incarnations[incarnation] = name
-
-
-def _times(bucket: int, rows: Rows, bucket_bits: int) -> I64:
-    """Event times: version 1 does not say which was the latest."""
-    return times_in(rows) + np.int64(bucket << bucket_bits)
 
 
 def _read_rows(data: bytes) -> Rows:

@@ -43,7 +43,6 @@ class Network(Protocol):
 
     def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
         """Never blocks. An empty frame is a sign of life."""
-        ...
 
     def stop(self) -> None: ...
 

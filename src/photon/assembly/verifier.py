@@ -28,7 +28,7 @@ from photon.fleet.slots_shown import SlotsShown
 from photon.outputs.output_places import PublishedEnd
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
-from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
+from photon.verifier.slot_work import SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
@@ -94,7 +94,9 @@ async def serve_verifier(room: Room) -> None:
         world = VerifierWorld(disk, clock, registry, registry.recovery, room.digester)
 
         def recovery(place: SlotPlace) -> Step:
-            return RecoveryStep(SlotRecovery(disk, place.state, registry.recovery), clock)
+            """Gives up what a redone incarnation still owns (rule 13)."""
+            of_slot = SlotRecovery(disk, place.state, registry.recovery)
+            return lambda: of_slot.run_once(clock.monotonic())
 
         gatherer = Gatherer(tls)
         closing.push_async_callback(gatherer.close)

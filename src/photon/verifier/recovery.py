@@ -41,9 +41,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, Answer
@@ -71,7 +69,6 @@ class RecoveryLimits:
     page_ids: int = 2048
     rest_s: float = 0.02  # between two questions: one question takes the registry some milliseconds
     ask_s: float = 5.0
-    look_s: float = 1.0  # from one look at the slot's files to the next
     retry_s: float = 5.0  # after a shard that did not answer: it alone is asked again
     again_first_s: float = 60.0
     again_most_s: float = 3600.0  # from one scan to the next, twice as long each time nothing was found
@@ -138,12 +135,6 @@ class SlotRecovery:
         self._pause_s = 0.0
         self._waits = ""
         self.recovered = 0  # ids given up since the start of the process
-
-    async def run(self, stop: asyncio.Event, clock: Clock) -> None:
-        """Looks until ``stop`` is set. Raises PublishedDamaged, OSError."""
-        while not stop.is_set():
-            await self.run_once(clock.monotonic())
-            await until(stop, self.limits.look_s)
 
     async def run_once(self, now: float) -> RecoveryReport:
         """One look, at ``now`` (monotonic seconds), and a scan where one is due. Raises PublishedDamaged, OSError."""

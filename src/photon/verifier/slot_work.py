@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +17,9 @@ from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
 from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
-from photon.verifier.recovery import SlotRecovery
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
-from photon.verifier.verifier import Verifier, VerifierDamaged
+from photon.verifier.verifier import VerifierDamaged
 
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
@@ -40,10 +39,8 @@ class SlotPlace:
     own: Path
 
 
-class Step(Protocol):
-    async def pass_(self) -> None:
-        """Does what there is to do now. Raises PhotonError, OSError: told, and tried again."""
-        ...
+Step = Callable[[], Awaitable[object]]
+"""Does what there is to do now. Raises PhotonError, OSError: told, and tried again."""
 
 
 @dataclass(eq=False)
@@ -76,27 +73,6 @@ class LineFindings:
         self.alarms[self.slot].tell(
             AlarmKind.NOT_OWNED, what, self.clock.now_ns(), file=file, offset=offset, event_id=event_id
         )
-
-
-class ClearStep:
-    """Clears the tokens of what is published (rule 8)."""
-
-    def __init__(self, verifier: Verifier) -> None:
-        self.verifier = verifier
-
-    async def pass_(self) -> None:
-        await self.verifier.run_once()
-
-
-class RecoveryStep:
-    """Gives up what a redone incarnation still owns (rule 13)."""
-
-    def __init__(self, recovery: SlotRecovery, clock: Clock) -> None:
-        self._recovery = recovery
-        self._clock = clock
-
-    async def pass_(self) -> None:
-        await self._recovery.run_once(self._clock.monotonic())
 
 
 @dataclass(eq=False)

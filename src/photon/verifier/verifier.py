@@ -112,13 +112,11 @@ class Findings(Protocol):
 
     def cleared(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
         """Receives lines once all of them are done with, in order; again only after a crash."""
-        ...
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
         """Receives a line whose token does not own its id."""
-        ...
 
 
 @dataclass(slots=True)
@@ -165,7 +163,10 @@ class Verifier:
         while not stop.is_set():
             report = await self.run_once()
             if report.refused or report.unreadable:
-                log.error("output records that the registry does not know as owned", **_fields(report))
+                log.error(
+                    "output records that the registry does not know as owned",
+                    refused=report.refused, unreadable=report.unreadable, first="".join(report.examples[:1]),
+                )  # fmt: skip
             await until(stop, self.limits.period_s)
 
     async def run_once(self) -> VerifierReport:
@@ -292,14 +293,6 @@ class Verifier:
     def _save(self, positions: dict[str, int]) -> None:
         cleared = ClearedFile(CLEARED_VERSION, positions, self._trouble)
         self.disk.replace(self._cleared_path, msgspec.json.encode(cleared))
-
-
-def _fields(report: VerifierReport) -> dict[str, object]:
-    return {
-        "refused": report.refused,
-        "unreadable": report.unreadable,
-        "first": report.examples[0] if report.examples else "",
-    }
 
 
 def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:

@@ -13,6 +13,7 @@ from photon.adapters.envelope import Envelope
 from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile
 from photon.config.interval_clock import IntervalClock
+from photon.config.stopping import until
 from photon.dispatcher.engine import DispatcherEngine, Policy
 from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
 from photon.dispatcher.exports import Exports
@@ -118,7 +119,13 @@ class Process(Owner):
         limits = VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0)
         verifier = world.variant.verifier(disk, paths.state, paths.output, world.digester, registry, limits=limits)
         recovery = SlotRecovery(disk, paths.state, registry.recovery, limits=settings.RECOVERY)
-        await asyncio.gather(verifier.run(asyncio.Event()), recovery.run(asyncio.Event(), self.clock))
+
+        async def recover() -> None:
+            while True:
+                await recovery.run_once(self.clock.monotonic())
+                await until(asyncio.Event(), settings.RECOVERY_LOOK_S)
+
+        await asyncio.gather(verifier.run(asyncio.Event()), recover())
 
 
 class ProcessDisk:
