@@ -21,11 +21,15 @@ from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
 
 if TYPE_CHECKING:
+    import grpc
+
     from photon.adapters.contract import Adapter
+    from photon.config.metrics.readings import ProcessMetrics
     from photon.config.settings_reload import SettingsReload
     from photon.config.tls import Tls
     from photon.eventstore.api import OperatedStore
@@ -114,6 +118,29 @@ class Room:
             yield client
         finally:
             await client.close()
+
+    @contextlib.asynccontextmanager
+    async def answering(
+        self,
+        kind: str,
+        address: str | None,
+        metrics: ProcessMetrics,
+        tls: Tls | None,
+        add: Callable[[grpc.aio.Server], None] = lambda server: None,
+    ) -> AsyncIterator[None]:
+        """Meanwhile health and metrics of this kind of process are answered at ``address``, and what ``add`` adds to
+        the server; None: nobody is answered. Raises CannotListen."""
+        from photon.config.serving import listen
+
+        if address is None:
+            yield
+            return
+        server = await listen(address, KINDS[kind].health, add, tls=tls, metrics=metrics)
+        try:
+            await server.serving()
+            yield
+        finally:
+            await server.stop()
 
 
 def reporter(what: str) -> Callable[[str], None]:
