@@ -105,10 +105,7 @@ def report_json(report: Report | None) -> dict[str, Any]:
     """The report for ``-o json``; empty without one."""
     if report is None:
         return {}
-    return {
-        "checks": report.findings,
-        "speed": {each.method: round(each.per_s) for each in report.speeds},
-    }
+    return {"checks": report.findings, "speed": {each.method: round(each.per_s) for each in report.speeds}}
 
 
 def matches(primary: Trial, foreign: Trial) -> int:

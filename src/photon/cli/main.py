@@ -255,9 +255,7 @@ def walk(
 
 
 @click.group(
-    cls=Tree,
-    lazily=NOUNS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Tree, lazily=NOUNS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "--version", prog_name="photon", message="%(prog)s %(version)s")

@@ -161,12 +161,7 @@ def _read(
     for event_id, key, time_ns in zip(events.ids, events.keys, events.times.tolist(), strict=True):
         if question.means(event_id, file.path, offset):
             return InLog(
-                file=file.path,
-                offset=offset,
-                read_to=read_to,
-                event_id=event_id,
-                key=key,
-                event_time_ns=time_ns,
+                file=file.path, offset=offset, read_to=read_to, event_id=event_id, key=key, event_time_ns=time_ns
             )
     return None
 

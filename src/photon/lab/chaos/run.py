@@ -70,13 +70,7 @@ def plan(
     steps = list(scenario.steps)
     if scenario.every_s is not None:
         steps += random_plan(
-            seed,
-            topology,
-            scenario.seconds,
-            able,
-            fillable,
-            every_s=scenario.every_s,
-            longest_s=scenario.longest_s,
+            seed, topology, scenario.seconds, able, fillable, every_s=scenario.every_s, longest_s=scenario.longest_s
         )
     return sorted(steps, key=lambda step: step.at_s)
 
@@ -93,12 +87,7 @@ class Run:
     """Make it on the event loop it is used on."""
 
     def __init__(
-        self,
-        options: Options,
-        around: Around,
-        target: Target,
-        topology: Topology,
-        say: Callable[[str], None],
+        self, options: Options, around: Around, target: Target, topology: Topology, say: Callable[[str], None]
     ) -> None:
         self._options = options
         self._around = around

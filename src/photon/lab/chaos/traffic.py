@@ -60,10 +60,7 @@ class LogCopy:
 
 class Traffic:
     def __init__(
-        self,
-        generator: Generator,
-        datacentres: Mapping[str, Logs],
-        now_ns: Callable[[], int] = time.time_ns,
+        self, generator: Generator, datacentres: Mapping[str, Logs], now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self.generator = generator
         self.copies = {name: LogCopy(logs) for name, logs in datacentres.items()}
