@@ -56,9 +56,9 @@ class ForeignLogs:
     read_places: Callable[[], dict[str, int] | None]
 
 
-def search_logs(logs: ForeignLogs, question: Question, budget: Budget, *, time_ns: int | None) -> Evidence:
-    """The event's record, and whether its log was read that far. ``time_ns``: the event's, where it is known."""
-    adapter = logs.adapter
+def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Evidence:
+    """The event's record, and whether its log was read that far."""
+    adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:
         found = find_logs(
