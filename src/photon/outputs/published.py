@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -107,6 +108,9 @@ class _Retired(msgspec.Struct, frozen=True):
     output: str | None = None
 
 
+_Told = TypeVar("_Told", _Durable, _Retired)
+
+
 def read_slot(disk: Disk, state: Path) -> SlotOutput:
     """What the slot in this state directory has published; no files where it has published nothing yet.
 
@@ -164,7 +168,7 @@ class SlotListing:
             return retired
         self._read_manifest()
         while True:
-            durable = self._durable()
+            durable = self._told(DURABLE_NAME, _Durable, DURABLE_VERSION)
             # A file leaves durable.json after it was listed, and may be followed by others at once. Only if nothing
             # was listed around the look at durable.json, no file has slipped through between the two.
             if not self._read_manifest():
@@ -188,17 +192,18 @@ class SlotListing:
             raise PublishedDamaged(told_by, f"{name!r} is no name of an output file")
         return self._kinds is None or name.partition("/")[0] in self._kinds
 
-    def _durable(self) -> _Durable | None:
-        path = self._state / DURABLE_NAME
+    def _told(self, name: str, kind: type[_Told], version: int) -> _Told | None:
+        """What a file of the state says; None: there is none."""
+        path = self._state / name
         if not self._disk.exists(path):
             return None
         try:
-            durable = msgspec.json.decode(self._disk.read(path), type=_Durable)
+            told = msgspec.json.decode(self._disk.read(path), type=kind)
         except DECODE_ERRORS as bad:
             raise PublishedDamaged(path, str(bad)) from None
-        if durable.version != DURABLE_VERSION:
-            raise PublishedDamaged(path, f"version {durable.version}, this release reads version {DURABLE_VERSION}")
-        return durable
+        if told.version != version:
+            raise PublishedDamaged(path, f"version {told.version}, this release reads version {version}")
+        return told
 
     def _read_manifest(self) -> bool:
         """Takes up what was listed since; False: nothing. A last line that is torn was never relied on."""
@@ -229,19 +234,13 @@ class SlotListing:
             self._final[name] = OutputFile(name, entry.uncompressed_bytes, True, True, entry.first_ns, entry.last_ns)
 
     def _retired(self) -> SlotOutput | None:
-        path = self._state / RETIRED_NAME
-        if not self._disk.exists(path):
+        retired = self._told(RETIRED_NAME, _Retired, RETIRED_VERSION)
+        if retired is None:
             return None
-        try:
-            retired = msgspec.json.decode(self._disk.read(path), type=_Retired)
-        except DECODE_ERRORS as bad:
-            raise PublishedDamaged(path, str(bad)) from None
-        if retired.version != RETIRED_VERSION:
-            raise PublishedDamaged(path, f"version {retired.version}, this release reads version {RETIRED_VERSION}")
         sealed = {
             name: OutputFile(name, length, True, False)
             for name, length in (retired.files or {}).items()
-            if self._wanted(name, path)
+            if self._wanted(name, self._state / RETIRED_NAME)
         }
         output = None if retired.output is None else Path(retired.output)
         return SlotOutput(retired.slot, _ordered(sealed), True, output)
