@@ -20,7 +20,7 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
-from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.fleet.access import logged, pipeline_named, registry_of, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
@@ -111,13 +111,8 @@ class Room:
         """What the service shows and trusts. ``place``: None for the datacentre. Raises UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
-    @contextlib.asynccontextmanager
-    async def registry(self, tls: Tls | None) -> AsyncIterator[RegistryClient]:
-        client = registry_client(self.settings, tls, self.near.replicas)
-        try:
-            yield client
-        finally:
-            await client.close()
+    def registry(self, tls: Tls | None) -> contextlib.AbstractAsyncContextManager[RegistryClient]:
+        return registry_of(self.settings, tls, self.near.replicas)
 
     @contextlib.asynccontextmanager
     async def answering(

@@ -17,7 +17,7 @@ from photon.config.tls import OPERATOR
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay import requests as replay_requests
 from photon.dispatcher.replay.requests import Step
-from photon.fleet.access import registry_client, tls_of
+from photon.fleet.access import registry_of, tls_of
 from photon.fleet.ledger import ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
@@ -90,16 +90,13 @@ async def _repair(
     settings: Settings, base: Path, report: VerifyReport, wish: Wish, told: Callable[[RepairProgress], None]
 ) -> RepairProgress:
     disk, clock = RealDisk(), SystemClock()
-    registry = registry_client(settings, tls_of(settings, base, OPERATOR))
     retention = settings.registry.retention
     rules = RepairRules(
         wish.also_unmatched, None if retention is None else int(retention * 1e9), wish.rate, wish.apply
     )
     repairs = Repairs(disk, base / DIRECTORY)
-    try:
+    async with registry_of(settings, tls_of(settings, base, OPERATOR)) as registry:
         return await Repairing(report, registry, registry.recovery, disk, repairs, clock, rules, told).run()
-    finally:
-        await registry.close()
 
 
 # -- what was never registered -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
-from photon.fleet.access import output_of, registry_client
+from photon.fleet.access import output_of, registry_of
 from photon.fleet.explain import explain_pb2 as pb
 from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, search_logs
 from photon.fleet.explain.evidence import Evidence, decode
@@ -67,13 +67,10 @@ class Asking:
 async def explain(asking: Asking, question: Question) -> Story:
     """The story as far as it can be had; what cannot is named in it. Where several joins have the event, it is that
     of the last one in their chain, with the others above it. Raises UsageError: settings that do not do."""
-    registry = registry_client(asking.settings, asking.tls)
     until = time.monotonic() + asking.seconds
-    try:
+    async with registry_of(asking.settings, asking.tls) as registry:
         slots = await registry.recovery.list_slots(timeout=min(LIST_S, asking.seconds / 4))
         stories = await _stories(asking, question, registry, slots, until, asking.settings.chain())
-    finally:
-        await registry.close()
     return replace(stories[0], upstream=stories[1:])
 
 
