@@ -311,7 +311,7 @@ _WAN = [
         ("source", "destination"),
         delay_seconds="One way.",
         fault="1: bytes from source to destination are dropped, reset or refused.",
-    ),
+    )
 ]
 
 _STATUS = [

@@ -70,7 +70,6 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
     "Look": {
         "status": Noun("Show what a deployment, or a part of it, is doing.", "status:status"),
         "top": Noun("Show the busiest processes, slots, logs and shards.", "top:top"),
-        "ledger": Noun("Show what became of everything that was read, by hour.", "ledger:ledger"),
         "watermark": Noun("Show up to which time an output is complete, or wait for it.", "watermark:watermark"),
         "explain": Noun("Tell the story of one event.", "explain:explain"),
         "doctor": Noun("Find what is wrong, or soon will be.", "doctor:doctor"),
@@ -159,6 +158,7 @@ NOUNS: Mapping[str, Noun] = {name: noun for nouns in TASKS.values() for name, no
 MOVED: Mapping[str, str] = {
     "ps": "status processes --config FILE",
     "audit": "status audit",
+    "ledger": "status ledger",
     "version": "--version",
     "config check": "doctor config --config FILE",
     "certs show": "status certificates PATH",
@@ -255,9 +255,7 @@ def walk(
 
 
 @click.group(
-    cls=Tree,
-    lazily=NOUNS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Tree, lazily=NOUNS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "--version", prog_name="photon", message="%(prog)s %(version)s")

@@ -49,6 +49,8 @@ PARTS: Mapping[str, Part] = {
     "members": Part("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
     "shards": Part("which event times each holds, and a change", "registry.reshard:shards",
                    "overrides replica timeout"),
+    "ledger": Part("what became of all that was read, by hour; NAME: an output", "ledger:ledger",
+                   "datacentre name watch every"),
     "lag": Part("how far dispatchers are behind their logs", "dispatcher:lag", "overrides datacentre"),
     "eventstore": Part("how far primary logs are read, and missing ones", "eventstore:show",
                        "overrides datacentre"),
@@ -85,9 +87,11 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
       photon status processes --config photon.toml --wait
       photon status registry --config photon.toml --wait -o json
       photon status slots east-1 --config photon.toml
+      photon status ledger out/
       photon status certificates certs/
     Exit codes: 0 all is well, 3 something needs attention (an alarm, a silent process, --wait timed out, a
-    change under way, a certificate that expires within 30 days), 1 nothing answers, 2 wrong usage.
+    change under way, a ledger that does not balance, a certificate that expires within 30 days), 1 nothing answers,
+    2 wrong usage.
     """
 )
 @click.argument("part", type=click.Choice(list(PARTS)), default=OVERVIEW, metavar="[PART]")
@@ -95,8 +99,9 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.option("--url", "urls", multiple=True, metavar="URL",
               help="Overview, instead of --config: a status page's address; may be repeated.")  # fmt: skip
 @click.option("--control", metavar="HOST:PORT", help="wan, instead of --config: the proxy's control address.")
-@click.option("--watch", is_flag=True, help="Overview: repeat until Ctrl-C.")
-@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="With --watch: the interval.")
+@click.option("--watch", is_flag=True, help="Overview, ledger: repeat until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
+              help="With --watch: the interval.")  # fmt: skip
 @click.option("--web", is_flag=True, help="Overview: serve one datacentre's page from this machine, until Ctrl-C.")
 @click.option("--listen", metavar="HOST:PORT", help="With --web: the address; default: a free port of 127.0.0.1.")
 @click.option("--wait", is_flag=True, help="processes: until all are up; registry: until it is whole.")

@@ -64,12 +64,7 @@ def _checked(control: str) -> str:
 @click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
-@click.option(
-    "--tls",
-    "certificates",
-    type=PATH,
-    help="Directory of certificates; the control speaks mutual TLS.",
-)
+@click.option("--tls", "certificates", type=PATH, help="Directory of certificates; the control speaks mutual TLS.")
 def wan_serve(
     routes: Path, control: str, round_trip: float, stop_with_parent: bool, certificates: Path | None
 ) -> None:

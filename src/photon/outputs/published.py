@@ -228,7 +228,7 @@ class SlotListing:
         sealed = {
             name: OutputFile(name, length, True, False)
             for name, length in (retired.files or {}).items()
-            if self._wanted(name, path)
+            if self._wanted(name, self._state / RETIRED_NAME)
         }
         output = None if retired.output is None else Path(retired.output)
         return SlotOutput(retired.slot, _ordered(sealed), True, output)

@@ -193,7 +193,7 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
             yield _alarm(f"slot {slot['slot']}", f"{alarm['finding']}: {alarm['what']}", alarm["todo"])
     if details.get("unbalanced_hours"):
         hours = many(details["unbalanced_hours"], "hour")
-        yield _alarm(where, f"the ledger of {hours} does not balance", "see photon ledger")
+        yield _alarm(where, f"the ledger of {hours} does not balance", "see photon status ledger")
     for alarm in details.get("computing", {}).get("alarms", []):
         yield _alarm(where, alarm["what"], alarm["todo"])
     for line in details.get("unread", []):

@@ -127,7 +127,7 @@ def test_what_is_named_counts_before_the_environment(tmp_path: Path, monkeypatch
     assert heads.file_and_names(words, "restart") == (tmp_path / "other.toml", ("joiner",))
     assert "default.toml" in said("status", "wan")
     assert "--control: " in said("status", "wan", "--control", "nowhere")
-    assert "default.toml" not in CliRunner().invoke(main, ["ledger", str(tmp_path)]).output
+    assert "default.toml" not in CliRunner().invoke(main, ["status", "ledger", str(tmp_path)]).output
     monkeypatch.delenv(heads.VARIABLE)
     assert "PHOTON_CONFIG" in said("restart")
 

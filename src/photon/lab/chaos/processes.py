@@ -156,12 +156,7 @@ class ProcessesTarget:
         return self._base / self._settings.datacentre[self._topology.processes[name]].state
 
     async def _ask(
-        self,
-        do: Action,
-        names: Sequence[str] = (),
-        *,
-        hold: bool = False,
-        environment: dict[str, str] | None = None,
+        self, do: Action, names: Sequence[str] = (), *, hold: bool = False, environment: dict[str, str] | None = None
     ) -> Reply:
         request = Request(do=do, names=tuple(names), hold=hold, environment=environment)
         try:
