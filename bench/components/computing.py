@@ -300,6 +300,8 @@ class Peer:
     environment: Environment
     sums: Callable[[Path], Counter[int]]
     last: bool = True
+    prints_cpu: bool = False
+    """Seconds of what its script does not wait for."""
 
     def over(self, lines: Path, state: Path) -> Took:
         """Of its processes. Raises Unavailable."""
@@ -309,9 +311,13 @@ class Peer:
         given = {**os.environ, "PYTHONPATH": str(script.parent)}
         done = subprocess.run([str(python), str(script), str(lines), str(state)], env=given, capture_output=True)
         if done.returncode:
-            raise Unavailable(f"ended with {done.returncode}: {done.stderr.decode(errors='replace')[-2000:]}")
+            said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()] or [""]
+            why = next((line for line in reversed(said) if line.startswith("Caused by")), said[-1])
+            raise Unavailable(f"ended with {done.returncode}: {why}")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if self.prints_cpu:
+            cpu += float(done.stdout.split()[-1])
         return Took(time.perf_counter() - begun, cpu)
 
     def beside(self, base: Path, truth: Counter[int]) -> str:
@@ -349,7 +355,7 @@ def _flink_sums(out: Path) -> Counter[int]:
 
 PEERS = (
     Peer("bytewax", "bytewax_windows.py", BYTEWAX, _bytewax_sums, last=False),
-    Peer("flink", "flink_windows.py", FLINK, _flink_sums),
+    Peer("flink", "flink_windows.py", FLINK, _flink_sums, prints_cpu=True),
 )
 
 
