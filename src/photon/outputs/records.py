@@ -82,7 +82,7 @@ def decode(block: bytes, offset: int = 0) -> OutputRecords:
         offset += len(line)
         try:
             _add(records, _DECODER.decode(line))
-        except (msgspec.MsgspecError, ValueError) as bad:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as bad:
             _add_torn(records, line, str(bad))
     return records
 
