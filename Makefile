@@ -13,7 +13,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-spark test-airflow up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow up down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -67,6 +67,9 @@ hbase-down:      ## stop it; what it stored is kept
 test-hbase: install      ## the tests that need a real HBase; they start one of their own
 	$(BIN)/pytest tests/hbase
 
+test-kafka: install      ## the tests that need a real Kafka; they start one of their own
+	$(BIN)/pytest tests/kafka
+
 test-spark: install      ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
 	$(BIN)/pytest tests/spark -n $(WORKERS) --dist loadfile --timeout 900
 
@@ -92,7 +95,7 @@ test-docker: install     ## the deployment for real; in CI as root Docker is ins
 	$(BIN)/pytest tests/docker --timeout 1800
 
 test-full: N = 300
-test-full: LAYERS = unit docs simulation hbase docker pages integration spark
+test-full: LAYERS = unit docs simulation hbase kafka docker pages integration spark
 test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
 	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
 	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; \

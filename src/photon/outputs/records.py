@@ -82,7 +82,7 @@ def decode(block: bytes, offset: int = 0) -> OutputRecords:
     for line in _lines(block):
         try:
             rows.append(_row(offset, _DECODER.decode(line)))
-        except (msgspec.MsgspecError, ValueError) as bad:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as bad:
             rows.append((offset, *_SAYS_NOTHING, line, str(bad)))
         offset += len(line)
     return OutputRecords(*map(list, zip(*rows, strict=True)))
