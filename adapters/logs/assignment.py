@@ -9,9 +9,10 @@ from collections.abc import Iterable
 
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.files import CUT_SHORT, Files
+from photon.adapters.logs.identity import Head, head_of_whole, proof_of_whole
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
-from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
+from photon.adapters.logs.tracked_logs import FINISHED, TrackedFile, TrackedLog
 
 GRACE_SCANS = 3
 """Two files of one identity, or a compressed file cut short, are reported when so many scans saw them: a copy or
@@ -78,6 +79,14 @@ class Logs:
         self._sources.close(log.identity)
         self._cut.discard(log.identity)
         self.count(log)
+
+    def read_whole(self, file: TrackedFile, identity: str) -> Head | None:
+        """As Files asks."""
+        log = self.all.get(identity)
+        if log is None or log.proof != proof_of_whole(file.key):
+            return None
+        log.done = (file.key, file.size, FINISHED)
+        return head_of_whole(identity, log.header)
 
     @property
     def restless(self) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.discovery import FoundFile, compile_patterns, discover
+from photon.adapters.logs.discovery import compile_patterns, discover
+from photon.adapters.logs.elsewhere import FoundFile, is_final
 from photon.adapters.logs.framings import open_anywhere
 from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
 from photon.adapters.logs.problems import ProblemReporter
@@ -82,7 +83,10 @@ class LogFinder:
             source = open_anywhere(self._directory / path, framing)
             try:
                 data = source.read(0, HEAD_BYTES)
-                return read_head(path, data, has_header=self._has_header, final=True, framing=framing)
+                by_path = is_final(self._directory)
+                return read_head(
+                    path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path
+                )
             finally:
                 source.close()
         except OSError:

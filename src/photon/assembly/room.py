@@ -23,6 +23,7 @@ from photon.config.structured import get_logger
 from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
+from photon.objects.paths import placed
 
 if TYPE_CHECKING:
     from photon.adapters.contract import Adapter
@@ -92,7 +93,7 @@ class Room:
 
     def logs(self, side: Side) -> Path:
         """The directory of a side's logs; where a relay fills it, it is made."""
-        directory = self.base / self.pipeline.logs(side)
+        directory = placed(self.base, self.pipeline.logs(side))
         if side in self.settings.relayed(self.datacentre):
             directory.mkdir(parents=True, exist_ok=True)
         return directory

@@ -25,6 +25,7 @@ from photon.fleet.access import pipeline_named
 from photon.fleet.polling import LIST_S, Gatherer
 from photon.fleet.processes import KINDS
 from photon.fleet.slots_shown import SlotsShown
+from photon.objects.paths import placed
 from photon.outputs.output_places import PublishedEnd
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
@@ -150,7 +151,7 @@ def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path,
     patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
 
     def side(logs: str, files: Sequence[str], framing: Framing, has_header: bool) -> SourceSide:
-        return SourceSide(base / logs, files, framing, has_header, settings.limits.record)
+        return SourceSide(placed(base, logs), files, framing, has_header, settings.limits.record)
 
     foreign = side(pipeline.foreign, configured.foreign_files, adapter.foreign_framing, adapter.foreign_has_header)
     primary = side(pipeline.primary, configured.primary_files, adapter.primary_framing, adapter.primary_has_header)

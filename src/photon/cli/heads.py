@@ -30,6 +30,20 @@ VARIABLE = "PHOTON_CONFIG"
 PATH = click.Path(path_type=Path)
 
 
+class Place(click.ParamType):  # type: ignore[type-arg]  # generic in newer ones only
+    """A path, or a URL of an object store."""
+
+    name = "path or URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from photon.objects.paths import placed
+
+        return placed(Path(), value)
+
+
+PLACE = Place()
+
+
 class Printed:
     """How a command prints what it found."""
 

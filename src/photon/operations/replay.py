@@ -13,6 +13,7 @@ from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay import requests
 from photon.dispatcher.replay.requests import Preview
 from photon.fleet.access import pipeline_named
+from photon.objects.paths import placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> Pipel
     return Pipeline(
         name,
         base / pipeline.state / STATE_NAME,
-        base / pipeline.foreign,
+        placed(base, pipeline.foreign),
         settings.join[pipeline.join].foreign_files,
         adapter.foreign_has_header,
         adapter.foreign_framing,
