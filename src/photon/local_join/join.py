@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, Framing, LogFile
 from photon.adapters.join_adapters import adapter_of, join_named
+from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -139,7 +140,8 @@ def _relayed(
     """
     sides: tuple[tuple[Side, Path], ...] = (("primary", options.primary), ("foreign", options.foreign))
     for side, output in sides:
-        if settings.join[join].upstream(side) is None or not (output / EMBEDDED_STATE).is_dir():
+        chained = settings.join[join].upstream(side) is not None and not is_final(output)
+        if not chained or not (output / EMBEDDED_STATE).is_dir():
             continue
         relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
         brought = site.upstream(side)

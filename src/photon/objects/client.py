@@ -7,6 +7,7 @@ have them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_UR
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,8 @@ from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectsFailed
 TIMEOUT = timedelta(seconds=30)
 """Of one request."""
 CONNECT = timedelta(seconds=5)
+_STATUS = re.compile(r"status code: (\d{3})( [A-Za-z ]+)?")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
 def _imported() -> Any:
@@ -36,7 +39,7 @@ class ObstoreBucket:
         from obstore.exceptions import BaseError
         from obstore.store import from_url
 
-        self._failed = BaseError
+        self._failed = (BaseError, OSError)
         self._url = url
         try:
             self._store = from_url(
@@ -48,16 +51,23 @@ class ObstoreBucket:
             raise UsageError(f"{url}: cannot be opened ({_line(error)})") from None
 
     def _error(self, error: Exception, key: str) -> OSError:
-        from obstore import exceptions as known
-
         where = f"{self._url}/{key}"
-        if isinstance(error, known.NotFoundError):
-            return FileNotFoundError(errno.ENOENT, "no such object or bucket", where)
-        if isinstance(error, known.PermissionDeniedError | known.UnauthenticatedError):
-            return PermissionError(errno.EACCES, f"refused ({_line(error)})", where)
-        if isinstance(error, known.PreconditionError | known.NotModifiedError):
+        said = _STATUS.search(str(error))
+        status = int(said[1]) if said else 404 if isinstance(error, FileNotFoundError) else 0
+        code = _CODE.search(str(error))
+        what = " ".join(
+            each for each in (f"{said[1]}{said[2]}" if said else "", f"({code[1]})" if code else "") if each
+        )
+        if status == 404:
+            return FileNotFoundError(
+                errno.ENOENT, f"no such {'bucket' if code and 'Bucket' in code[1] else 'object'}", where
+            )
+        if status in (401, 403):
+            return PermissionError(errno.EACCES, f"refused: {what}; look at the credentials", where)
+        if status == 412:
             return ObjectsFailed(errno.ESTALE, "holds other bytes than it did when it was listed")
-        return ObjectsFailed(errno.EIO, _line(error), again=True)
+        again = not said or status >= 500 or status in (408, 429)
+        return ObjectsFailed(errno.EIO, what or _line(error), again=again)
 
     def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
         try:
@@ -86,7 +96,7 @@ class ObstoreBucket:
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:
         try:
-            self._ob.put(self._store, key, iter(parts), use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
+            self._ob.put(self._store, key, iter(parts), chunk_size=PART_BYTES, max_concurrency=4)
         except self._failed as error:
             raise self._error(error, key) from None
 
