@@ -26,6 +26,7 @@ from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
 from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapError
+from photon.objects.costs import put_costs
 
 REQUESTS_MAX = 64
 """Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again."""
@@ -139,6 +140,7 @@ async def serve(
             _set_nodes(each, engines[each.config.join], report)
         metrics = ProcessMetrics([store_metrics(name, engine, clock) for name, engine in engines.items()])
         metrics.add(free_space({"state": joins[0].config.state}))
+        metrics.add(put_costs)
         server = await start_server(engines, address, tls, metrics)
         for engine in engines.values():
             engine.start()

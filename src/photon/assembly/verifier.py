@@ -25,6 +25,7 @@ from photon.fleet.access import pipeline_named
 from photon.fleet.polling import LIST_S, Gatherer
 from photon.fleet.processes import KINDS
 from photon.fleet.slots_shown import SlotsShown
+from photon.objects.costs import put_costs
 from photon.objects.paths import placed
 from photon.outputs.output_places import PublishedEnd
 from photon.verifier.recovery import SlotRecovery
@@ -133,7 +134,8 @@ async def serve_verifier(room: Room) -> None:
                 async def details() -> dict[str, Any]:
                     return {**await details_of(disk, own), **watermarks.details()}
 
-                metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space], details)
+                sources = [verifier_metrics(disk, own, clock), watermarks.read, space, put_costs]
+                metrics = ProcessMetrics(sources, details)
                 server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
                 closing.push_async_callback(server.stop)
                 await server.serving()

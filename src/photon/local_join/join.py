@@ -99,7 +99,7 @@ async def run(
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options)
-        before = read_ledger(site.state)["rejected"]
+        before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
         async with children_of(options, config, settings, name, adapter, site, disk, zygote) as children:
@@ -119,6 +119,10 @@ async def run(
                         f"(the first are named in {store_log(site)})"
                     )
                 verified = parts.verifier.total
+                if is_final(options.primary) or is_final(options.foreign):
+                    from photon.local_join.object_costs import costs_said
+
+                    say(await costs_said(children.store, clock.monotonic() - begun))
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
         return JoinResult(ledger, ledger["rejected"] - before, seen.unread, seen.unended, unowned, stopped)
