@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import grpc
 import pytest
 import zstandard
 
-from tests.integration.join_logs import Logs
+from photon.config.metrics import metrics_pb2 as pb
+from photon.config.metrics.service import METRICS_SERVICE
+from photon.config.tls import open_channel
+from photon.lab.demo.check import check, records
+from photon.supervision.ports import free_ports
+from tests.integration.commands import interrupt, photon, running
+from tests.integration.join_logs import CONFIG, Logs
 from tests.objects.server import Site
 
 WITHIN_S = 60.0
@@ -68,7 +77,14 @@ def test_once_through_faults(site: Site, tmp_path: Path) -> None:
         site.put(key, data)
     faults = site.faults
     faults.refused, faults.cut, faults.slow_s, faults.unsorted = 0.1, 0.1, 0.05, True
-    logs.exact(logs.finish())
+    logs.write()
+    result = logs.once("--max-rejected", "1000")
+    assert result.code == 0, result.err
+    logs.exact(result.json)
+    assert re.search(
+        r"object storage: \d+ lists, \d+ reads, \d+ of them again.* reads and writes a GiB; .* lists an hour",
+        result.err,
+    )
     assert faults.seen.keys() == {"passed", "refused", "cut"}
     before = faults.seen.total()
     logs.exact(logs.finish())  # nothing is read a second time: it lists, twice a side and for the first records
@@ -112,6 +128,77 @@ def test_a_late_object_is_not_lost(site: Site, tmp_path: Path) -> None:
         until("the late one is joined", lambda: logs.joined() > some)
         assert running.interrupt().code == 0
     logs.exact(logs.finish())
+
+
+DEPLOYMENT = """
+key_file = "key"
+[join.clicks]
+unmatched_after = "4s"
+{join}[registry.replicas.r1]
+address = "127.0.0.1:{0}"
+directory = "r1"
+[datacentre.east]
+join = "clicks"
+primary = "{url}/queries"
+foreign = "{url}/clicks"
+output = "output"
+state = "state"
+eventstore = "127.0.0.1:{1}"
+dispatcher = "127.0.0.1:{2}"
+verifier = "127.0.0.1:{3}"
+[datacentre.east.joiners.east-1]
+address = "127.0.0.1:{4}"
+"""
+
+
+def test_a_deployment(site: Site, tmp_path: Path) -> None:
+    """Dispatcher, event store and verifier as processes of their own: every record is compared with its source."""
+    logs = ObjectLogs(tmp_path, site, clicks=200, seed=4)
+    for key, data in logs.objects(6):
+        site.put(key, data)
+    site.faults.refused = site.faults.cut = 0.03
+    file = tmp_path / "photon.toml"
+    ports = free_ports(5)
+    file.write_text(DEPLOYMENT.format(*ports, url=site.url, join=CONFIG))
+    (tmp_path / "key").write_bytes(bytes(range(32)))
+    (tmp_path / "key").chmod(0o600)
+    output = tmp_path / "output"
+    with running("up", file, log=tmp_path / "up.log") as up:
+        wanted = len(logs.truth.joined) + len(logs.truth.unmatched)
+        until(
+            "all are published",
+            lambda: sum(1 for kind in ("joined", "unmatched") for _ in records(output / kind)) >= wanted,
+        )
+        until("the verifier has compared them", lambda: _all_checked(_metrics(ports[3])))
+        assert all("photon_objects_requests_total" in _metrics(port) for port in ports[1:4])
+        said = photon("doctor", "--config", file)
+        assert said.code in (0, 3), said.err
+        assert interrupt(up, timeout=60.0) == 0
+    assert check([output], logs.truth).problems == []
+
+
+def _all_checked(text: str) -> bool:
+    """Whether the verifier has found every record to be as its sources say. Fails where one is not."""
+    sizes = {
+        what: float(value)
+        for what, value in re.findall(r'photon_verifier_(published|checked|cleared)_bytes{slot="east-1"} (\S+)', text)
+    }
+    assert not re.search(r"photon_verifier_alarms{.*} [1-9]", text), text
+    return bool(sizes) and sizes["published"] == sizes["checked"] == sizes["cleared"] > 0
+
+
+def _metrics(port: int) -> str:
+    """Of a process; empty where it does not answer yet."""
+
+    async def read() -> str:
+        async with open_channel(f"127.0.0.1:{port}") as channel:
+            try:
+                reply = await METRICS_SERVICE.stub(channel).Read(pb.MetricsRequest(), timeout=5.0)
+            except grpc.aio.AioRpcError:
+                return ""
+            return str(reply.text.decode())
+
+    return asyncio.run(read())
 
 
 @pytest.mark.parametrize(
