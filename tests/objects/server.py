@@ -183,6 +183,11 @@ class Site:
         """Writes an object."""
         self._bucket.write(key, [data])
 
+    def get(self, key: str) -> bytes:
+        """All of an object."""
+        meta = self._bucket.head(key)
+        return self._bucket.read(meta, 0, meta.size)
+
     def keys(self, prefix: str) -> list[str]:
         """What is there."""
         return [meta.key for page in self._bucket.list(prefix, "") for meta in page]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -171,10 +172,21 @@ def test_a_deployment(site: Site, tmp_path: Path) -> None:
         )
         until("the verifier has compared them", lambda: _all_checked(_metrics(ports[3])))
         assert all("photon_objects_requests_total" in _metrics(port) for port in ports[1:4])
+        backup = photon("registry", "backup", "--config", file, f"{site.url}/backups/one", "-o", "json")
+        assert backup.code == 0, backup.err
         said = photon("doctor", "--config", file)
         assert said.code in (0, 3), said.err
         assert interrupt(up, timeout=60.0) == 0
     assert check([output], logs.truth).problems == []
+    new = tmp_path / "new"
+    new.mkdir()
+    for each in (file, tmp_path / "key"):
+        shutil.copy2(each, new / each.name)
+    back = photon(
+        "registry", "restore", "--config", new / file.name, f"{site.url}/backups/one", "--yes", "-o", "json"
+    )
+    assert back.code == 0, back.err
+    assert back.json["ids"] == sum(group["ids"] for group in backup.json["groups"]) >= wanted
 
 
 def _all_checked(text: str) -> bool:

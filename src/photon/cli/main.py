@@ -42,7 +42,7 @@ NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
     "sink": (
         "Write a pipeline's output in another form, each record once.",
         "parquet out/ --into lake/clicks",
-        {"parquet": "sink:parquet"},
+        {"parquet": "sink:parquet", "objects": "sink:objects"},
     ),
     "compute": (
         "Computations over what is published: state per key, timers, watermarks; each record once.",
@@ -150,7 +150,7 @@ TASKS: Mapping[str, Mapping[str, str]] = {
     "Join": {
         "join": "Join two log directories exactly once.",
         "read": "Print the records of an output, each once, from a cursor on.",
-        "sink": "Write an output as Parquet files, each record once.",
+        "sink": "Write an output as Parquet files, or its files to an object store.",
         "compute": "Run computations over what was joined.",
         "table": "Keep tables up to date by transactions and observers; look into them.",
         "demo": "Join a live stream in two datacentres, lose one, verify all.",

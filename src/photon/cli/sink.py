@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
 from photon.cli.errors import DONE
-from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.heads import PATH, PLACE, Deployed, deployed
 from photon.cli.read import named_place
 from photon.cli.units import DURATION, SIZE
 from photon.config.output_kinds import KINDS
+
+FOLLOW_S = 5.0
+"""Between two looks at what has become final."""
 
 
 @click.command()
@@ -63,8 +68,6 @@ def parquet(
       photon sink parquet --config photon.toml --datacentre east --into lake/east --follow --roll-age 1min
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
-    import signal
-    import threading
     import time
 
     from photon.config.disk import RealDisk
@@ -74,9 +77,7 @@ def parquet(
     published = Output(named_place(output, at.given, at.datacentre))
     limits = RollLimits(roll_size, roll_age)
     form = Form(columns, partition, None if schema_file is None else _schema(schema_file))
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = _told_to_end()
     with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, _say) as files:
 
         def idle(seconds: float) -> None:
@@ -90,6 +91,58 @@ def parquet(
     people = f"{written.records:,} records in {written.files:,} files"
     at.show({"files": written.files, "records": written.records}, people)
     return DONE
+
+
+@click.command()
+@click.argument("output", type=PATH, required=False)
+@deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
+          datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+@click.option("--into", type=PLACE, required=True, metavar="URL",
+              help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which says which count.")  # fmt: skip
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
+              help="Which records; may be given several times.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")
+def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], follow: bool) -> int:
+    """Write final output files to an object store, under their names, each whole.
+
+    It may be ended at any moment and continues: a file that is there with its size is not written again. Files that
+    still grow come once they are final (output.roll_age). Needs pip install 'photon-join[objects]'.
+
+    \b
+    Examples:
+      photon sink objects out/ --into s3://lake/clicks
+      photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow
+    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    """
+    import time
+
+    from photon.config.disk import RealDisk
+    from photon.config.errors import UsageError
+    from photon.objects.costs import said
+    from photon.objects.directory import counts
+    from photon.objects.paths import ObjectPath
+    from photon.sinks.objects import ObjectSink
+
+    if not isinstance(into, ObjectPath):
+        raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
+    place = named_place(output, at.given, at.datacentre)
+    stop, begun = _told_to_end(), time.monotonic()
+    sink = ObjectSink(RealDisk(), place, into, kinds)
+    sink.pass_()
+    while follow and not stop.wait(FOLLOW_S):
+        sink.pass_()
+    _say(said(counts(), time.monotonic() - begun))
+    written = sink.mirrored
+    at.show({"files": written.files, "bytes": written.bytes}, f"{written.files:,} files, {written.bytes:,} bytes")
+    return DONE
+
+
+def _told_to_end() -> threading.Event:
+    """Set by SIGTERM and SIGINT."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def _say(line: str) -> None:
