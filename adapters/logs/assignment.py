@@ -6,10 +6,11 @@ Only logs that something happened to are looked at: a change of one file costs n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.files import CUT_SHORT, Files
-from photon.adapters.logs.identity import Head, head_of_whole, proof_of_whole
+from photon.adapters.logs.identity import Head, head_by_path, proof_of_whole
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import FINISHED, TrackedFile, TrackedLog
@@ -80,13 +81,14 @@ class Logs:
         self._cut.discard(log.identity)
         self.count(log)
 
-    def read_whole(self, file: TrackedFile, identity: str) -> Head | None:
+    def read_whole(self, file: TrackedFile) -> Head | None:
         """As Files asks."""
-        log = self.all.get(identity)
+        head = head_by_path(file.path)
+        log = self.all.get(head.identity)
         if log is None or log.proof != proof_of_whole(file.key):
             return None
         log.done = (file.key, file.size, FINISHED)
-        return head_of_whole(identity, log.header)
+        return replace(head, header=log.header)
 
     @property
     def restless(self) -> bool:

@@ -7,14 +7,15 @@ that follows, looks up and slices logs comes here for the list of files and for 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from photon.objects.directory import directory_of, file_key, open_object
+from photon.objects.directory import bucket_of, directory_of, file_key, open_object
 from photon.objects.paths import ObjectPath
-from photon.objects.ranges import HURRIED_S, WAIT_S, patience
+from photon.objects.ranges import HURRIED_S, patience
 
 
 class FoundFile(NamedTuple):
@@ -68,12 +69,12 @@ class Elsewhere(Protocol):
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Whoever reads elsewhere in it does not wait for what is on its way (BlockingIOError)."""
-    patience.wait_s = HURRIED_S
+    """Whoever reads elsewhere in it waits for a moment in all for what is on its way (BlockingIOError)."""
+    patience.until = time.monotonic() + HURRIED_S
     try:
         yield
     finally:
-        patience.wait_s = WAIT_S
+        patience.until = None
 
 
 def elsewhere(directory: Path) -> Elsewhere | None:
@@ -97,6 +98,15 @@ def key_at(path: Path) -> tuple[int, int]:
         return open_object(path).key
     st = path.stat()
     return st.st_dev, st.st_ino
+
+
+def size_and_time(path: Path) -> tuple[int, int]:
+    """Bytes, and last write (ns), of what stands there now. Raises FileNotFoundError, OSError."""
+    if isinstance(path, ObjectPath):
+        meta = bucket_of(path).meta(path.key)
+        return meta.size, meta.modified_ns
+    st = path.stat()
+    return st.st_size, st.st_mtime_ns
 
 
 def open_for_reading(path: Path) -> tuple[int, tuple[int, int]]:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from photon.adapters.contract import Framing
 from photon.adapters.logs.elsewhere import FoundFile, is_final
-from photon.adapters.logs.identity import HEAD_BYTES, Head, identity_of, log_name, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, head_by_path, log_name, read_head
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile
 from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 
+HEADS_AWAITED_MAX = 8
 CUT_SHORT = "the compressed stream ends in its middle"
 
 
@@ -31,7 +32,7 @@ class Files:
         framing: Framing,
         changed: Callable[[str], None],
         rest: RestRule | None = None,
-        read_whole: Callable[[TrackedFile, str], Head | None] = lambda file, identity: None,
+        read_whole: Callable[[TrackedFile], Head | None] = lambda file: None,
     ) -> None:
         """``read_whole``: the head of a final file that was read to its end by an earlier process."""
         self._directory = directory
@@ -45,7 +46,9 @@ class Files:
         self._final = is_final(directory)
         self._read_whole = read_whole
         self.awaited: set[tuple[int, int]] = set()
-        """Files whose first bytes are on their way here."""
+        """Files whose first bytes are on their way here;"""
+        self.later: set[tuple[int, int]] = set()
+        """and those that these are waited for."""
         self._files: dict[tuple[int, int], TrackedFile] = {}
         self._paths: dict[str, TrackedFile] = {}
         self._claims: dict[str, dict[tuple[int, int], TrackedFile]] = {}
@@ -82,6 +85,7 @@ class Files:
         file.gone = True
         self._unfinished.discard(file.key)
         self.awaited.discard(file.key)
+        self.later.discard(file.key)
         self._claim(file, None)
 
     def note(self, found: FoundFile) -> None:
@@ -129,10 +133,14 @@ class Files:
         if file.size == 0:
             self._claim(file, None)
             return
-        if self._final and (known := self._read_whole(file, identity_of(file.path, b""))) is not None:
-            self._unfinished.discard(file.key)
-            self._claim(file, known)
-            return
+        if self._final:
+            known = self._read_whole(file)
+            if known is None and not self._has_header:
+                known = head_by_path(file.path)
+            if known is not None:
+                self._unfinished.discard(file.key)
+                self._claim(file, known)
+                return
         final = final or self._final
         read = self._read_head_bytes(file)
         if read is None:
@@ -201,6 +209,10 @@ class Files:
 
     def _read_head_bytes(self, file: TrackedFile) -> tuple[bytes, str, bool] | None:
         """The first bytes, what is damaged, and whether it is cut short; None when it cannot be read now."""
+        if len(self.awaited) >= HEADS_AWAITED_MAX and file.key not in self.awaited:
+            self.later.add(file.key)
+            return None
+        self.later.discard(file.key)
         source = self._sources.open(file)
         if source is None:
             return None

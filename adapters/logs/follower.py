@@ -81,7 +81,7 @@ class Follower:
             framing=framing,
             changed=self._touched.add,
             rest=rest,
-            read_whole=lambda file, identity: self._logs.read_whole(file, identity),
+            read_whole=lambda file: self._logs.read_whole(file),
         )
         self._final = elsewhere.is_final(directory)
         self._hurried = hurried and self._final
@@ -129,7 +129,7 @@ class Follower:
     def restless(self) -> bool:
         """The next scan has something to look at though no file may change."""
         waits = self._touched or self._sources.missed or self._logs.restless or self._alike.unsure
-        return bool(waits or self._files.awaited or not self._whole)
+        return bool(waits or self._files.awaited or self._files.later or not self._whole)
 
     def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
         """Files that are there and not read, or not to their ends."""
@@ -156,7 +156,7 @@ class Follower:
 
     def caught_up(self) -> bool:
         """All that the last scan saw was handed out; partial last lines wait."""
-        return not self._ready and not self._sources.missed and not self._files.awaited
+        return not (self._ready or self._sources.missed or self._files.awaited or self._files.later)
 
     def backlog(self) -> tuple[int, int]:
         """(bytes on disk read, bytes on disk known) of the files that are there now."""

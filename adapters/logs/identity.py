@@ -134,9 +134,9 @@ def proof_of_whole(key: tuple[int, int]) -> bytes:
     return xxh3_128_digest(b"whole %d %d" % key)
 
 
-def head_of_whole(identity: str, header: bytes) -> Head:
-    """Of such a file, which need not be read again."""
-    return Head(identity, header, 0, b"", 0, "")
+def head_by_path(path: str, header: bytes = b"") -> Head:
+    """Of a final file, without looking into it; a byte order mark is met when it is read."""
+    return Head(identity_of(path, b""), header, 0, b"", 0, "")
 
 
 def may_be_copies(one: bytes, other: bytes) -> bool:

@@ -15,7 +15,7 @@ from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
 from photon.adapters.logs.framing import Framed, Piece, frame
 from photon.adapters.logs.framings import Lines, headed_blocks
-from photon.adapters.logs.identity import PROOF_BYTES, proof_of, proof_of_whole
+from photon.adapters.logs.identity import BOM, PROOF_BYTES, proof_of, proof_of_whole
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
@@ -165,6 +165,9 @@ class LogReader:
             if at_end or log.long or want > self._max_record or self._lines.has_record(data):
                 break
             want = min(want * 2, max(self._max_record + 1, BLOCK_BYTES + 1))
+        if self._whole_files and not log.next and data.startswith(BOM):
+            log.next = log.data_start = len(BOM)
+            return ReadBytes(log.next, BOM, data[len(BOM) :]), at_end
         if not source.compressed:
             head = file.head
             if head is not None and source.read(head.fingerprint_at, len(head.fingerprint)) != head.fingerprint:

@@ -19,7 +19,7 @@ from photon.adapters.logs.files import CUT_SHORT
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
-from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, numbered, read_head
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.zeek_framing import split_headers
@@ -126,6 +126,8 @@ def _chosen(same: list[tuple[int, StandingLog]], problems: ProblemReporter) -> S
 
 
 def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporter) -> Head | None:
+    if is_final(directory) and not reading.has_header:
+        return head_by_path(path)
     try:
         source = as_lines(open_source(directory / path), reading.framing)
         try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FetchTimeout
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 from photon.objects.api import Meta, Objects
 
@@ -28,9 +30,13 @@ _Chunk = tuple[str, str, int, int]  # key, etag, begin, end
 
 
 class _Patience(threading.local):
-    """How long the thread waits for a chunk."""
+    """How long the thread waits for chunks."""
 
-    wait_s = WAIT_S
+    until: float | None = None
+    """Monotonic seconds; None: WAIT_S for each."""
+
+    def left_s(self) -> float:
+        return WAIT_S if self.until is None else max(self.until - time.monotonic(), 0.0)
 
 
 patience = _Patience()
@@ -46,9 +52,8 @@ class Chunks:
     _bytes: int = 0
     _coming: dict[_Chunk, Future[bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _pool: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(FETCHES, thread_name_prefix="photon-objects")
-    )
+    _asked: SimpleQueue[tuple[_Chunk, Meta, Future[bytes]]] = field(default_factory=SimpleQueue)
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     def ahead(self, meta: Meta, begin: int, end: int) -> None:
         """Begins to fetch what is not here."""
@@ -60,7 +65,7 @@ class Chunks:
         if isinstance(found, bytes):
             return found
         try:
-            return found.result(patience.wait_s)
+            return found.result(patience.left_s())
         except FetchTimeout:
             raise BlockingIOError(errno.EAGAIN, "is being fetched") from None
         except OSError:
@@ -77,8 +82,22 @@ class Chunks:
             if (coming := self._coming.get(chunk)) is None:
                 if len(self._coming) >= COMING_MAX:  # failures that nobody came back for
                     self._coming = {each: f for each, f in self._coming.items() if not f.done()}
-                coming = self._coming[chunk] = self._pool.submit(self._fetch, chunk, meta)
+                coming = self._coming[chunk] = Future()
+                self._asked.put((chunk, meta, coming))
+                if len(self._threads) < min(FETCHES, len(self._coming)):
+                    # Not those of concurrent.futures: the process may end while a store does not answer.
+                    thread = threading.Thread(target=self._run, name="photon-objects", daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
             return coming
+
+    def _run(self) -> None:
+        while True:
+            chunk, meta, coming = self._asked.get()
+            try:
+                coming.set_result(self._fetch(chunk, meta))
+            except BaseException as error:
+                coming.set_exception(error)
 
     def _fetch(self, chunk: _Chunk, meta: Meta) -> bytes:
         data = self.objects.read(meta, chunk[2], chunk[3])
