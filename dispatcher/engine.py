@@ -373,7 +373,7 @@ class DispatcherEngine:
         if self._tail.due(now):
             begun_ns = self._clock.now_ns()
             self._tail.scan()
-            self._claims.scanned(begun_ns)
+            self._claims.scanned(self._follower.seen_ns(begun_ns))
             now = self._clock.monotonic()
             self._core.queues.look_first = self._look_first(now)
         took = False

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.elsewhere import elsewhere
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
@@ -198,7 +199,7 @@ class EventStoreEngine:
             report=tell,
             finder=self._finder,
             arrived=self._arrived,
-            written_ns=(lambda: whole_ns(config.directory)) if config.relayed else None,
+            written_ns=_written_ns(config),
         )
         self._sources = PublishedSources(
             self._follower, self._unavailable, self._clock.monotonic, lambda: self._reader.scanned_ns
@@ -467,6 +468,14 @@ class EventStoreEngine:
         self._tail.close()
         self._follower.close()
         self._map.close()
+
+
+def _written_ns(config: EventStoreConfig) -> Callable[[], int] | None:
+    """As PrimaryReader has it."""
+    if config.relayed:
+        return lambda: whole_ns(config.directory)
+    there = elsewhere(config.directory)
+    return None if there is None else there.whole_ns
 
 
 def _follower(

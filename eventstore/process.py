@@ -25,6 +25,7 @@ from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
 from photon.eventstore.file_map import FileMapBusy, FileMapError
+from photon.objects.costs import put_costs
 
 REQUESTS_MAX = 64  # requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again
 WAIT_MS_MAX = 10_000  # a request for what arrives waits for no longer
@@ -130,6 +131,7 @@ async def serve(
             _set_nodes(each, engines[each.config.join], report)
         metrics = ProcessMetrics([store_metrics(name, engine, clock) for name, engine in engines.items()])
         metrics.add(free_space({"state": joins[0].config.state}))
+        metrics.add(put_costs)
         server = await start_server(engines, address, tls, metrics)
         for engine in engines.values():
             engine.start()

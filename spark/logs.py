@@ -31,6 +31,7 @@ from photon.batch.events import Events
 from photon.eventstore.block_keys import key_of, keys_of_block
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
+from photon.objects.paths import placed
 from photon.spark import schemas
 from photon.spark.key_filter import U64, KeyFilter, hashes_of, met_by
 from photon.spark.key_index import SLICE_BYTES, index_path, read_index, write_index
@@ -170,7 +171,7 @@ def list_logs(
     """(number of the source, log) of all that is to be read."""
     found: list[tuple[int, StandingLog]] = []
     for number, source in enumerate(sources):
-        directory = Path(source.directory)
+        directory = placed(Path(), source.directory)
         reading = reading_of(source, adapter, foreign=is_foreign)
 
         def tell(problem: Problem, source: LogSource = source) -> None:
@@ -213,7 +214,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
                 note_down(accumulator, note)
                 continue
             since = dict(common.since).get((source.datacentre, part.log.path), 0)
-            for block in read_slice(Path(source.directory), part, reading):
+            for block in read_slice(placed(Path(), source.directory), part, reading):
                 yield from foreign_rows(source, log, block, adapter, digester, common.columns, note, since)
         except LogUnreadable as error:
             if not common.foreign:  # its keys would all seem to be absent
@@ -227,7 +228,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
 def _read_primary(
     common: _Shared, source: LogSource, part: Slice, reading: Reading, adapter: Adapter, note: ReadNote
 ) -> Iterator[pa.RecordBatch]:
-    directory, log = Path(source.directory), _log_name(part.log.path)
+    directory, log = placed(Path(), source.directory), _log_name(part.log.path)
     kept = common.index if common.wanted is not None else None  # without a filter no key is looked at
     path = None if kept is None else index_path(Path(kept), source.datacentre, part)
     known = None if path is None else read_index(path, directory / part.log.path, part)

@@ -44,6 +44,14 @@ _OF_PROCESS = [
     *_gauges("photon", (), clock_seconds="Unix time by the clock of the process's machine, as it answered."),
     *_gauges("photon", ("directory",), disk_free_bytes="Free on the disk of one of its directories."),
     *_counters("photon_metrics", (), failures="Parts of a process whose metrics could not be read."),
+    *_counters("photon_objects", ("kind",), requests="Sent to object stores: lists, reads, writes, deletes."),
+    *_counters(
+        "photon_objects",
+        (),
+        retries="Requests to object stores that were sent again.",
+        read_bytes="Read from object stores.",
+        written_bytes="Written to object stores.",
+    ),
 ]
 
 _DISPATCHER = [

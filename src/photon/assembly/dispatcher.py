@@ -27,6 +27,7 @@ from photon.config.tls import towards
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.status import details_of, reads
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
+from photon.objects.costs import put_costs
 
 if TYPE_CHECKING:
     from photon.assembly.engines import DispatcherPlan
@@ -284,6 +285,7 @@ def _metrics(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own) -> Proce
         [
             reads(plan.join, lambda: lives.engine, room.clock, retry_limit=room.settings.limits.retry_store),
             free_space({"state": plan.state, "output": plan.output}),
+            put_costs,
         ],
         details,
     )

@@ -24,6 +24,7 @@ from photon.fleet.access import logged, pipeline_named, registry_of, tls_of
 from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
+from photon.objects.paths import placed
 
 if TYPE_CHECKING:
     import grpc
@@ -94,7 +95,7 @@ class Room:
 
     def logs(self, side: Side) -> Path:
         """The directory of a side's logs; where a relay fills it, it is made."""
-        directory = self.base / self.pipeline.logs(side)
+        directory = placed(self.base, self.pipeline.logs(side))
         if side in self.settings.relayed(self.datacentre):
             directory.mkdir(parents=True, exist_ok=True)
         return directory

@@ -23,6 +23,8 @@ from photon.dispatcher.undecided import read_undecided
 from photon.fleet.access import pipeline_named
 from photon.fleet.polling import LIST_S, Gatherer
 from photon.fleet.slots_shown import SlotsShown
+from photon.objects.costs import put_costs
+from photon.objects.paths import placed
 from photon.outputs.output_places import PublishedEnd
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
@@ -130,7 +132,7 @@ async def serve_verifier(room: Room) -> None:
 
         async def ready() -> None:
             # Once it has the locks: a second one says what is the matter.
-            metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space], details)
+            metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space, put_costs], details)
             await closing.enter_async_context(room.answering("verifier", pipeline.verifier, metrics, tls))
             log.info("verifier serves", datacentre=room.datacentre, join=pipeline.join, slots=str(own.slots))
             room.up()
@@ -146,7 +148,7 @@ def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path,
     patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
 
     def side(logs: str, files: Sequence[str], framing: Framing, has_header: bool) -> SourceSide:
-        return SourceSide(base / logs, files, framing, has_header, settings.limits.record)
+        return SourceSide(placed(base, logs), files, framing, has_header, settings.limits.record)
 
     foreign = side(pipeline.foreign, configured.foreign_files, adapter.foreign_framing, adapter.foreign_has_header)
     primary = side(pipeline.primary, configured.primary_files, adapter.primary_framing, adapter.primary_has_header)

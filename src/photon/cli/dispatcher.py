@@ -214,6 +214,7 @@ def replay(
     from photon.adapters.join_adapters import adapter_of
     from photon.dispatcher.database import STATE_NAME
     from photon.dispatcher.replay import requests
+    from photon.objects.paths import placed
 
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
@@ -233,7 +234,7 @@ def replay(
         raise UsageError(f"--from {since} is not before --to {until}")
     adapter, files = adapter_of(at.settings, pipeline.join, at.base), at.settings.join[pipeline.join].foreign_files
     logs = requests.preview(
-        state, at.base / pipeline.foreign, files, has_header=adapter.foreign_has_header,
+        state, placed(at.base, pipeline.foreign), files, has_header=adapter.foreign_has_header,
         framing=adapter.foreign_framing, from_ns=from_ns, to_ns=to_ns, pattern=pattern,
     )  # fmt: skip
     number = None if dry_run else requests.ask(state, from_ns, to_ns, pattern, now_ns)

@@ -33,6 +33,20 @@ VARIABLE = "PHOTON_CONFIG"
 PATH = click.Path(path_type=Path)
 
 
+class Place(click.ParamType):  # type: ignore[type-arg]  # generic in newer ones only
+    """A path, or a URL of an object store."""
+
+    name = "path or URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from photon.objects.paths import placed
+
+        return placed(Path(), value)
+
+
+PLACE = Place()
+
+
 class Printed:
     def __init__(self, output_format: str) -> None:
         self.json = output_format == "json"

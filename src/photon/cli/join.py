@@ -11,7 +11,7 @@ import click
 
 from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.heads import PATH, Printed, formatted
+from photon.cli.heads import PATH, PLACE, Printed, formatted
 from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ NAMED = 3
 
 
 @click.command()
-@click.option("--primary", type=PATH, required=True,
-              help="The primary logs: a directory, a file, a glob, or - for standard input.")  # fmt: skip
-@click.option("--foreign", type=PATH, required=True, help="The foreign logs, likewise.")
+@click.option("--primary", type=PLACE, required=True,
+              help="The primary logs: a directory, a file, a glob, a URL, or - for standard input.")  # fmt: skip
+@click.option("--foreign", type=PLACE, required=True, help="The foreign logs, likewise.")
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
 @click.option("--config", type=PATH, help="How the logs are read; inferred if not given.")
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")
@@ -54,6 +54,7 @@ def join(
     Examples:
       photon join --primary queries/ --foreign clicks/ --output out/ --once
       photon join --primary P --foreign F --output O --config config/examples/zeek.toml
+      photon join --primary s3://logs/queries --foreign s3://logs/clicks --output out/
       photon join --primary orders.csv --foreign 'logs/**/clicks-*.gz' --output out/ --once
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected or a log was not
     read to its end, 1 failed, 2 wrong usage.

@@ -36,8 +36,13 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         "join": Noun("Join two log directories exactly once.", "join:join"),
         "read": Noun("Print the records of an output, each once, from a cursor on.", "read:read"),
         "sink": Noun(
-            "Write an output as Parquet files, into PostgreSQL or Kafka, each record once.",
-            {"parquet": "sink:parquet", "postgres": "sink:postgres", "kafka": "sink:kafka"},
+            "Write an output as Parquet files, into PostgreSQL, Kafka or an object store, each record once.",
+            {
+                "parquet": "sink:parquet",
+                "postgres": "sink:postgres",
+                "kafka": "sink:kafka",
+                "objects": "sink:objects",
+            },
             "parquet out/ --into lake/clicks",
         ),
         "compute": Noun(

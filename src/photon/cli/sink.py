@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from photon.cli.errors import DONE
-from photon.cli.heads import PATH, Deployed, added, deployed
+from photon.cli.heads import PATH, PLACE, Deployed, added, deployed
 from photon.cli.read import named_place
 from photon.cli.tables import say
 from photon.cli.units import DURATION, SIZE
@@ -74,6 +74,10 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
     head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
                     datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
     return added(head(headed), [click.argument("output", type=PATH, required=False), *options])
+
+
+FOLLOW_S = 5.0
+"""Between two looks at what has become final."""
 
 
 @click.command()
@@ -149,7 +153,7 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
     \b
     Examples:
       photon sink postgres out/ --into postgresql://billing@db/shop --table clicks
-      photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --name east --follow
+      photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
     from photon.sinks.postgres import PostgresTarget
@@ -173,7 +177,7 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
     \b
     Examples:
       photon sink kafka out/ --into kafka://localhost:9092/joined
-      photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092,k2:9092/joined --name east --follow
+      photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092,k2:9092/joined --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
     from photon.config.topic_address import client_settings, topic_address
@@ -192,10 +196,51 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
     from photon.sinks.transactions import COMMIT_BYTES, pour_into
 
     limits = RollLimits(COMMIT_BYTES, commit_age)
-    records = pour_into(
-        connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=say
-    )  # fmt: skip
+    records = pour_into(connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=say)
     source.at.show({"records": records}, f"{records:,} records {where}")
+    return DONE
+
+
+@click.command()
+@click.argument("output", type=PATH, required=False)
+@deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
+          datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+@click.option("--into", type=PLACE, required=True, metavar="URL",
+              help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which says which count.")  # fmt: skip
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
+              help="Which records; may be given several times.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")
+def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], follow: bool) -> int:
+    """Write final output files to an object store, under their names, each whole.
+
+    It may be ended at any moment and continues: a file that is there with its size is not written again. Files that
+    still grow come once they are final (output.roll_age). Needs pip install 'photon-join[objects]'.
+
+    \b
+    Examples:
+      photon sink objects out/ --into s3://lake/clicks
+      photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow
+    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    """
+    import time
+
+    from photon.config.stopping import stop_flag
+    from photon.objects.costs import said
+    from photon.objects.directory import counts
+    from photon.objects.paths import ObjectPath
+    from photon.sinks.objects import ObjectSink
+
+    if not isinstance(into, ObjectPath):
+        raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
+    place = named_place(output, at.given, at.datacentre)
+    stop, begun = stop_flag(), time.monotonic()
+    sink = ObjectSink(RealDisk(), place, into, kinds)
+    sink.pass_()
+    while follow and not stop.wait(FOLLOW_S):
+        sink.pass_()
+    say(said(counts(), time.monotonic() - begun))
+    written = sink.mirrored
+    at.show({"files": written.files, "bytes": written.bytes}, f"{written.files:,} files, {written.bytes:,} bytes")
     return DONE
 
 

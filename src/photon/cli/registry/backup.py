@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.heads import PATH, PLACE, Deployed, deployed
 from photon.cli.tables import moment, print_table
 from photon.cli.units import DURATION
 from photon.config.disk import RealDisk
@@ -23,19 +23,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("directory", type=PATH)
+@click.argument("directory", type=PLACE)
 @deployed()
 def backup(at: Deployed, directory: Path) -> None:
-    """Back up all groups to the new DIRECTORY, while traffic runs.
+    """Back up all groups to the new DIRECTORY, or URL, while traffic runs.
 
     \b
     What was acknowledged before the command began is in it. DIRECTORY appears when it is whole and was read back;
-    a call that is cut short leaves DIRECTORY.partial, which the next one removes. It holds digests, no event ids.
-    Example:
+    a call that is cut short leaves DIRECTORY.partial, which the next one removes; below a URL the manifest comes
+    last, and without it there is no backup. It holds digests, no event ids.
+    Examples:
       photon registry backup --config photon.toml backups/2026-11-21
+      photon registry backup --config photon.toml s3://backups/2026-11-21
     Exit codes: 0 written and verified, 1 not written.
     """
-    made_at, rows = write(at, directory)
+    from contextlib import nullcontext
+
+    from photon.idregistry.operate.backup import MANIFEST
+    from photon.objects.paths import ObjectPath
+    from photon.objects.transfer import uploaded
+
+    with uploaded(directory, MANIFEST) if isinstance(directory, ObjectPath) else nullcontext(directory) as local:
+        made_at, rows = write(at, local)
 
     def people() -> None:
         print_table(">group, >entry, >ids, >bytes", [[f"{value:,}" for value in row.values()] for row in rows])

@@ -13,7 +13,7 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
 from photon.cli.tables import moment, picked, print_table
 from photon.cli.units import NOW, given_ns
 from photon.config.disk import RealDisk
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("backup", type=PATH, required=False)
+@click.argument("backup", type=PLACE, required=False)
 @click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
 @click.option(
     "--open",
@@ -57,16 +57,25 @@ def restore(
     Examples:
       photon registry restore --config new.toml backups/2026-11-21 --dry-run
       photon registry restore --config new.toml backups/2026-11-21 --yes
+      photon registry restore --config new.toml s3://backups/2026-11-21 --yes
       photon registry restore --config new.toml --open --yes
       photon registry restore --config new.toml --accept-boundary now --yes
     Exit codes: 0 done, 1 damaged backup, directory not empty, or no answer, 2 wrong usage.
     """
+    from contextlib import nullcontext
+
+    from photon.config.errors import UsageError
+    from photon.idregistry.operate.backup import MANIFEST
+    from photon.objects.paths import ObjectPath
+    from photon.objects.transfer import fetched
+
     settings = at.with_registry
     if (backup is not None) + open_ + (accept_boundary is not None) != 1:
         raise UsageError("name a BACKUP, or --open, or --accept-boundary TIME, one of them")
     if backup is not None:
         must_be_said("restoring", dry_run=dry_run, yes=yes)
-        _restore(at, backup, replicas, dry_run=dry_run, yes=yes)
+        with fetched(backup, MANIFEST) if isinstance(backup, ObjectPath) else nullcontext(backup) as local:
+            _restore(at, local, replicas, dry_run=dry_run, yes=yes)
         return
     if replicas:
         raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
