@@ -16,12 +16,12 @@ NUMBER_MAX = 1 << 31
 NOTHING = msgspec.Raw()
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Place(msgspec.Struct, frozen=True, gc=False):
     file: str
     offset: int
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _Line(msgspec.Struct, frozen=True, gc=False):
     event_id: str | None = None
     event_id_raw_base64: str | None = None
     key: str | None = None
@@ -52,8 +52,7 @@ class NoRecord(ValueError):
     """A line that is no output record. ``str()``: why."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLine:
+class OutputLine(msgspec.Struct, frozen=True, gc=False):
     """What a line says; None where it says nothing of the kind."""
 
     event_id: bytes | None

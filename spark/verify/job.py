@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.whole_sets import SET_MAX
+from photon.spark.arrow_columns import mapped
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
@@ -30,7 +31,7 @@ from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UN
 from photon.spark.verify.days import merged
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
-from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING, by_distinct
+from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING
 
 LISTED_MAX = 64
 """Rows of each role that are listed of one id; the rest is counted."""
@@ -311,7 +312,7 @@ def _place_digest(datacentre: Column, log: Column, offset: Column) -> Column:
 
 
 def _log_names(names: pa.Array) -> pa.Array:
-    return pa.array(by_distinct(names.to_pylist(), log_name), pa.string())
+    return mapped(names, log_name)
 
 
 def _named(log: Column) -> Column:
