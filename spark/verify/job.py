@@ -37,7 +37,8 @@ LISTED_MAX = 64
 """Rows of each role that are listed of one id; the rest is counted."""
 PAIRS_LISTED_MAX = 4 * SET_MAX
 """The same of records that are pairs of an event: a few whole sets."""
-FRESH_SLACK_S = 5.0
+SUSPECTS_BROADCAST_MAX = 100_000
+"""More ids that are to be looked at are brought together with their rows by a shuffle."""
 GOOD = (str(Class.CORRECT), str(Class.LATE), str(Class.PENDING))
 NAMES = [column.split()[0] for column in NARROW.split(", ")]
 TYPES = dict(column.split() for column in NARROW.split(", "))
@@ -109,8 +110,10 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
     foreign = _kept(_with_unread(inputs), kept)
     rows = _kept(_narrow_rows(inputs, foreign, question), kept)
     groups = _kept(_groups(rows, question, registry=inputs.registry is not None), kept)
-    suspects = groups.where(~col("right"))
-    listed = rows.join(suspects.select("digest", "lines", "records"), "digest")
+    suspects = groups.where(~col("right")).select("digest", "lines", "records")
+    if suspects.limit(SUSPECTS_BROADCAST_MAX + 1).count() <= SUSPECTS_BROADCAST_MAX:
+        suspects = sql.broadcast(suspects)  # Spark would see how few they are when it has shuffled all rows
+    listed = rows.join(suspects, "digest")
     found = _listed(listed, question, registry=inputs.registry is not None)
     found = _kept(found.unionByName(_torn(rows, inputs.noted)), kept)
     right = groups.where("right").groupBy("hour", "datacentre").count().withColumn("class", lit(str(Class.CORRECT)))
