@@ -120,14 +120,17 @@ def _read(disk: Disk, path: Path, chunk: Chunk, read: Callable[[bytes], T]) -> T
         return read(read_chunk(disk, path, chunk.offset, chunk.length))
 
 
-def read_part(disk: Disk, directory: Path, part: IdsPart) -> Iterator[IdColumns]:
-    """A part's ids, a chunk at a time. Raises BackupDamaged, OSError."""
+def read_part(disk: Disk, directory: Path, part: IdsPart, *, given_back: bool = False) -> Iterator[IdColumns]:
+    """A part's ids, a chunk at a time; ``given_back``: chunks without any that was given back are not read. Raises
+    BackupDamaged, OSError."""
     path = directory / part.file
     for each in part.chunks:
+        generations = _generations(disk, path, part, each)
+        if given_back and not generations.any():
+            continue
         bucket, rows = _read(disk, path, each.chunk, ids_of)
         if (bucket, len(rows)) != (each.bucket, each.rows):
             raise BackupDamaged(f"{path}: the chunk at byte {each.chunk.offset} is another than it was")
-        generations = _generations(disk, path, part, each)
         yield columns_of_rows(rows, bucket << part.bucket_bits, generations)
 
 
