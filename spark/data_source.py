@@ -49,7 +49,7 @@ from photon.spark.exports import export_rows, plan_export
 from photon.spark.output_lines import OutputColumns, OutputLine
 from photon.spark.outputs import RangeWork, read_work, source_ranges
 from photon.spark.sources import OutputSource, RegistrySource, output_source
-from photon.spark.stream_watermarks import KIND, WHICH, Mark, SourceWatermarks
+from photon.spark.stream_watermarks import KIND, UNKNOWN, WHICH, Mark, SourceWatermarks
 from photon.spark.tasks import fair_bytes, packed
 
 if TYPE_CHECKING:
@@ -216,14 +216,14 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
 class RangePartition(InputPartition):
     """Ranges of output files that one task reads; none: a row for the watermark alone."""
 
-    def __init__(self, works: Sequence[RangeWork], mark: Mark = Mark()) -> None:
+    def __init__(self, works: Sequence[RangeWork], mark: Mark = UNKNOWN) -> None:
         super().__init__(msgspec.json.encode((list(works), mark)))
 
     def parts(self) -> tuple[list[RangeWork], Mark]:
         return msgspec.json.decode(self.value, type=tuple[list[RangeWork], Mark])
 
 
-def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = Mark()) -> list[RangePartition]:
+def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = UNKNOWN) -> list[RangePartition]:
     """Ranges in partitions of about so many bytes."""
     groups = packed([(work, work.end - work.start) for work in works], size)
     return [RangePartition(group, mark) for group in groups]
@@ -272,8 +272,8 @@ class ExportReader(DataSourceReader):
 
 
 class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Output as it grows. An offset is a cursor of each datacentre, so what a checkpoint holds was read once, and
-    where it is asked for the watermark at these cursors: a repeated batch has the same rows and the same watermark."""
+    """Output as it grows. An offset is a cursor of each datacentre, so what a checkpoint holds was read once; and
+    where it is asked for the watermark at these cursors: a repeated batch has the same of both."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -290,7 +290,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.from_latest
             else {each.datacentre: Cursor() for each in self._options.sources}
         )
-        return encoded(start, Mark() if self._watermarks else None)
+        return encoded(start, UNKNOWN if self._watermarks else None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 Spark's name
         size, records = self._options.trigger_bytes, self._options.trigger_records
@@ -377,7 +377,7 @@ class RowMaker:
         said = {"kind": KIND, "watermark": mark.column_us, "waiting": mark.waiting}
         yield pa.RecordBatch.from_arrays([pa.array([said.get(f.name)], f.type) for f in schema], schema=schema)
 
-    def read(self, works: Iterable[RangeWork], mark: Mark = Mark()) -> Iterator[pa.RecordBatch]:
+    def read(self, works: Iterable[RangeWork], mark: Mark = UNKNOWN) -> Iterator[pa.RecordBatch]:
         """Raises TornLine: who bills from these rows must not miss one without knowing."""
         from pyspark.sql.pandas.types import to_arrow_schema
 

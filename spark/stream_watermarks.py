@@ -46,6 +46,9 @@ class Mark:
         return other if other.time_ns is not None and other.time_ns > (self.time_ns or 0) else self
 
 
+UNKNOWN = Mark()
+
+
 def least(marks: Iterable[Mark]) -> Mark:
     """Of all that are expected: one that has said nothing holds it."""
     marks = list(marks)
@@ -63,7 +66,7 @@ class SourceWatermarks:
         self._heard: dict[str, PairsHeard] = {
             name: WatermarkTail(disk, state, kinds) for name, state in states.items()
         }
-        self._marks = dict.fromkeys(states, Mark())
+        self._marks = dict.fromkeys(states, UNKNOWN)
 
     def freeze(self) -> None:
         """What is journaled later does not count any more. Raises OSError."""
