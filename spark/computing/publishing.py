@@ -6,12 +6,13 @@
     17.json            of the batch 17: which parts it has, written when it is whole
 
 Tasks write parts under names of their own, so what a task that was repeated, or that nobody waits for any more,
-leaves or still writes is named by no batch. A batch that is done again replaces its file. Spark commits a batch when it is
-staged; then it is never done again, and is published: appended to the files of one slot for each stream by
+leaves or still writes is named by no batch. A batch that is done again replaces its file. Spark commits a batch when
+it is staged; then it is never done again, and is published: appended to the files of one slot for each stream by
 ``photon.computing.publisher``, whose items are numbered by batch and place in it. A number that was published before
 is dropped there, so a process that was killed in between publishes the rest.
 
-One driver: the run holds the lock of the state, and publishers hold those of their streams.
+One driver: the run holds the lock of the state, its Java process another one, as it outlives a driver that was killed
+for a moment; and publishers hold those of their streams.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class Publishing:
         """Before a query starts: what a batch that was not committed has staged is done again."""
         for batch in _numbers(self.staged, ".json"):
             self._disk.remove(self.staged / f"{batch}.json")
-        shutil.rmtree(self.staged / "parts")
+        shutil.rmtree(self.staged / "parts", ignore_errors=True)  # a task of before may still write there
         self._disk.make_dir(self.staged / "parts")
 
     def close(self) -> None:

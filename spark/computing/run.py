@@ -1,11 +1,12 @@
 """The driver of a topology on Spark: one streaming query, and the publishing of what it commits.
 
 The state's directory has ``spark.json`` (which topology it is of, and its number of partitions, which a checkpoint
-has for life), the lock ``run.lock``, Spark's ``checkpoint/`` and ``staged/``; executors see it too.
+has for life), the locks ``run.lock`` and ``java.lock``, Spark's ``checkpoint/``, and ``staged/``. Executors see it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME = "spark.json"
+JAVA_LOCK = "java.lock"
+"""Held by Spark's Java process."""
+JAVA_S = 60.0
 VERSION = 1
 POLL_S = 0.05
+TRIGGER = "500 milliseconds"
+"""At least so long from batch to batch: watermarks move several times a second, though no record comes."""
 SAY_S = 1.0
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS = {
@@ -84,6 +90,7 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
         raise UsageError(f"{wish.state}: another process runs {wish.topology.name} there; stop it first")
     try:
         known = _known(disk, wish)
+        _java_gone(wish.state / JAVA_LOCK, clock)
         checkpoint = wish.state / "checkpoint"
         exact = any(part.exact for part in wish.topology.parts.values())
         with closing(Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id, exact)) as publishing:
@@ -92,6 +99,22 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
             return _Run(spark(), wish, known, publishing, disk, clock, tell).until(stop)
     finally:
         os.close(lock)
+
+
+def _java_gone(path: Path, clock: Clock) -> None:
+    """A Java process outlives a driver that was killed for a moment, and might commit a batch yet. Raises UsageError
+    where it goes on."""
+    with path.open("ab") as file:
+        until = clock.monotonic() + JAVA_S
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if clock.monotonic() >= until:
+                    raise UsageError(f"{path.parent}: Spark of a run before still runs; end it first") from None
+                time.sleep(POLL_S)
+            else:
+                return
 
 
 def _known(disk: Disk, wish: Wish) -> _File:
@@ -145,6 +168,7 @@ class _Run:
         finally:
             failed = query.exception() if not query.isActive else None
             query.stop()
+            self._held[0].close()
         if failed is not None and not stop.is_set():
             raise ComputingError(f"{self._wish.topology.name}: {_line(str(failed))}")
         self._publishing.publish()
@@ -156,6 +180,10 @@ class _Run:
         from photon.spark.computing.source import ComputeSource
 
         spark, wish = self._spark, self._wish
+        file = spark.sparkContext._jvm.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
+        if (held := file.getChannel().tryLock()) is None:
+            raise UsageError(f"{wish.state}: another Spark runs {wish.topology.name} there; end it first")
+        self._held = (file, held)
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
         spark.conf.set("spark.sql.shuffle.partitions", str(self._known.partitions))
@@ -178,7 +206,7 @@ class _Run:
             )
         writer = frame.writeStream.foreachBatch(self._batch).queryName(wish.topology.name)
         writer = writer.option("checkpointLocation", str(wish.state / "checkpoint"))
-        return (writer.trigger(availableNow=True) if wish.once else writer).start()
+        return (writer.trigger(availableNow=True) if wish.once else writer.trigger(processingTime=TRIGGER)).start()
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         stage(frame, number, self._publishing.staged, self._disk, self._fault)
@@ -243,5 +271,6 @@ def _line(failure: str) -> str:
     return " ".join((ours or lines or ["the query failed"])[-1].split())[:1000]
 
 
-def is_state(disk: Disk, state: Path) -> bool:
+def is_on_spark(disk: Disk, state: Path) -> bool:
+    """Whether a state is that of a run on Spark."""
     return disk.exists(state / NAME)

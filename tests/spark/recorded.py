@@ -11,6 +11,7 @@ from photon.config.disk import RealDisk
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import SlotListing
+from photon.outputs.reader import Reader
 from photon.outputs.watermarks import Journal, Pair
 from tests.unit.outputs.helpers import WrittenSlot
 
@@ -59,8 +60,8 @@ def record(chance: random.Random, number: int, time_ns: int) -> bytes:
 
 
 def write(base: Path, records: int, seconds: int, seed: int = 1) -> None:
-    """``base/recorded/out``: not in order of time, but no record comes after a watermark that is later than it; with a
-    spike and a dip."""
+    """``base/recorded/out``: not in order of time, but no record comes after a watermark that is later than it; and
+    ``base/clicks.py``."""
     chance = random.Random(seed)
     slot = WrittenSlot(base / "recorded", "s0")
     slot.place = OutputPlace(base / "recorded" / "out", base / "recorded" / "out" / ".photon")
@@ -86,10 +87,8 @@ def write(base: Path, records: int, seconds: int, seed: int = 1) -> None:
     (base / "clicks.py").write_text(CLICKS)
 
 
-def published(base: Path, *, waiting: bool = True) -> dict[str, list[str]]:
+def published(base: Path) -> dict[str, list[str]]:
     """Stream -> what is read of it, in an order of its own."""
-    from photon.outputs.reader import Reader
-
     found: dict[str, list[str]] = {}
     for directory in sorted((base / "streams").iterdir()):
         reader = Reader(RealDisk(), OutputPlace.of_join(directory), ["joined"])
