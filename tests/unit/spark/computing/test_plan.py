@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from photon.cli.main import main
+from photon.computing.journal import Status, write_status
+from photon.config.disk import RealDisk
 
 FILE = """\
 from photon.computing import Computation, Limits, Topology
@@ -82,3 +85,13 @@ def test_a_state_is_of_one_engine(tmp_path: Path) -> None:
     (state / "spark.json").write_text("{}")
     done = CliRunner().invoke(main, ["compute", "run", str(file)])
     assert (done.exit_code, "of photon compute run --on spark" in done.output) == (2, True)
+
+
+def test_its_status_is_shown_as_that_of_others(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "spark.json").write_text("{}")
+    said = Status(topology="test", interval="spark", pid=1, at_ns=time.time_ns(), published_records=7)
+    write_status(RealDisk(), state, said)
+    done = CliRunner().invoke(main, ["compute", "status", "--state", str(state), "-o", "json"])
+    assert (done.exit_code, '"interval":"spark"' in done.output) == (0, True)
