@@ -6,6 +6,7 @@ nothing else: the libraries with compiled parts that Photon needs must be there 
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -39,7 +40,11 @@ def ship(spark: SparkSession, py_files: Sequence[Path] = (), *, everywhere: bool
     if remote and context.applicationId not in _shipped and Path(photon.__file__).exists():
         # Executors fetch it from where it lies, whenever they start: it must stay as long as the application.
         directory = Path(tempfile.mkdtemp(prefix="photon-ship-", dir=context._temp_dir))
-        context.addPyFile(str(package_zip(directory)))
+        zipped = str(package_zip(directory))
+        context.addPyFile(zipped)
+        # Workers on the driver's machine that plan a stream or prepare its state are not given what is shipped.
+        known = context.environment.get("PYTHONPATH")
+        context.environment["PYTHONPATH"] = zipped if known is None else os.pathsep.join((zipped, known))
         _shipped.add(context.applicationId)
     for path in py_files:
         if not path.is_file():

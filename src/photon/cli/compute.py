@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted
+from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted, taken
 from photon.cli.tables import picked, print_table, say
 from photon.config.clock import utc
 from photon.config.errors import PhotonError, UsageError
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 5.0
 RESTART_S = 1.0
+_HERE, _SPARK = "processes metrics only", "master spark_settings partitions records"
+"""Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only."""
 SILENT_S = 30.0
 """An owner that has said nothing for so long is not there."""
 
@@ -96,13 +98,22 @@ def init(
               help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
               "is there keeps its own; photon compute rescale changes them.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
+@click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
+              help="spark: the same by Structured Streaming, on a cluster; its state is another one.")  # fmt: skip
+@click.option("--master", metavar="URL", help="On Spark: its master; default: as spark-submit says, else local[*].")
+@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), default=8, show_default=True,
+              help="On Spark, of a new state: into so many parts are its keys divided, for life.")  # fmt: skip
+@click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
+              help="On Spark: about so many does a batch read at most.")  # fmt: skip
 @click.option("--only", multiple=True, hidden=True, metavar="INTERVAL")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def run(
-    file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, only: tuple[str, ...],
-    quiet: bool, stop_with_parent: bool, out: Printed,
+    file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, on: str, master: str | None,
+    spark_settings: tuple[str, ...], partitions: int, records: int, only: tuple[str, ...], quiet: bool,
+    stop_with_parent: bool, out: Printed,
 ) -> int:  # fmt: skip
     """Run the computations of a Python FILE, its `topology`, until SIGTERM.
 
@@ -114,6 +125,7 @@ def run(
       photon compute run spend.py
       photon compute run spend.py --once
       photon compute run zeitgeist.py --processes 4 --state /var/lib/zeitgeist
+      photon compute run spend.py --on spark --master spark://host:7077 --state /mnt/shared/spend
     Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
     them, as said; 1 failed, 2 wrong usage.
     """
@@ -123,10 +135,26 @@ def run(
     from photon.config.stopping import stop_flag
     from photon.status.http import serve_metrics
 
+    stop = stop_flag(with_parent=stop_with_parent)
+    taken(
+        f"--on {on}",
+        _SPARK if on == "spark" else _HERE,
+        "file state once on output_format quiet stop_with_parent",
+        {},
+    )
+    if on == "spark":
+        from photon.cli.spark.backfill import pairs
+        from photon.operations.compute_on_spark import run as run_on_spark
+
+        said = run_on_spark(
+            file, state, once=once, master=master, settings=pairs(spark_settings), partitions=partitions,
+            records=records, stop=stop, tell=say,
+        )  # fmt: skip
+        out.show({"topology": said.topology, "owners": [_document(said)]}, lambda: _print([said]))
+        return ATTENTION if said.counts.get("aside") else DONE
     topology = load_topology(file)
     where = state or default_state(file, topology)
     site = Site(topology, file.resolve().parent, where, load=lambda: load_topology(file))
-    stop = stop_flag(with_parent=stop_with_parent)
     progress = _Progress(quiet=quiet or out.json or bool(only))
     if metrics is not None:
         serve_metrics(metrics, lambda into: put_status(into, progress.found))
@@ -166,7 +194,7 @@ def _here(
         found[:] = now
         progress.show(now)
 
-    running = Running(site, only, once=once, wait_s=LEFT_S, tell=_say)
+    running = Running(site, only, once=once, wait_s=LEFT_S, tell=say)
     try:
         finished = running.run(stop, look)
     finally:
