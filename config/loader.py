@@ -71,11 +71,21 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
     # Named tables one by one first: msgspec's error path does not say which name it was.
     for place, value, kind in _named_tables(raw):
         _typed(value, kind, place, where)
-    settings = _typed(raw, Settings, "", where)
+    settings = _without_empty(_typed(raw, Settings, "", where))
     problem = next(iter(problems(settings)), None)
     if problem is not None:
         raise ConfigError(f"{where}: {problem}")
     return _with_relayed(settings)
+
+
+def _without_empty(settings: Settings) -> Settings:
+    """An override can take away what a table adds: no certificates is no [tls], no Thrift server no file map in HBase."""
+    pipelines = {
+        name: msgspec.structs.replace(each, hbase=each.hbase if each.hbase and each.hbase.thrift else None)
+        for name, each in settings.datacentre.items()
+    }
+    tls = settings.tls if settings.tls and settings.tls.directory else None
+    return msgspec.structs.replace(settings, tls=tls, datacentre=pipelines)
 
 
 def _with_relayed(settings: Settings) -> Settings:

@@ -43,7 +43,9 @@ def audited(command: Command) -> Command:
     @functools.wraps(command)
     def told(**given: Any) -> Any:
         deployment = _deployment(given)
-        unseen = given.get("dry_run") or given.get("background")  # the other half of photon up --detach
+        unseen = (
+            given.get("dry_run") or given.get("compose") or given.get("background")
+        )  # the other half of photon up --detach
         if unseen or deployment is None or not deployment.parent.is_dir():
             return command(**given)
         context = click.get_current_context()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import DONE
-from photon.cli.heads import Deployed, deployed, run_option
+from photon.cli.heads import PATH, Deployed, deployed, run_option
 from photon.cli.running import show
 from photon.cli.tables import say
 from photon.config.errors import PhotonError
@@ -36,10 +37,13 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
               help="Kill and restart a process that was up and has not answered for this long, not counting time "
                    "in which it could not run; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, ends and failures.")
+@click.option("--compose", type=PATH, metavar="FILE",
+              help="Run nothing: write the docker-compose file that runs it in containers.")  # fmt: skip
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
     at: Deployed, run: Path | None, detach: bool, timeout: float, unhealthy_after: float, no_logs: bool,
+    compose: Path | None,
     background: bool,
 ) -> int:  # fmt: skip
     """Run all processes of a deployment file on this machine, and keep them running.
@@ -52,8 +56,11 @@ def up(
     Examples:
       photon up config/examples/two_datacentres.toml
       photon up photon.toml --detach && photon status processes --config photon.toml
+      photon up deploy/compose/photon.toml --compose docker-compose.yml
     Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
     """
+    if compose is not None:
+        return _written(at, compose)
     from photon.supervision.zygote import ALL, zygote
 
     made = None if detach else click.get_current_context().with_resource(zygote(ALL))
@@ -74,6 +81,18 @@ def up(
     else:
         follow = not (no_logs or background)
         _attached(file, found.settings, directory, unhealthy_after, made, follow=follow, dated=background)
+    return DONE
+
+
+def _written(at: Deployed, compose: Path) -> int:
+    """Raises UsageError for a deployment that cannot be in containers: nothing is written."""
+    from photon.config.disk import RealDisk
+    from photon.supervision.containers import Containers
+
+    file = os.path.relpath(at.config, compose.parent)
+    text = Containers(at.settings, file, compose.name).compose()
+    RealDisk().replace(compose, text.encode())
+    at.show({"file": str(compose)}, f"{compose}: written")
     return DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,17 +61,25 @@ def _checked(control: str) -> str:
 
 
 @click.command("serve")
-@click.option("--routes", required=True, type=PATH, help="JSON list of routes.")
+@click.option("--routes", type=PATH, help="JSON list of routes.")
+@click.option("--config", type=PATH, metavar="FILE", help="Instead: the deployment file, with containers' names.")
 @click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 @click.option("--tls", "certificates", type=PATH, help="Directory of certificates; the control speaks mutual TLS.")
 def wan_serve(
-    routes: Path, control: str, round_trip: float, stop_with_parent: bool, certificates: Path | None
+    routes: Path | None,
+    config: Path | None,
+    control: str,
+    round_trip: float,
+    stop_with_parent: bool,
+    certificates: Path | None,
 ) -> None:
     """Run the proxy until SIGTERM: each route listens in one region and connects to a target in another.
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
+
+    Or the routes, and its certificate, are those of a deployment in containers (photon up --compose).
 
     \b
     Example:
@@ -87,7 +96,18 @@ def wan_serve(
     _checked(control)
     if round_trip > 2 * DELAY_S_MAX:
         raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
-    found = read_routes(routes)
+    if (routes is None) == (config is None):
+        raise UsageError("name the routes by --routes FILE or by --config FILE, one of them")
+    if config is not None:
+        from photon.config.loader import load
+        from photon.supervision.containers import Containers
+
+        settings = load(config, environment=os.environ)
+        found = Containers(settings, str(config)).routes()
+        if certificates is None and settings.tls is not None:
+            certificates = config.parent / settings.tls.directory
+    elif routes is not None:
+        found = read_routes(routes)
     log.configure(json=True)
     tls = logged(tls_in(certificates, WAN)) if certificates is not None else None
 
