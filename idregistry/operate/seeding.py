@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,12 +97,9 @@ def write_group(disk: Disk, directory: Path, seed: GroupSeed) -> None:
 
 def write_snapshot(disk: Disk, directory: Path, seed: GroupSeed) -> int:
     """File ``snapshot`` (layout in ``raft/snapshot.py``); its bytes."""
-    store = SnapshotStore(directory, disk)
-    try:
+    with closing(SnapshotStore(directory, disk)) as store:
         store.begin(seed.index, seed.term, Frozen(seed.chunks, nullcontext()))
         while not store.step():
             pass
-    finally:
-        store.close()
     assert store.info is not None
     return store.info.size
