@@ -69,7 +69,6 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
     },
     "Look": {
         "status": Noun("Show what a deployment, or a part of it, is doing.", "status:status"),
-        "top": Noun("Show the busiest processes, slots, logs and shards.", "top:top"),
         "watermark": Noun("Show up to which time an output is complete, or wait for it.", "watermark:watermark"),
         "explain": Noun("Tell the story of one event.", "explain:explain"),
         "doctor": Noun("Find what is wrong, or soon will be.", "doctor:doctor"),
@@ -158,6 +157,7 @@ MOVED: Mapping[str, str] = {
     "ps": "status processes --config FILE",
     "audit": "status audit",
     "ledger": "status ledger",
+    "top": "status top --watch",
     "version": "--version",
     "config check": "doctor config --config FILE",
     "certs show": "status certificates PATH",

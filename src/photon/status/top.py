@@ -1,4 +1,4 @@
-"""``photon top``: what each process, slot, log and shard does, made of two moments of what processes said. Pure."""
+"""What each process, slot, log and shard does, made of two moments of what processes said. Pure."""
 
 from __future__ import annotations
 
