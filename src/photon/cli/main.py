@@ -62,7 +62,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         "serve": Noun("Run one process of a deployment.", "serve:serve"),
         "certs": Noun(
             "Make the certificates for mutual TLS.",
-            {"init": "certs:certs_init", "issue": "certs:certs_issue", "for": "certs:certs_for"},
+            {"issue": "certs:certs_issue", "for": "certs:certs_for"},
             "for photon.toml",
         ),
         "health": Noun("Ask one process whether it serves.", "main:health"),
@@ -161,6 +161,7 @@ MOVED: Mapping[str, str] = {
     "version": "--version",
     "config check": "doctor config --config FILE",
     "certs show": "status certificates PATH",
+    "certs init": "certs issue --authority",
     "adapter list": "adapter show",
     "chaos list": "chaos run --list",
     "chaos heal": "chaos fault heal",

@@ -9,7 +9,6 @@ from photon.fleet.numbers import Change, Numbers, lag_of
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 
-VIEWS = ("processes", "slots", "logs", "shards")
 SORTS: Mapping[str, Mapping[str, str]] = {
     "processes": {"cpu": "cpu", "memory": "memory_bytes", "rate": "rate_per_s"},
     "slots": {"rate": "answers_per_s", "memory": "open_bytes"},
