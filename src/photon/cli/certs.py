@@ -22,7 +22,7 @@ DAYS = click.IntRange(min=1, max=36_500)
 @click.command("issue")
 @click.argument("directory", type=PATH)
 @click.option("--name", "identity", metavar="IDENTITY",
-              help="registry-REPLICA, eventstore-DATACENTRE, cache-…, joiner-…, dispatcher-…, wan, …; or an authority's "
+              help="registry-REPLICA, eventstore-DATACENTRE, joiner-…, dispatcher-…, wan, …; or an authority's "
               "name, by default photon.")  # fmt: skip
 @click.option("--authority", "new", is_flag=True, help="Make an authority in DIRECTORY instead.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address for it.")
