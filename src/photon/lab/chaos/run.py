@@ -167,11 +167,12 @@ class Run:
     async def _during(self) -> None:
         traffic, watch = self._traffic, self._watch
         faults = Faults(self._target, self._topology, watch.leader, traffic)
-        feeding = asyncio.create_task(traffic.run() if traffic is not None else self._nothing())
+        seconds = self._options.scenario.seconds
+        feeding = asyncio.create_task(traffic.run() if traffic is not None else asyncio.sleep(seconds))
         steps = [asyncio.create_task(self._step(number, step, faults)) for number, step in enumerate(self._steps)]
         try:
             await asyncio.gather(*steps)
-            await asyncio.sleep(max(0.0, self._options.scenario.seconds - watch.now_s()))
+            await asyncio.sleep(max(0.0, seconds - watch.now_s()))
         finally:
             for task in steps:
                 task.cancel()
@@ -189,9 +190,6 @@ class Run:
         self._note("settled", seconds=self.report.settle_s, ledgers=watch.ledgers())
         await self._verify()
         self._figures()
-
-    async def _nothing(self) -> None:
-        await asyncio.sleep(self._options.scenario.seconds)
 
     async def _step(self, number: int, step: Step, faults: Faults) -> None:
         watch = self._watch
