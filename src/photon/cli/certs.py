@@ -124,7 +124,10 @@ def certificates(at: Deployed, name: str | None = None) -> int:
     else:
         raise UsageError(f"{at.config}: has no [tls]; name a file or directory of certificates")
     now, found = datetime.now(UTC), show(path)
-    at.show([_as_json(file, facts, now) for file, facts in found], lambda: _print_table(found, now))
+    at.show(
+        [_as_json(file, facts, now) for file, facts in found],
+        lambda: tables.print_table("file, identity, names, expires", [_cells(*each, now) for each in found]),
+    )
     return ATTENTION if any(facts.expires_soon(now) for _, facts in found) else DONE
 
 
@@ -133,15 +136,8 @@ def _as_json(file: Path, facts: Facts, now: datetime) -> dict[str, Any]:
     return {"file": str(file), **said, "days_left": (facts.ends - now).days}
 
 
-def _print_table(found: list[tuple[Path, Facts]], now: datetime) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("file", "identity", "names", "expires"):
-        table.add_column(name, overflow="fold")
-    for file, facts in found:
-        left = facts.ends - now
-        expires = f"{facts.ends:%Y-%m-%d}, " + (f"in {left.days} days" if left.days >= 0 else "EXPIRED")
-        identity = facts.identity or ("authority" if facts.authority else "none of ours")
-        table.add_row(file.name, identity, ", ".join(facts.names), expires)
-    tables.show(table)
+def _cells(file: Path, facts: Facts, now: datetime) -> list[str]:
+    left = facts.ends - now
+    expires = f"{facts.ends:%Y-%m-%d}, " + (f"in {left.days} days" if left.days >= 0 else "EXPIRED")
+    identity = facts.identity or ("authority" if facts.authority else "none of ours")
+    return [file.name, identity, ", ".join(facts.names), expires]
