@@ -324,16 +324,16 @@ async def test_what_outputs_hold_is_registered_again_before_a_restored_registry_
         for name in new.addresses:
             new.start(name)
         await new.settled()
-        shown = (await new.good("register-again", "--dry-run", "-o", "json")).json()["datacentres"]
+        shown = (await new.good("restore", "--register-again", "--dry-run", "-o", "json")).json()["datacentres"]
         assert [each["lines"] for each in shown] == [200]
-        [said] = (await new.good("register-again", "--yes", "-o", "json")).json()
+        [said] = (await new.good("restore", "--register-again", "--yes", "-o", "json")).json()
         assert (said["lines"], said["registered"], said["taken"]) == (200, 200, 0)
-        assert (await new.good("register-again", "--yes", "-o", "json")).json() == [said]
+        assert (await new.good("restore", "--register-again", "--yes", "-o", "json")).json() == [said]
         assert "would be opened" in (await new.good("restore", "--open", "--dry-run")).out
         await new.good("restore", "--open", "--yes")
-        would = await new.command("register-again", "--dry-run")
+        would = await new.command("restore", "--register-again", "--dry-run")
         assert (would.code, "no shard is closed" in would.err) == (1, True)
-        refused = await new.command("register-again", "--yes")
+        refused = await new.command("restore", "--register-again", "--yes")
         assert refused.code == 1
         assert "is open" in refused.err
         client = new.client()

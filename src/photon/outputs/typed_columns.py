@@ -141,7 +141,7 @@ class LineTypes:
     @property
     def schema(self) -> pa.Schema:
         if self._schema is None:
-            self._schema = self._empty().schema
+            self._schema = self._made("", {name: [] for name in self._columns}, []).schema
         return self._schema
 
     # -- columns -----------------------------------------------------------------------------------------------
@@ -160,9 +160,6 @@ class LineTypes:
                 self._seen = widened(self._seen, type_of(rest))
                 rests[row] = _rest_text(rest, raw)
         return self._made(kind, columns, rests)
-
-    def _empty(self) -> pa.RecordBatch:
-        return self._made("", {name: [] for name in self._columns}, [])
 
     def _made(self, kind: str, columns: Mapping[str, list[Any]], rests: list[str | None]) -> pa.RecordBatch:
         import pyarrow as pa
