@@ -102,7 +102,7 @@ test-docker: install     ## the deployment for real; in CI as root Docker is ins
 	$(BIN)/pytest tests/docker --timeout 1800
 
 test-full: N = 300
-test-full: LAYERS = unit docs simulation hbase docker pages integration spark
+test-full: LAYERS = unit docs simulation hbase docker pages integration objects spark
 test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
 	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
 	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; \
