@@ -83,8 +83,11 @@ class SharedFollower(Follower):
     def look_at_held(self, most: int) -> None:
         """Looks at the heads of some files that grew and are read by others, those looked at longest ago first.
 
-        Where a log is read, reading finds out that its file was replaced by a longer one on the same inode.
+        Where a log is read, reading finds out that its file was replaced by a longer one on the same inode. Final
+        files never are.
         """
+        if self._final:
+            return
         files = [log.file for log in self._logs.all.values() if log.held and log.file is not None]
         held = [file for file in files if not file.gone]
         self._looked = {file.key: self._looked.get(file.key, (0, -1)) for file in held}
