@@ -151,7 +151,7 @@ def directory_of(path: ObjectPath) -> ObjectDirectory:
 
 def file_key(path: ObjectPath, meta: Meta) -> tuple[int, int]:
     """In place of device and inode: other bytes under the name have another one."""
-    return _number(path.bucket), _number(f"{meta.key}\0{meta.etag}")
+    return _number(path.bucket), _number(f"{meta.key}\0{meta.etag or (meta.size, meta.modified_ns)}")
 
 
 def _number(text: str) -> int:
