@@ -15,7 +15,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-spark test-airflow test-objects up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -69,6 +69,9 @@ hbase-down:      ## stop it; what it stored is kept
 test-hbase: install      ## the tests that need a real HBase; they start one of their own
 	$(BIN)/pytest tests/hbase
 
+test-kafka: install      ## the tests that need a real Kafka; they start one of their own
+	$(BIN)/pytest tests/kafka
+
 test-spark: install      ## the tests that run Spark: sessions of their own, and a cluster of two workers (Java 17)
 	$(BIN)/pytest tests/spark -n $(WORKERS) --dist loadfile --timeout 900
 
@@ -93,6 +96,12 @@ test-objects: install    ## logs by URL, on a real S3 server (built with Go) wit
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up
 
+compose: $(VENV)/.photon  ## docker-compose.yml, made of deploy/compose/photon.toml
+	$(BIN)/photon up deploy/compose/photon.toml --compose docker-compose.yml
+
+reload: compose          ## bring a changed deploy/compose/photon.toml to all containers, one after the other
+	$(PYTHON) deploy/docker/stack.py reload
+
 down:            ## end them; their volumes go as well
 	$(PYTHON) deploy/docker/stack.py down
 
@@ -103,7 +112,7 @@ test-docker: install     ## the deployment for real; in CI as root Docker is ins
 	$(BIN)/pytest tests/docker --timeout 1800
 
 test-full: N = 300
-test-full: LAYERS = unit docs simulation hbase docker pages integration objects spark
+test-full: LAYERS = unit docs simulation hbase kafka docker pages integration objects spark
 test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
 	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
 	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; \

@@ -35,8 +35,7 @@ from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import events_of, records_of
 
-PROBE_BYTES = 1 << 16
-"""Looked at in one place to tell its time, and how long its records are."""
+PROBE_BYTES = 1 << 16  # looked at in one place to tell its time, and how long its records are
 BLOCK_BYTES = 1 << 20
 LOOK_BACK_BYTES = 4 << 20
 """So much without a record of the time asked for, before the first one found, is enough to believe that it is."""

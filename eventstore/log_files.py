@@ -34,18 +34,15 @@ from photon.adapters.logs.reader import GzipSource, open_source
 from photon.adapters.logs.varint_source import VarintSource
 from photon.adapters.logs.zstd_source import NotZstd, ZstdSource, read_frame_header
 
-FrameBegin = tuple[int, int]
-"""(uncompressed, compressed) offset of a frame's first byte."""
-ReadAt = Callable[[int, int], bytes]
-"""(offset, length) in the compressed file -> bytes, fewer at its end."""
+FrameBegin = tuple[int, int]  # (uncompressed, compressed) offset of a frame's first byte
+ReadAt = Callable[[int, int], bytes]  # (offset, length) in the compressed file -> bytes, fewer at its end
 
 _HEADER_BYTES_MAX = 18
 _SEEK_FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic
 _SEEKABLE_MAGIC = 0x8F92EAB1
 _SKIPPABLE_SEEK_MAGIC = 0x184D2A5E
 _CHECKSUMS, _RESERVED_BITS = 0x80, 0x7C
-SEEK_FRAMES_MAX = 1 << 20
-"""A seek table of more frames is left aside."""
+SEEK_FRAMES_MAX = 1 << 20  # a seek table of more frames is left aside
 _RLE = 1
 
 
@@ -112,15 +109,12 @@ def _blocks_end(read: ReadAt, at: int) -> int | None:
 
 
 PAGE_BYTES = 1 << 17
-PAGES_BYTES_MAX = 64 << 20
-"""Kept over all compressed files."""
-CHECKPOINTS_MAX = 32
-"""Inflater states kept of one file, about 45 KiB each."""
+PAGES_BYTES_MAX = 64 << 20  # kept over all compressed files
+CHECKPOINTS_MAX = 32  # inflater states kept of one file, about 45 KiB each
 CHECKPOINT_BYTES = 1 << 20
 """Uncompressed bytes between two at first; twice as many whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
-PLACES_MAX = 1 << 14
-"""Frames of one file whose begins are kept, evenly spread."""
+PLACES_MAX = 1 << 14  # frames of one file whose begins are kept, evenly spread
 
 
 class Pages:
@@ -182,7 +176,6 @@ class PagedBytes(ABC):
 class LogBytes(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
-        ...
 
     def unlinked(self) -> bool: ...
 

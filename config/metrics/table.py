@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 
 class Kind(enum.StrEnum):
-    """The kinds of Prometheus metrics that are used."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -21,8 +19,6 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric."""
-
     name: str
     kind: Kind
     labels: tuple[str, ...]
@@ -323,7 +319,7 @@ _WAN = [
         ("source", "destination"),
         delay_seconds="One way.",
         fault="1: bytes from source to destination are dropped, reset or refused.",
-    ),
+    )
 ]
 
 _STATUS = [

@@ -99,11 +99,10 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "photon"
 
 
-def fetch(cache: Path | None = None) -> Path:
-    """The directory of the jars; Maven is asked only where pom.xml's are not there yet. Raises CannotRun."""
-    pom = HERE / "pom.xml"
+def fetch(cache: Path | None = None, pom: Path = HERE / "pom.xml", name: str = "HBase") -> Path:
+    """The directory of the jars; Maven is asked only where pom's are not there yet. Raises CannotRun."""
     digest = hashlib.blake2b(pom.read_bytes(), digest_size=6).hexdigest()
-    target = (cache or cache_directory()) / f"hbase-jars-{digest}"
+    target = (cache or cache_directory()) / f"{name.lower()}-jars-{digest}"
     if target.is_dir():
         return target
     if lacking := missing():
@@ -118,11 +117,11 @@ def fetch(cache: Path | None = None) -> Path:
         )
         if done.returncode:
             said = (done.stdout + done.stderr).strip().splitlines()
-            raise CannotRun(f"Maven could not fetch HBase: {said[0] if said else f'exit {done.returncode}'}")
+            raise CannotRun(f"Maven could not fetch {name}: {said[0] if said else f'exit {done.returncode}'}")
         with contextlib.suppress(OSError):  # another run was first
             part.rename(target)
     except subprocess.TimeoutExpired:
-        raise CannotRun(f"Maven did not fetch HBase within {FETCH_SECONDS_MAX:.0f} s") from None
+        raise CannotRun(f"Maven did not fetch {name} within {FETCH_SECONDS_MAX:.0f} s") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return target

@@ -25,15 +25,12 @@ BLOCK_BYTES = 1 << 20
 class Reads(Protocol):
     async def blocks(self, chunk: Chunk) -> list[Block] | None:
         """The records that begin in the chunk; None where no file holds this log now. Raises OSError."""
-        ...
 
     async def live(self) -> set[str]:
         """Identities of the logs that are there. Raises OSError."""
-        ...
 
     async def rest(self) -> None:
         """Nothing is to be read for a while: files need not stay open."""
-        ...
 
 
 @dataclass(eq=False)

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from photon.cli.tables import print_json
+from photon.config.errors import UsageError
+
 if TYPE_CHECKING:
     from photon.config.settings import Pipeline, Settings
     from photon.config.tls import Tls
@@ -45,15 +48,11 @@ PLACE = Place()
 
 
 class Printed:
-    """How a command prints what it found."""
-
     def __init__(self, output_format: str) -> None:
         self.json = output_format == "json"
 
     def show(self, document: Any, people: Callable[[], object] | str) -> None:
         """Prints the document with ``-o json``; else what is for people: lines, or what prints them."""
-        from photon.cli.tables import print_json
-
         if self.json:
             print_json(document)
         elif isinstance(people, str):
@@ -63,8 +62,6 @@ class Printed:
 
 
 class Deployed(Printed):
-    """The deployment that a command is on."""
-
     def __init__(
         self, given: Path | None, overrides: tuple[str, ...], datacentre: str | None, output_format: str
     ) -> None:
@@ -77,8 +74,6 @@ class Deployed(Printed):
     @property
     def config(self) -> Path:
         """The deployment file. Raises UsageError."""
-        from photon.config.errors import UsageError
-
         if self.given is None:
             raise UsageError("name the deployment file with --config")
         return self.given
@@ -102,8 +97,6 @@ class Deployed(Printed):
     @property
     def with_registry(self) -> Settings:
         """The settings. Raises UsageError where they name no replicas."""
-        from photon.config.errors import UsageError
-
         if not self.settings.registry.replicas:
             raise UsageError(f"{self.config}: names no [registry.replicas.NAME]: there is no registry to speak to")
         return self.settings
@@ -213,10 +206,18 @@ def deployed(
 
 
 def added(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
-    """The command with these options, in this order."""
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def words_of(context: click.Context) -> list[str]:
+    """``["joiner", "drain"]``, however photon itself was called."""
+    names: list[str] = []
+    while context.parent is not None:
+        names.insert(0, context.info_name or "")
+        context = context.parent
+    return names
 
 
 def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,8 +241,6 @@ def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[
 
 def file_and_names(words: Sequence[str], what: str) -> tuple[Path, tuple[str, ...]]:
     """Of ``FILE [NAME]...``, where FILE may be left out if PHOTON_CONFIG names it. Raises UsageError."""
-    from photon.config.errors import UsageError
-
     default = _default()
     if words and (default is None or Path(words[0]).is_file()):
         return Path(words[0]), tuple(words[1:])
@@ -273,7 +272,6 @@ def sure(command: Command) -> Command:
 
 
 def can_be_asked() -> bool:
-    """Whether a person sits there."""
     return sys.stdin.isatty()
 
 
@@ -283,8 +281,6 @@ def must_be_said(what: str, *, dry_run: bool, yes: bool) -> None:
     ``what``: what is done, as a sentence begins: ``retiring slot east-1``. Raises UsageError where nobody can be
     asked and neither option was given.
     """
-    from photon.config.errors import UsageError
-
     if not (dry_run or yes or can_be_asked()):
         raise UsageError(f"{what} cannot be taken back: --yes does it, --dry-run shows what would be done")
 

@@ -12,6 +12,7 @@ import click
 from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, PLACE, Printed, formatted
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
@@ -58,7 +59,6 @@ def join(
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected or a log was not
     read to its end, 1 failed, 2 wrong usage.
     """
-    from photon.config.errors import UsageError
     from photon.supervision.zygote import REGISTRY, STORE, zygote
 
     if keep_pending and not once:
@@ -85,7 +85,7 @@ def join(
     out.show(result.ledger, people)
     code, said = _verdict(result, options, max_rejected)
     if said:
-        click.echo(f"photon: {said}", err=True)
+        tables.say(said)
     return code
 
 
@@ -95,12 +95,9 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
     from photon.config.stopping import stop_event
     from photon.local_join.join import run
 
-    def say(line: str) -> None:
-        click.echo(f"photon: {line}", err=True)
-
     async def main() -> JoinResult:
         stop = stop_event(with_parent=with_parent)
-        return await run(options, stop=stop, show=view.show, say=say, zygote=made)
+        return await run(options, stop=stop, show=view.show, say=tables.say, zygote=made)
 
     try:
         # An adapter may print; standard output is for the ledger alone.

@@ -64,15 +64,9 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--may-be-empty", is_flag=True, help="With --once: having no primary record is no error.")
 @click.option("--stages", type=PATH, help="Event store: write the samples of each stage to this file.")
 def serve(
-    kind: str,
-    name: str | None,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    datacentre: str | None,
-    stop_with_parent: bool,
-    log_format: str,
-    **options: Any,
-) -> int:
+    kind: str, name: str | None, config: Path | None, overrides: tuple[str, ...], datacentre: str | None,
+    stop_with_parent: bool, log_format: str, **options: Any,
+) -> int:  # fmt: skip
     """Run one process of a deployment, KIND, until SIGTERM; NAME chooses among several.
 
     \b

@@ -2,35 +2,88 @@
 
 from __future__ import annotations
 
-import signal
 import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from photon.cli.errors import DONE
-from photon.cli.heads import PATH, PLACE, Deployed, deployed
+from photon.cli.heads import PATH, PLACE, Deployed, added, deployed
 from photon.cli.read import named_place
+from photon.cli.tables import say
 from photon.cli.units import DURATION, SIZE
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
+
+if TYPE_CHECKING:
+    from photon.library import Batch
+    from photon.sinks.transactions import Target
+
+_NAME = click.option(
+    "--name", default="photon", show_default=True,
+    help="Of this sink: outputs that go to the same place need one each, and keep it.",
+)  # fmt: skip
+_COMMIT_AGE = click.option(
+    "--commit-age", type=DURATION, default="1s", show_default=True,
+    help="Commit this long after the first record, or after 8 MiB of them.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What a sink reads."""
+
+    at: Deployed
+    output: Path | None
+    kinds: tuple[str, ...]
+    follow: bool
+    cleared_only: bool
+    stop: threading.Event
+
+    def batches(self, cursor: bytes | None, sleep: Callable[[float], object]) -> Iterator[Batch]:
+        from photon.library import Output
+
+        return Output(named_place(self.output, self.at.given, self.at.datacentre)).batches(
+            kinds=self.kinds, cursor=cursor, follow=self.follow, cleared_only=self.cleared_only,
+            until=self.stop.is_set, sleep=sleep,
+        )  # fmt: skip
+
+
+def _published(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every sink reads: the command gets ``source``, a _Published that SIGTERM and SIGINT stop."""
+    import functools
+
+    @functools.wraps(command)
+    def headed(output: Path | None, kinds: tuple[str, ...], follow: bool, cleared_only: bool, at: Deployed,
+               **given: Any) -> Any:  # fmt: skip
+        from photon.config.stopping import stop_flag
+
+        return command(source=_Published(at, output, kinds, follow, cleared_only, stop_flag()), **given)
+
+    options = [
+        click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",),
+                     show_default=True, help="Which records; may be given several times."),
+        click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM."),
+        click.option("--cleared-only", is_flag=True,
+                     help="Only records that hold even if a slot is retired; a little later."),
+    ]  # fmt: skip
+    head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
+                    datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+    return added(head(headed), [click.argument("output", type=PATH, required=False), *options])
+
 
 FOLLOW_S = 5.0
 """Between two looks at what has become final."""
 
 
 @click.command()
-@click.argument("output", type=PATH, required=False)
-@deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
-          datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+@_published
 @click.option("--into", type=PATH, required=True, metavar="DIR",
               help="For DIR/KIND/NUMBER.parquet, and DIR/manifest.jsonl, which names those that count.")  # fmt: skip
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
-              help="Which records; may be given several times.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM.")
-@click.option(
-    "--cleared-only", is_flag=True, help="Only records that hold even if a slot is retired; a little later."
-)
 @click.option("--columns", type=click.Choice(["struct", "flat", "json"]),
               help="Payloads as structs (foreign.amount), a column each (foreign_amount), or JSON text. "
               "Not given: as DIR has them; of a new one structs.")  # fmt: skip
@@ -44,12 +97,8 @@ FOLLOW_S = 5.0
 @click.option("--roll-age", type=DURATION, default="10min", show_default=True,
               help="Close a file this long after its first record.")  # fmt: skip
 def parquet(
-    at: Deployed,
-    output: Path | None,
+    source: _Published,
     into: Path,
-    kinds: tuple[str, ...],
-    follow: bool,
-    cleared_only: bool,
     columns: Literal["struct", "flat", "json"] | None,
     schema_file: Path | None,
     partition: Literal["hour"] | None,
@@ -70,26 +119,85 @@ def parquet(
     """
     import time
 
-    from photon.config.disk import RealDisk
-    from photon.library import Output
-    from photon.sinks.parquet import Form, ParquetSink, RollLimits, pour
+    from photon.sinks.parquet import Form, ParquetSink, pour
+    from photon.sinks.rolling import RollLimits
 
-    published = Output(named_place(output, at.given, at.datacentre))
     limits = RollLimits(roll_size, roll_age)
     form = Form(columns, partition, None if schema_file is None else _schema(schema_file))
-    stop = _told_to_end()
-    with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, _say) as files:
+    with ParquetSink(RealDisk(), into, source.kinds, limits, time.monotonic, form, say) as files:
 
         def idle(seconds: float) -> None:
             files.tick()
-            stop.wait(seconds)
+            source.stop.wait(seconds)
 
-        batches = published.batches(
-            kinds=kinds, cursor=files.cursor, follow=follow, cleared_only=cleared_only, until=stop.is_set, sleep=idle
-        )
-        written = pour(batches, files)
+        written = pour(source.batches(files.cursor, idle), files)
     people = f"{written.records:,} records in {written.files:,} files"
-    at.show({"files": written.files, "records": written.records}, people)
+    source.at.show({"files": written.files, "records": written.records}, people)
+    return DONE
+
+
+@click.command()
+@_published
+@click.option("--into", required=True, metavar="ADDRESS",
+              help="postgresql://USER@HOST/DATABASE, or another form that libpq knows; the password in PGPASSWORD "
+              "or ~/.pgpass.")  # fmt: skip
+@click.option("--table", required=True, help="TABLE or SCHEMA.TABLE; made if it is not there.")
+@_NAME
+@_COMMIT_AGE
+def postgres(source: _Published, into: str, table: str, name: str, commit_age: float) -> int:
+    """Write published records into a table of PostgreSQL, each record once.
+
+    Rows and cursor (table photon_sinks) are committed together; it may be ended at any moment, and with --follow the
+    server too. OUTPUT is an output of photon join. Needs pip install 'photon-join[postgres]'.
+
+    \b
+    Examples:
+      photon sink postgres out/ --into postgresql://billing@db/shop --table clicks
+      photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --follow
+    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    """
+    from photon.sinks.postgres import PostgresTarget
+
+    return _poured(source, lambda: PostgresTarget(into, table, name, source.kinds), commit_age, f"into {table}")
+
+
+@click.command()
+@_published
+@click.option("--into", required=True, metavar="ADDRESS", help="kafka://HOST:PORT/TOPIC; the topic has to be there.")
+@click.option("--client", type=PATH, metavar="FILE",
+              help="Properties of Kafka's clients, as librdkafka names them: security.protocol=SSL.")  # fmt: skip
+@_NAME
+@_COMMIT_AGE
+def kafka(source: _Published, into: str, client: Path | None, name: str, commit_age: float) -> int:
+    """Write published records into a topic of Kafka, each record once for who reads committed ones.
+
+    Records and cursor (topic TOPIC-photon-cursors) are one transaction; it may be ended at any moment, and with
+    --follow brokers too. OUTPUT is an output of photon join. Needs pip install 'photon-join[kafka]'.
+
+    \b
+    Examples:
+      photon sink kafka out/ --into kafka://localhost:9092/joined
+      photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092,k2:9092/joined --follow
+    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    """
+    from photon.config.topic_address import client_settings, topic_address
+    from photon.sinks.kafka import KafkaTarget
+
+    topic, settings = topic_address(into, "--into"), client_settings(client)
+    return _poured(
+        source, lambda: KafkaTarget(topic, name, source.kinds, settings), commit_age, f"into {topic.topic}"
+    )
+
+
+def _poured(source: _Published, connect: Callable[[], Target], commit_age: float, where: str) -> int:
+    import time
+
+    from photon.sinks.rolling import RollLimits
+    from photon.sinks.transactions import COMMIT_BYTES, pour_into
+
+    limits = RollLimits(COMMIT_BYTES, commit_age)
+    records = pour_into(connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=say)
+    source.at.show({"records": records}, f"{records:,} records {where}")
     return DONE
 
 
@@ -116,8 +224,7 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
     """
     import time
 
-    from photon.config.disk import RealDisk
-    from photon.config.errors import UsageError
+    from photon.config.stopping import stop_flag
     from photon.objects.costs import said
     from photon.objects.directory import counts
     from photon.objects.paths import ObjectPath
@@ -126,34 +233,20 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
     if not isinstance(into, ObjectPath):
         raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
     place = named_place(output, at.given, at.datacentre)
-    stop, begun = _told_to_end(), time.monotonic()
+    stop, begun = stop_flag(), time.monotonic()
     sink = ObjectSink(RealDisk(), place, into, kinds)
     while follow and not stop.is_set():
         sink.pass_()
         stop.wait(FOLLOW_S)
     sink.pass_(all_of_it=True)
-    _say(said(counts(), time.monotonic() - begun))
+    say(said(counts(), time.monotonic() - begun))
     written = sink.mirrored
     at.show({"files": written.files, "bytes": written.bytes}, f"{written.files:,} files, {written.bytes:,} bytes")
     return DONE
 
 
-def _told_to_end() -> threading.Event:
-    """Set by SIGTERM and SIGINT."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-def _say(line: str) -> None:
-    click.echo(f"photon: {line}", err=True)
-
-
 def _schema(path: Path) -> dict[str, Any]:
     import tomllib
-
-    from photon.config.errors import UsageError
 
     try:
         return tomllib.loads(path.read_text())

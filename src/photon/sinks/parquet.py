@@ -30,6 +30,7 @@ from photon.outputs.records import OutputRecords, decode
 from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, LineTypes
 from photon.sinks import manifest
 from photon.sinks.manifest import Header, Roll, SinkFile
+from photon.sinks.rolling import Rolling, RollLimits
 
 FORMAT = "parquet"
 MANIFEST = "manifest.jsonl"
@@ -44,42 +45,6 @@ FILES_MAX = 128
 """Files that are open at once, and partitions that lines are held for, over all kinds; then all roll."""
 HOUR_NS = 3_600_000_000_000
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-
-
-@dataclass(frozen=True, slots=True)
-class RollLimits:
-    """Files are closed at whichever limit comes first."""
-
-    bytes: int = 128 << 20
-    """Of JSON Lines that went into it."""
-    age_s: float = 600.0
-    """Since its first record."""
-
-
-@dataclass(slots=True)
-class Rolling:
-    """Of the files that are being written, all kinds together. Times are monotonic seconds."""
-
-    limits: RollLimits
-    filled: int = 0
-    since_s: float | None = None
-    """None: nothing was written since the last roll."""
-
-    def add(self, size: int, now_s: float) -> None:
-        """Counts written bytes."""
-        self.filled += size
-        if self.since_s is None:
-            self.since_s = now_s
-
-    def due(self, now_s: float) -> bool:
-        """Whether to close the files now."""
-        if self.since_s is None:
-            return False
-        return self.filled >= self.limits.bytes or now_s - self.since_s >= self.limits.age_s
-
-    def rolled(self) -> None:
-        """Starts counting for the next files."""
-        self.filled, self.since_s = 0, None
 
 
 @dataclass(frozen=True, slots=True)

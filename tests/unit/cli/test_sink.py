@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from photon.cli.main import main
-from photon.outputs.output_places import EMBEDDED_STATE
-from tests.unit.outputs.helpers import WrittenSlot
+from tests.unit.outputs.helpers import written_output
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +28,7 @@ def line(number: int) -> bytes:
 
 
 def test_an_option_alone_leaves_the_others_as_they_were(tmp_path: Path) -> None:
-    slot, into = WrittenSlot(tmp_path), tmp_path / "lake"
-    slot.place.output.mkdir()
-    (slot.place.output / EMBEDDED_STATE).symlink_to(slot.place.state)
+    slot, into = written_output(tmp_path), tmp_path / "lake"
 
     def run(number: int, *options: str) -> Result:
         slot.append(1, line(number))

@@ -10,6 +10,7 @@ import msgspec
 
 from photon.config.disk import RealDisk
 from photon.outputs import OutputPlace
+from photon.outputs.output_places import EMBEDDED_STATE
 
 
 def lines(first: int, count: int, width: int = 20) -> bytes:
@@ -80,6 +81,14 @@ class WrittenSlot:
         (self.state / "verifier").mkdir(exist_ok=True)
         cleared = {"version": 1, "files": lengths, "trouble": trouble or {}}
         RealDisk().replace(self.state / "verifier" / "cleared.json", msgspec.json.encode(cleared))
+
+
+def written_output(base: Path) -> WrittenSlot:
+    """A slot in an output as ``photon join`` makes one."""
+    slot = WrittenSlot(base)
+    slot.place.output.mkdir()
+    (slot.place.output / EMBEDDED_STATE).symlink_to(slot.place.state)
+    return slot
 
 
 class MeddlingDisk(RealDisk):

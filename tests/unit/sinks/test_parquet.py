@@ -17,7 +17,8 @@ from photon.library import Batch
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.sinks import manifest
 from photon.sinks.manifest import Header, ManifestDamaged
-from photon.sinks.parquet import ParquetSink, Rolling, RollLimits, pour
+from photon.sinks.parquet import ParquetSink, pour
+from photon.sinks.rolling import Rolling, RollLimits
 
 SMALL = RollLimits(bytes=2_000, age_s=60.0)
 

@@ -17,7 +17,8 @@ from photon.config.disk import AppendFile, RealDisk
 from photon.config.errors import UsageError
 from photon.library import Batch
 from photon.sinks import manifest
-from photon.sinks.parquet import Form, ParquetSink, RollLimits, by_hour, pour
+from photon.sinks.parquet import Form, ParquetSink, by_hour, pour
+from photon.sinks.rolling import RollLimits
 from tests.unit.outputs.test_typed_columns import bare, laid_over, payloads
 from tests.unit.sinks.test_parquet import SMALL, BreakingDisk, Broken, Now
 

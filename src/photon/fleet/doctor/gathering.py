@@ -153,7 +153,6 @@ def datacentres_here(settings: Settings, base: Path) -> list[str]:
 
 
 def directories(settings: Settings, base: Path, here: Sequence[str]) -> list[Directory]:
-    """All in which processes of this machine write."""
     found = []
     for name in here:
         pipeline = settings.datacentre[name]
@@ -393,7 +392,6 @@ def _pair(directory: Path, identity: str, now: datetime) -> KeyPair:
 
 
 def _unusable(directory: Path, identity: str, now: datetime) -> str:
-    """Its name, its authority, its time and its key."""
     try:
         load_pair(directory, identity, now)
     except CertificateError as error:
@@ -417,7 +415,6 @@ def secret(settings: Settings, base: Path) -> Secret | None:
 
 
 def states(settings: Settings, base: Path, here: Sequence[str]) -> list[State]:
-    """Files of ours that this release cannot use."""
     found = []
     for name in here:
         state, output = base / settings.datacentre[name].state, base / settings.datacentre[name].output

@@ -29,8 +29,6 @@ from photon.objects.paths import placed
 
 @dataclass(slots=True)
 class _Site:
-    """One datacentre's logs and the state of its dispatcher."""
-
     state: Path
     logs: LogFiles
 

@@ -1,0 +1,61 @@
+"""``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, and the settings of its clients. No client is loaded here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from photon.config.errors import UsageError
+
+SCHEME = "kafka://"
+_ADDRESS = re.compile(r"kafka://(?P<brokers>[^/,\s]+:\d{1,5}(?:,[^/,\s]+:\d{1,5})*)/(?P<topic>[A-Za-z0-9._-]{1,249})")
+SETTINGS_MAX = 256
+OURS = ("bootstrap.servers", "transactional.id", "isolation.level", "group.id", "enable.auto.commit")
+"""What exactly once rests on, and what the address says."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAddress:
+    brokers: str
+    """Some of the cluster's, HOST:PORT with commas between."""
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.brokers}/{self.topic}"
+
+
+def is_topic(address: str) -> bool:
+    return address.startswith(SCHEME)
+
+
+def topic_address(text: str, what: str) -> TopicAddress:
+    """``what`` names it for people. Raises UsageError."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or found["topic"] in (".", ".."):
+        raise UsageError(f"{what} = {text!r}: is to be kafka://HOST:PORT/TOPIC; several brokers with commas between")
+    return TopicAddress(found["brokers"], found["topic"])
+
+
+def client_settings(file: Path | None) -> dict[str, str]:
+    """Of a properties file, ``security.protocol=SSL`` a line, as librdkafka names them. Raises UsageError."""
+    if file is None:
+        return {}
+    found: dict[str, str] = {}
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: settings of Kafka's clients cannot be read ({error})") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or not name:
+            raise UsageError(f"{file}:{number}: is to be NAME=VALUE, for instance security.protocol=SSL")
+        if name in OURS:
+            raise UsageError(f"{file}:{number}: {name} is Photon's to say; leave it out")
+        found[name] = value
+    if len(found) > SETTINGS_MAX:
+        raise UsageError(f"{file}: has {len(found)} settings; {SETTINGS_MAX} at most")
+    return found

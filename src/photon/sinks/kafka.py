@@ -1,0 +1,223 @@
+"""Writes what is published into a topic of Kafka, records and cursor in one transaction.
+
+A message's value is the output record, its key the event id, its header ``kind`` which record it is. The cursor goes to
+``TOPIC-photon-cursors``, compacted, one partition, under the sink's name. A consumer with ``isolation.level`` at
+``read_committed`` sees each record once.
+
+The transactional id is made of topic and name: of two sinks of one name Kafka fences the one that began first, and
+finishes or takes back its transaction before the other is told where to begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from photon.config.errors import PhotonError, UsageError
+from photon.config.topic_address import TopicAddress
+from photon.library import Batch
+from photon.library.records import needed
+from photon.outputs.arrow_columns import LineUnreadable
+from photon.outputs.records import decode
+from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
+
+ANSWER_S = 30.0
+"""So long an answer of the cluster is waited for; brokers that start again take seconds."""
+ABORT_S = 5.0
+POLL_S = 0.1
+TRANSACTION_MS = 60_000
+"""Kafka takes back by itself what a sink that is gone has left open for so long: readers wait for it."""
+MESSAGE_BYTES_MAX = 256 << 20
+"""The topic's own limit decides."""
+QUEUE_KIB = 64 << 10
+REFUSALS = (
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_RECORD",
+    "POLICY_VIOLATION",
+    "INVALID_REPLICATION_FACTOR",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "_AUTHENTICATION",
+    "_INVALID_ARG",
+)
+"""Errors that trying again does not mend."""
+CURSORS = "-photon-cursors"
+CURSOR_TOPIC = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
+"""Small segments: all of it is read at each start."""
+
+
+class KafkaTarget:
+    """One producer. Raises as ``Target``, also at its making; ExtraMissing."""
+
+    def __init__(self, into: TopicAddress, name: str, kinds: Sequence[str], settings: Mapping[str, str]) -> None:
+        """``settings``: of librdkafka, beside the address."""
+        self._kafka = needed("confluent_kafka", "kafka")
+        self._admin = needed("confluent_kafka.admin", "kafka")
+        self._into, self._name = into, name
+        self._cursors = into.topic + CURSORS
+        self._where = f"Kafka at {into.brokers}"
+        self._base = {"log_level": 0, **settings, "bootstrap.servers": into.brokers}
+        self._refused: Any = None
+        """The first error with which the cluster has refused a message."""
+        self._begun = False
+        try:
+            self._made_ready()
+            self._producer: Any = self._kafka.Producer({
+                "message.max.bytes": MESSAGE_BYTES_MAX, "queue.buffering.max.kbytes": QUEUE_KIB, "linger.ms": 20,
+                "compression.type": "lz4", "partitioner": "murmur2_random", "delivery.report.only.error": True,
+                "transaction.timeout.ms": TRANSACTION_MS, **self._base,
+                "transactional.id": f"photon-sink-{into.topic}-{name}", "on_delivery": self._delivered,
+            })  # fmt: skip
+            self._producer.init_transactions(ANSWER_S)
+            # Only now: what an earlier sink of this name had begun to commit is committed, and no other one can
+            self._stored = self._found() or Committed.beginning(kinds)
+        except self._kafka.KafkaException as error:
+            raise self._failed(error) from None
+        except TimeoutError:
+            raise Unreachable(f"{self._where}: no answer within {ANSWER_S:.0f} s") from None
+        self._stored.check(kinds, f"{self._where}, sink {name} of {into.topic}")
+
+    @property
+    def committed(self) -> Committed:
+        return self._stored
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self._refused is None and error.name() in REFUSALS:
+            self._refused = error
+
+    # -- beginning -----------------------------------------------------------------------------------------------
+    def _made_ready(self) -> None:
+        """The topic is there, and that of the cursors. Raises UsageError, KafkaException."""
+        admin = self._admin.AdminClient(self._base)
+        topics = self._kafka.TopicCollection([self._into.topic])
+        try:
+            described = admin.describe_topics(topics, request_timeout=ANSWER_S)[self._into.topic].result(ANSWER_S)
+        except self._kafka.KafkaException as error:
+            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+                raise UsageError(
+                    f"{self._where}: there is no topic {self._into.topic}; make it, with as many partitions as its "
+                    "readers want"
+                ) from None
+            raise
+        new = self._admin.NewTopic(
+            self._cursors, num_partitions=1, replication_factor=len(described.partitions[0].replicas),
+            config=CURSOR_TOPIC,
+        )  # fmt: skip
+        try:
+            admin.create_topics([new], request_timeout=ANSWER_S)[self._cursors].result(ANSWER_S)
+        except self._kafka.KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
+
+    def _found(self) -> Committed | None:
+        """What was committed last under this name. Raises UsageError, KafkaException."""
+        place = self._kafka.TopicPartition(self._cursors, 0)
+        # Beyond transactions of other names that are open: one of ours that is committed may stand behind them
+        end = self._end(place)
+        consumer = self._kafka.Consumer({
+            **self._base, "group.id": "photon-sink", "enable.auto.commit": False, "enable.partition.eof": True,
+            "isolation.level": "read_committed", "auto.offset.reset": "earliest",
+        })  # fmt: skip
+        found = None
+        try:
+            place.offset = self._kafka.OFFSET_BEGINNING
+            consumer.assign([place])
+            at = 0
+            while at < end:
+                message = consumer.poll(ANSWER_S)
+                if message is None:
+                    raise Unreachable(f"{self._where}: {self._cursors} cannot be read to its end")
+                at = message.offset()
+                if message.error() is None:
+                    at += 1
+                    if message.key() == self._name.encode():
+                        found = message.value()
+                elif message.error().name() != "_PARTITION_EOF":
+                    raise self._kafka.KafkaException(message.error())
+        finally:
+            consumer.close()
+        return None if found is None else committed_of(found, f"{self._where}, {self._cursors}")
+
+    def _end(self, place: Any) -> int:
+        admin = self._admin.AdminClient(self._base)
+        level = self._kafka.IsolationLevel.READ_UNCOMMITTED
+        asked = {place: self._admin.OffsetSpec.latest()}
+        answer = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
+        end: int = answer[place].result(ANSWER_S).offset
+        return end
+
+    # -- transactions --------------------------------------------------------------------------------------------
+    def add(self, batch: Batch) -> int:
+        """Raises as ``Target``."""
+        found, headers = decode(batch.data), [("kind", batch.kind.encode())]
+        lines = batch.data.split(b"\n")[:-1]
+        try:
+            if not self._begun:
+                self._producer.begin_transaction()
+                self._begun = True
+            for event_id, why, line in zip(found.event_id, found.torn, lines, strict=True):
+                if why is not None:
+                    raise LineUnreadable(
+                        f"a line of {batch.slot} is no output record ({why}); photon status verifier says more"
+                    )
+                self._produce(self._into.topic, line, event_id, headers)
+            self._producer.poll(0)
+        except self._kafka.KafkaException as error:
+            raise self._failed(error) from None
+        return len(lines)
+
+    def _produce(self, topic: str, value: bytes, key: bytes | None, headers: Any = None) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value=value, key=key, headers=headers)
+                return
+            except BufferError:  # its queue is full
+                self._producer.poll(POLL_S)
+                if self._refused is not None:
+                    raise self._kafka.KafkaException(self._refused) from None
+
+    def commit(self, after: Committed) -> None:
+        """Raises as ``Target``."""
+        try:
+            self._produce(self._cursors, msgspec.json.encode(after), self._name.encode())
+            self._committed()
+        except self._kafka.KafkaException as error:
+            raise self._failed(error) from None
+        self._begun = False
+        self._stored = after
+
+    def _committed(self) -> None:
+        """Raises KafkaException."""
+        try:
+            self._producer.commit_transaction(ANSWER_S)
+        except self._kafka.KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            self._producer.commit_transaction(ANSWER_S)
+
+    def _failed(self, error: Any) -> PhotonError:
+        """Whatever it is, the transaction is not committed here: whoever connects again hears whether it was."""
+        if error.args[0].name() in ("_FENCED", "PRODUCER_FENCED"):
+            return TakenOver(
+                f"{self._where}: another sink of the name {self._name} writes into {self._into.topic}; what this one "
+                "had not committed is taken back; end one of the two, or give it another --name"
+            )
+        if self._refused is not None:
+            return PhotonError(
+                f"{self._where}: refuses a record for {self._into.topic} ({self._refused.str()}); the transaction is "
+                "taken back"
+            )
+        said = f"{self._where}: {error.args[0].str()}"
+        return PhotonError(said) if error.args[0].name() in REFUSALS else Unreachable(said)
+
+    def close(self) -> None:
+        """Takes back what is open, so that readers need not wait for it."""
+        if self._begun:
+            with contextlib.suppress(self._kafka.KafkaException):
+                self._producer.abort_transaction(ABORT_S)
+        self._producer = None

@@ -1,0 +1,41 @@
+"""When what a sink has taken becomes visible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RollLimits:
+    """Files are closed, and transactions committed, at whichever limit comes first."""
+
+    bytes: int = 128 << 20
+    """Of JSON Lines that went into it."""
+    age_s: float = 600.0
+    """Since its first record."""
+
+
+@dataclass(slots=True)
+class Rolling:
+    """Of what is being written. Times are monotonic seconds."""
+
+    limits: RollLimits
+    filled: int = 0
+    since_s: float | None = None
+    """None: nothing was written since the last roll."""
+
+    def add(self, size: int, now_s: float) -> None:
+        """Counts written bytes."""
+        self.filled += size
+        if self.since_s is None:
+            self.since_s = now_s
+
+    def due(self, now_s: float) -> bool:
+        """Whether to make it visible now."""
+        if self.since_s is None:
+            return False
+        return self.filled >= self.limits.bytes or now_s - self.since_s >= self.limits.age_s
+
+    def rolled(self) -> None:
+        """Starts counting for what comes next."""
+        self.filled, self.since_s = 0, None

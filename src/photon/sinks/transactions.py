@@ -1,0 +1,167 @@
+"""What sinks into a server have in common: records, and the cursor behind them, go there in one transaction.
+
+Exactly once is the server's: where the sink stands is what the server has committed, and nothing else. Whoever begins,
+or begins again after the server was away, asks it and reads on there; so it does not matter whether a commit that was
+never answered took place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.library import Batch
+from photon.sinks.rolling import Rolling, RollLimits
+
+COMMIT_BYTES = 8 << 20
+"""Of JSON Lines in a transaction, and the last batch."""
+RETRY_S = 0.1
+RETRY_MAX_S = 5.0
+"""A server that does not answer is asked again after twice the time, up to this."""
+
+
+class Unreachable(PhotonError):
+    """The server does not answer, or has given a transaction up: what it has not committed comes again."""
+
+
+class TakenOver(PhotonError):
+    """Another sink of the same name has committed since."""
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What the server holds of a sink, in the same transaction as the records."""
+
+    kinds: str
+    """Joined by commas."""
+    cursor: str | None = None
+    """Behind all that counts (``photon.outputs.Cursor``, its line). None: the beginning."""
+    records: int = 0
+    """In all."""
+
+    @classmethod
+    def beginning(cls, kinds: Sequence[str]) -> Committed:
+        return cls(",".join(kinds))
+
+    def check(self, kinds: Sequence[str], where: str) -> None:
+        """Raises UsageError: it was begun with other kinds of records."""
+        if self.kinds != ",".join(kinds):
+            raise UsageError(
+                f"{where}: was begun with kinds {self.kinds.replace(',', ' and ')}; this run wants "
+                f"{' and '.join(kinds)}; give this sink another --name"
+            )
+
+
+def committed_of(data: bytes, where: str) -> Committed:
+    """Raises UsageError."""
+    try:
+        return msgspec.json.decode(data, type=Committed)
+    except DECODE_ERRORS as bad:
+        raise UsageError(
+            f"{where}: holds no cursor of a Photon sink ({bad}); give this sink another --name"
+        ) from None
+
+
+class Target(Protocol):
+    """One connection to a server. All raise Unreachable, TakenOver, PhotonError, UsageError."""
+
+    @property
+    def committed(self) -> Committed:
+        """As the server has it."""
+        ...
+
+    def add(self, batch: Batch) -> int:
+        """Into the transaction that is open; how many records. Raises LineUnreadable."""
+        ...
+
+    def commit(self, after: Committed) -> None:
+        """Ends the transaction with this in it."""
+        ...
+
+    def close(self) -> None:
+        """What is not committed is given up."""
+        ...
+
+
+@dataclass(slots=True)
+class _Transaction:
+    target: Target
+    rolling: Rolling
+    monotonic: Callable[[], float]
+    records: int = 0
+    cursor: bytes | None = None
+    """None: nothing was added."""
+
+    def add(self, batch: Batch) -> None:
+        self.records += self.target.add(batch)
+        self.cursor = batch.cursor
+        self.rolling.add(len(batch.data), self.monotonic())
+        self.tick()
+
+    def tick(self) -> None:
+        if self.rolling.due(self.monotonic()):
+            self.commit()
+
+    def commit(self) -> None:
+        if self.cursor is None:
+            return
+        before = self.target.committed
+        after = Committed(before.kinds, self.cursor.decode(), before.records + self.records)
+        self.target.commit(after)
+        self.records, self.cursor = 0, None
+        self.rolling.rolled()
+
+
+Wait = Callable[[float], bool]
+"""Waits for so many seconds; True: asked to stop."""
+Batches = Callable[[bytes | None, Callable[[float], object]], Iterator[Batch]]
+"""What follows a cursor, and how it is to wait while nothing comes."""
+
+
+def pour_into(
+    connect: Callable[[], Target],
+    batches: Batches,
+    limits: RollLimits,
+    *,
+    wait: Wait,
+    monotonic: Callable[[], float],
+    say: Callable[[str], object],
+) -> int:
+    """All batches to the server, across its absences; how many records were committed.
+
+    Raises what the target does; Unreachable only where the server never answered.
+    """
+    first: int | None = None
+    known, delay = 0, RETRY_S
+    while True:
+        target: Target | None = None
+        try:
+            with closing(connect()) as target:
+                known = target.committed.records
+                if first is None:
+                    first = known
+                transaction = _Transaction(target, Rolling(limits), monotonic)
+
+                def idle(seconds: float, transaction: _Transaction = transaction) -> None:
+                    transaction.tick()
+                    wait(seconds)
+
+                cursor = target.committed.cursor
+                for batch in batches(None if cursor is None else cursor.encode(), idle):
+                    transaction.add(batch)
+                transaction.commit()
+                return target.committed.records - first
+        except Unreachable as error:
+            if first is None:
+                raise
+            if target is not None:
+                delay = RETRY_S if target.committed.records > known else delay
+                known = target.committed.records
+            say(f"{error}; trying again, from what it has committed")
+            if wait(delay):
+                return known - first
+            delay = min(2 * delay, RETRY_MAX_S)

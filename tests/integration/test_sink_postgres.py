@@ -1,0 +1,139 @@
+"""photon sink postgres into a real server: both are killed again and again, and each record is there once.
+
+Without PostgreSQL's server these tests skip and say so; with CI=true nothing skips.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from photon.cli.errors import DONE, FAILED, USAGE
+from tests.integration.commands import photon, running, until
+from tests.integration.postgres import Postgres, programs
+from tests.unit.outputs.helpers import written_output
+
+SEED = int(os.environ.get("PHOTON_SEED", "1"))
+WAIT_S = 60.0
+MORE = 300
+KILLS = 8
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    found = programs()
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail("PostgreSQL is not installed, and CI has to test with it")
+        pytest.skip("needs PostgreSQL's server: apt-get install postgresql")
+    server = Postgres(found)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+def test_each_record_once_whatever_is_killed(postgres: Postgres, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    slot = written_output(tmp_path)
+    command = ["sink", "postgres", slot.place.output, "--into", postgres.address, "--table", "clicks",
+               "--follow", "--commit-age", "0.05"]  # fmt: skip
+    log = tmp_path / "sink.log"
+    total = 0
+
+    def there() -> int:
+        if postgres.rows("SELECT to_regclass('clicks')") == [(None,)]:
+            return 0
+        (count,) = postgres.rows("SELECT count(*) FROM clicks")[0]
+        return int(count)
+
+    def write() -> None:
+        nonlocal total
+        slot.append(total // MORE + 1, b"".join(line(n) for n in range(total, total + MORE)))
+        slot.roll(total // MORE + 1)
+        total += MORE
+
+    for kill in range(KILLS):
+        with running(*command, log=log) as sink:
+            write()
+            until(lambda: there() > total - MORE, WAIT_S, "the sink has begun with it")
+            write()
+            if kill % 2:
+                postgres.kill()
+                write()
+                postgres.start()
+                until(lambda: there() == total, WAIT_S, "it goes on by itself once the server is back")
+            elif chance.random() < 0.5:
+                until(lambda: there() > total - MORE, WAIT_S, "it has begun")
+            assert sink.poll() is None, log.read_text()
+            sink.send_signal(signal.SIGKILL)
+            sink.wait()
+    done = photon(*[word for word in command if word != "--follow"])
+    assert (done.code, done.err) == (DONE, "")
+    rows = postgres.rows("SELECT event_id, key, record->'foreign'->>'n', event_time_ns, kind, line FROM clicks")
+    assert sorted(rows, key=lambda row: int(row[2])) == [
+        (f"c{n}", "k", str(n), n * 1000, "joined", None) for n in range(total)
+    ]
+    (stored,) = postgres.rows("SELECT committed::jsonb->>'records' FROM photon_sinks WHERE into_table = 'clicks'")
+    assert stored == (str(total),)
+    assert "trying again" in log.read_text()
+
+
+def line(number: int) -> bytes:
+    said = {"event_id": f"c{number}", "key": "k", "event_time_ns": number * 1000, "foreign": {"n": number},
+            "primary": {"w": "ä\t\\N"}, "source": {"file": "a.log", "offset": number}, "token": "0a"}  # fmt: skip
+    return json.dumps(said).encode() + b"\n"
+
+
+def test_what_jsonb_cannot_hold_stands_as_text(postgres: Postgres, tmp_path: Path) -> None:
+    slot = written_output(tmp_path)
+    odd = [b'"\\u0000"', b"1" + b"0" * 200_000]
+    lines = [line(0)] + [line(n).replace(b'"w": ', b'"x": ' + each + b', "w": ') for n, each in enumerate(odd, 1)]
+    slot.append(1, b"".join(lines) + line(3).replace(b'"c3"', b'"c\\u00003"'))
+    into = ["--into", postgres.address, "--table", "odd"]
+    assert photon("sink", "postgres", slot.place.output, *into, "-o", "json").json == {"records": 4}
+    rows = postgres.rows("SELECT event_id, record IS NULL, line FROM odd")
+    assert sorted(rows[:3]) == [
+        ("c0", False, None), *((f"c{n}", True, each.decode().strip()) for n, each in enumerate(lines[1:], 1))
+    ]  # fmt: skip
+    assert rows[3][0] is None
+
+
+def test_refusals_are_one_line(postgres: Postgres, tmp_path: Path) -> None:
+    slot = written_output(tmp_path)
+    slot.append(1, line(1))
+    slot.append(1, line(2), kind="late")
+
+    def refused(*options: str, into: str = postgres.address, table: str = "refusing") -> tuple[int, str]:
+        done = photon("sink", "postgres", slot.place.output, "--into", into, "--table", table, *options)
+        assert done.err.count("\n") == (1 if done.code else 0), done.err
+        return done.code, done.err
+
+    assert refused() == (DONE, "")
+    code, said = refused("--kind", "late")
+    assert code == USAGE
+    assert "was begun with kinds joined; this run wants late; give this sink another --name" in said
+    assert refused("--kind", "late", "--name", "other") == (DONE, "")
+    code, said = refused(table="a.b.c")
+    assert (code, "TABLE or SCHEMA.TABLE" in said) == (USAGE, True)
+    code, said = refused(table="nowhere.clicks")
+    assert (code, 'schema "nowhere" does not exist' in said) == (FAILED, True)
+    code, said = refused(into="postgresql://photon@127.0.0.1:1/postgres")
+    assert (code, "PostgreSQL at 127.0.0.1:1" in said) == (FAILED, True)
+    code, said = refused(into="nonsense nonsense")
+    assert (code, "no address of PostgreSQL" in said) == (USAGE, True)
+    postgres.do("CREATE UNIQUE INDEX ON refusing (kind)")
+    slot.append(1, line(3))
+    code, said = refused()
+    assert (code, "duplicate key" in said) == (FAILED, True)
+    postgres.do("DROP TABLE refusing")
+    code, said = refused()
+    assert code == USAGE
+    assert "the table is gone, and photon_sinks says that 1 records went there" in said

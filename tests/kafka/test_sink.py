@@ -1,0 +1,144 @@
+"""photon sink kafka: sink and broker are killed again and again; who reads committed messages sees each record once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from photon.cli.errors import DONE, FAILED, USAGE
+from photon.config.topic_address import topic_address
+from photon.library import Batch
+from photon.sinks.kafka import KafkaTarget
+from photon.sinks.transactions import Committed, TakenOver, Unreachable
+from tests.integration.commands import photon, running, until
+from tests.kafka.broker import Broker
+from tests.unit.outputs.helpers import written_output
+
+SEED = int(os.environ.get("PHOTON_SEED", "1"))
+WAIT_S = 90.0
+MORE = 200
+KILLS = 6
+PARTITIONS = 3
+
+
+def line(number: int) -> bytes:
+    said = {"event_id": f"c{number}", "key": "k", "event_time_ns": number * 1000, "foreign": {"n": number},
+            "primary": {"w": "ä"}, "source": {"file": "a.log", "offset": number}, "token": "0a"}  # fmt: skip
+    return json.dumps(said).encode() + b"\n"
+
+
+def test_each_record_once_whatever_is_killed(broker: Broker, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    slot = written_output(tmp_path)
+    into = broker.make("joined", PARTITIONS)
+    command = ["sink", "kafka", slot.place.output, "--into", into, "--follow", "--commit-age", "0.1"]
+    log = tmp_path / "sink.log"
+    total = 0
+
+    def there() -> int:
+        return sum(1 for _ in broker.read("joined", PARTITIONS))
+
+    def write() -> None:
+        nonlocal total
+        slot.append(total // MORE + 1, b"".join(line(n) for n in range(total, total + MORE)))
+        slot.roll(total // MORE + 1)
+        total += MORE
+
+    for kill in range(KILLS):
+        with running(*command, log=log) as sink:
+            write()
+            until(lambda: there() > total - MORE, WAIT_S, "the sink has begun with it")
+            write()
+            if kill % 3 == 1:
+                broker.kill()
+                write()
+                broker.start()
+                until(lambda: there() == total, WAIT_S, "it goes on by itself once the broker is back")
+            elif chance.random() < 0.5:
+                until(lambda: there() > total - MORE, WAIT_S, "it has begun")
+            assert sink.poll() is None, log.read_text()
+            sink.send_signal(signal.SIGKILL)
+            sink.wait()
+    done = photon(*[word for word in command if word != "--follow"])
+    assert (done.code, done.err) == (DONE, "")
+    messages = list(broker.read("joined", PARTITIONS))
+    seen = Counter(json.loads(each.value())["foreign"]["n"] for each in messages)
+    assert seen == Counter(range(total))
+    assert all(each.key().decode() == json.loads(each.value())["event_id"] for each in messages)
+    assert messages[0].headers() == [("kind", b"joined")]
+    assert len({each.partition() for each in messages}) == PARTITIONS
+
+
+def batch(first: int, count: int) -> Batch:
+    """The cursor is the number of the next one."""
+    return Batch("joined", "s", b"".join(map(line, range(first, first + count))), b"%d" % (first + count))
+
+
+def committed(target: KafkaTarget, cursor: str) -> None:
+    target.commit(Committed(target.committed.kinds, cursor, int(cursor)))
+
+
+def test_a_zombie_is_fenced_and_what_it_had_not_committed_is_never_seen(broker: Broker) -> None:
+    into = topic_address(broker.make("fenced"), "into")
+    zombie = KafkaTarget(into, "one", ["joined"], {})
+    zombie.add(batch(0, 2))
+    committed(zombie, "2")
+    zombie.add(batch(2, 500))
+    zombie._producer.flush(30)
+    heir = KafkaTarget(into, "one", ["joined"], {})
+    assert heir.committed.cursor == "2"
+    with pytest.raises(TakenOver, match="end one of the two"):
+        committed(zombie, "502")
+    heir.add(batch(2, 3))
+    committed(heir, "5")
+    beside = KafkaTarget(into, "two", ["joined"], {})
+    assert beside.committed == Committed.beginning(["joined"]), "another name has a cursor of its own"
+    for each in (zombie, heir, beside):
+        each.close()
+    assert [json.loads(each.value())["foreign"]["n"] for each in broker.read("fenced")] == [0, 1, 2, 3, 4]
+    assert sum(1 for _ in broker.read("fenced", committed=False)) == 505, "the check sees what is not committed"
+
+
+def test_refusals_are_one_line(broker: Broker, tmp_path: Path) -> None:
+    slot = written_output(tmp_path)
+    slot.append(1, line(1))
+    slot.append(1, line(2), kind="late")
+
+    def refused(into: str, *options: str | Path) -> tuple[int, str]:
+        done = photon("sink", "kafka", slot.place.output, "--into", into, *options)
+        assert done.err.count("\n") == (1 if done.code else 0), done.err
+        return done.code, done.err
+
+    into = broker.make("refusing", max_message_bytes="2000")
+    assert refused(into) == (DONE, "")
+    code, said = refused(into, "--kind", "late")
+    assert (code, "was begun with kinds joined; this run wants late" in said) == (USAGE, True)
+    code, said = refused(into.replace("refusing", "nothing"))
+    assert (code, "there is no topic nothing; make it" in said) == (USAGE, True)
+    code, said = refused("kafka://broker/topic")
+    assert (code, "is to be kafka://HOST:PORT/TOPIC" in said) == (USAGE, True)
+    client = tmp_path / "client.properties"
+    client.write_text("# ours\nsecurity.protocol=PLAINTEXT\n")
+    assert refused(into, "--client", client) == (DONE, "")
+    client.write_text("no.such.thing=1\n")
+    code, said = refused(into, "--client", client)
+    assert (code, "no.such.thing" in said) == (FAILED, True)
+    slot.append(1, line(3).replace(b'"k"', b'"%b"' % os.urandom(4000).hex().encode()))
+    code, said = refused(into)
+    assert (code, "refuses a record for refusing" in said) == (FAILED, True)
+
+
+def test_no_broker_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.sinks.kafka.ANSWER_S", 1.0)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        into = topic_address(f"kafka://127.0.0.1:{closed.getsockname()[1]}/x", "into")
+        with pytest.raises(Unreachable, match=r"Kafka at 127\.0\.0\.1:\d+: "):
+            KafkaTarget(into, "one", ["joined"], {})
