@@ -83,7 +83,9 @@ class Follower:
             rest=rest,
             read_whole=lambda file: self._logs.read_whole(file),
         )
-        self._final = elsewhere.is_final(directory)
+        self._there = elsewhere.elsewhere(directory)
+        self._final = self._there is not None and self._there.final
+        self._seen_ns = 0  # of elsewhere: what the files that the last scan got are whole as of
         self._hurried = hurried and self._final
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._alike = Alike(self._files, self._logs, self._sources, self._problems)
@@ -117,8 +119,7 @@ class Follower:
 
     def seen_ns(self, scanned_ns: int) -> int:
         """Up to when all that was there then has been seen, by a scan that began at ``scanned_ns`` (wall clock)."""
-        there = elsewhere.elsewhere(self._directory)
-        return scanned_ns if there is None else min(scanned_ns, there.whole_ns())
+        return scanned_ns if self._there is None else min(scanned_ns, self._seen_ns)
 
     @property
     def moves(self) -> int:
@@ -229,7 +230,7 @@ class Follower:
     def _scan_all(self) -> bool:
         self._sources.scanned()
         try:
-            found = discover(self._directory, self._patterns, self._problems, self._enter)
+            found = self._discovered()
         except OSError as err:
             self._whole = False
             self._problems.tell(ProblemKind.UNREADABLE, ".", f"the log directory cannot be listed ({err.strerror})")
@@ -243,6 +244,15 @@ class Follower:
         self._make_ready(front)
         self._sources.close_idle(self._logs.all)
         return True
+
+    def _discovered(self) -> list[FoundFile]:
+        """Raises OSError."""
+        if self._there is not None:
+            while not (seen_ns := self._there.whole_ns()):
+                for _ in self._there.files():  # which waits until all were listed
+                    break
+            self._seen_ns = seen_ns  # asked before: what it says afterwards may be of more files than we got
+        return discover(self._directory, self._patterns, self._problems, self._enter)
 
     def _scan_paths(self, paths: Collection[str], deleted: Collection[str]) -> bool:
         """False: in doubt, and nothing was taken over."""

@@ -81,6 +81,9 @@ class LogReader:
         if log.held:
             return [], False
         file = log.file
+        if self._whole_files and file is not None and log.proof == proof_of_whole(file.key):
+            log.done = (file.key, file.size, FINISHED)  # by another worker, before it was given to this one
+            return [], False
         source = self._source(log)
         if file is None or source is None:
             return [], False

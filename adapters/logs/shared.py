@@ -83,8 +83,11 @@ class SharedFollower(Follower):
     def look_at_held(self, most: int) -> None:
         """Looks at the heads of some files that grew and are read by others, those looked at longest ago first.
 
-        Where a log is read, reading finds out that its file was replaced by a longer one on the same inode.
+        Where a log is read, reading finds out that its file was replaced by a longer one on the same inode. Final
+        files never are.
         """
+        if self._final:
+            return
         files = [log.file for log in self._logs.all.values() if log.held and log.file is not None]
         held = [file for file in files if not file.gone]
         self._looked = {file.key: self._looked.get(file.key, (0, -1)) for file in held}
@@ -180,8 +183,6 @@ class SharedFollower(Follower):
             read = ReadBytes(reading.next, prefix, data)
             same = reading.proof in (b"", proof_of(prefix))
             whole = len(data) == min(want, left) and same and self._is_same(log, source)
-        except BlockingIOError:  # on its way here
-            return []
         except OSError as error:
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({error.strerror})")
             reading.close()
@@ -245,9 +246,11 @@ class SharedFollower(Follower):
 
     # -- huge logs -------------------------------------------------------------------------------------------------
     def plain_size(self, identity: str) -> int:
-        """Bytes of a log that can be read at any place; 0 where it is compressed or gone."""
+        """Bytes of a log that can be read at any place; 0 where it is compressed, gone, or has to be fetched."""
         log = self._logs.all.get(identity)
-        if log is None or log.file is None or log.file.gone or log.file.compressed or not self._splittable:
+        if log is None or log.file is None or log.file.gone or log.file.compressed:
+            return 0
+        if not self._splittable or self._there is not None:
             return 0
         return max(log.file.size, 0)
 

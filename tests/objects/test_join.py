@@ -152,8 +152,10 @@ address = "127.0.0.1:{4}"
 """
 
 
-def test_a_deployment(site: Site, tmp_path: Path) -> None:
-    """Dispatcher, event store and verifier as processes of their own: every record is compared with its source."""
+@pytest.mark.parametrize("on_spark", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
+    """Dispatcher, event store and verifier as processes of their own: every record is compared with its source, and
+    by Spark with a fresh join of the objects."""
     logs = ObjectLogs(tmp_path, site, clicks=200, seed=4)
     for key, data in logs.objects(6):
         site.put(key, data)
@@ -174,6 +176,19 @@ def test_a_deployment(site: Site, tmp_path: Path) -> None:
         assert all("photon_objects_requests_total" in _metrics(port) for port in ports[1:4])
         backup = photon("registry", "backup", "--config", file, f"{site.url}/backups/one", "-o", "json")
         assert backup.code == 0, backup.err
+        if on_spark:
+            report = (
+                "--from",
+                "2025-10-09",
+                "--to",
+                "2025-10-10",
+                "--report",
+                tmp_path / "report",
+                "--master",
+                "local[2]",
+            )
+            verdict = photon("spark", "verify", "--config", file, *report, "-o", "json", timeout=300.0)
+            assert verdict.code == 0, verdict.err
         said = photon("doctor", "--config", file)
         assert said.code in (0, 3), said.err
         assert interrupt(up, timeout=60.0) == 0

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from photon.config.errors import UsageError
+from photon.lab.demo.check import records
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched, uploaded
@@ -17,24 +18,38 @@ from tests.integration.join_logs import Logs
 from tests.objects.server import Site
 
 
-def test_final_files_are_mirrored_once(site: Site, tmp_path: Path) -> None:
+def mirrored(site: Site) -> dict[str, bytes]:
+    """The lines of each file that the manifest names; all of them are there, and nothing else."""
+    manifest = [orjson.loads(line) for line in site.get("lake/manifest.jsonl").splitlines()]
+    assert site.keys("lake/") == sorted(["lake/manifest.jsonl", *(f"lake/{each['file']}" for each in manifest)])
+    found = {each["file"]: site.get(f"lake/{each['file']}") for each in manifest}
+    assert [len(data) for data in found.values()] == [each["bytes"] for each in manifest]
+    lines = {name: gzip.decompress(data) for name, data in found.items()}
+    assert [len(data) for data in lines.values()] == [each["uncompressed_bytes"] for each in manifest]
+    return lines
+
+
+def test_output_is_mirrored_once(site: Site, tmp_path: Path) -> None:
+    """Half of the events, the rest, and once more: what is there is what was published."""
     logs = Logs(tmp_path, clicks=200)
-    assert logs.finish("--set", "output.roll_size=4KiB")["joined"]
-    into = f"{site.url}/lake"
+    logs.write(0.5)
+    assert logs.once("--keep-pending", "--max-rejected", "1000", "--set", "output.roll_size=8KiB").code == 0
     site.faults.refused = site.faults.cut = 0.1
-    first = photon("sink", "objects", logs.output, "--into", into, "-o", "json")
+    command = ("sink", "objects", logs.output, "--into", f"{site.url}/lake", "-o", "json")
+    first = photon(*command)
     assert first.code == 0, first.err
     assert "object storage: " in first.err
-    kept = sorted((logs.output / "joined").glob("*.gz"))
-    assert len(kept) > 3
-    assert first.json == {"files": len(kept), "bytes": sum(path.stat().st_size for path in kept)}
-    for path in kept:
-        assert site.get(f"lake/joined/{path.name}") == path.read_bytes()
-    manifest = [orjson.loads(line) for line in site.get("lake/manifest.jsonl").splitlines()]
-    assert [each["file"] for each in manifest] == [f"joined/{path.name}" for path in kept]
-    assert [each["uncompressed_bytes"] for each in manifest] == [len(gzip.decompress(p.read_bytes())) for p in kept]
-    again = photon("sink", "objects", logs.output, "--into", into, "-o", "json")
-    assert again.json == {"files": 0, "bytes": 0}
+    some = mirrored(site)
+    assert some
+    assert all(name.startswith("joined/") for name in some)
+    logs.finish("--set", "output.roll_size=8KiB")
+    assert photon(*command).code == 0
+    there = b"".join(mirrored(site).values()).splitlines()
+    written = {each["event_id"]: each for each in records(logs.output / "joined")}
+    assert len(there) == len(written)
+    assert {each["event_id"]: each for each in map(orjson.loads, there)} == written
+    assert set(b"".join(some.values()).splitlines()) <= set(there)
+    assert photon(*command).json == {"files": 0, "bytes": 0}
 
 
 def test_not_a_url(tmp_path: Path) -> None:

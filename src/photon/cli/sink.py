@@ -211,10 +211,10 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
               help="Which records; may be given several times.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")
 def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], follow: bool) -> int:
-    """Write final output files to an object store, under their names, each whole.
+    """Write output files to an object store, each whole, and a manifest of those that count.
 
-    It may be ended at any moment and continues: a file that is there with its size is not written again. Files that
-    still grow come once they are final (output.roll_age). Needs pip install 'photon-join[objects]'.
+    It may be ended at any moment and continues: what is there is not written again. With --follow files come once
+    they are final (output.roll_age), and what others hold at its end. Needs pip install 'photon-join[objects]'.
 
     \b
     Examples:
@@ -235,9 +235,10 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
     place = named_place(output, at.given, at.datacentre)
     stop, begun = stop_flag(), time.monotonic()
     sink = ObjectSink(RealDisk(), place, into, kinds)
-    sink.pass_()
-    while follow and not stop.wait(FOLLOW_S):
+    while follow and not stop.is_set():
         sink.pass_()
+        stop.wait(FOLLOW_S)
+    sink.pass_(all_of_it=True)
     say(said(counts(), time.monotonic() - begun))
     written = sink.mirrored
     at.show({"files": written.files, "bytes": written.bytes}, f"{written.files:,} files, {written.bytes:,} bytes")

@@ -10,6 +10,7 @@ import msgspec
 
 from photon.config.errors import UsageError
 from photon.config.toml_text import toml_lines, toml_name
+from photon.objects.paths import placed
 
 if TYPE_CHECKING:
     from photon.adapters.side import TimeConfig
@@ -52,14 +53,14 @@ def written_config(
         raise UsageError(f"format: {', '.join(sorted(unknown))} is no side; there are primary and foreign")
     found: dict[str, dict[str, Any]] = {side: {} for side in SIDES}
     if None in keys:
-        found = _found(Path(primary), Path(foreign), keys, id, time)
+        found = _found(placed(Path(), primary), placed(Path(), foreign), keys, id, time)
     tables: dict[str, dict[str, Any]] = {}
     for side, logs, named in zip(SIDES, (primary, foreign), keys, strict=True):
         given = {"format": formats.get(side), "key": named}
         if side == "foreign":
             given |= {"id": id, "time": time}
         table = {name: value for name, value in given.items() if value is not None}
-        tables[side] = _merged(found[side], table) if None in keys else _described(Path(logs), side, table)
+        tables[side] = _merged(found[side], table) if None in keys else _described(placed(Path(), logs), side, table)
     return _toml({**tables, **more})
 
 

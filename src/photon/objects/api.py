@@ -19,7 +19,7 @@ class Meta(NamedTuple):
     size: int
     modified_ns: int
     etag: str
-    """Other bytes under one key have another."""
+    """Other bytes under one key have another. Empty: the store says none."""
 
 
 class ObjectsFailed(OSError):

@@ -111,7 +111,8 @@ class ObstoreBucket:
 
 def _meta(each: Any) -> Meta:
     modified_ns = int(each["last_modified"].timestamp() * 1e9)
-    return Meta(each["path"], each["size"], modified_ns, each.get("e_tag") or f"{each['size']} {modified_ns}")
+    etag = each.get("e_tag") or ""
+    return Meta(each["path"], each["size"], modified_ns, etag if etag.strip('"') else "")
 
 
 def _line(error: Exception) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -21,8 +20,6 @@ FIRST_S = 600.0
 IDLE_S = 60.0
 """The thread ends when nobody has asked for so long."""
 MOMENT_S = 0.05
-HEADS_MAX = 4096
-"""Objects that are remembered though no listing showed them."""
 
 
 class Bucket:
@@ -33,18 +30,13 @@ class Bucket:
         self.objects = Retrying(inner, self.counts)
         self.chunks = Chunks(self.objects)
         self.directories: dict[str, ObjectDirectory] = {}  # prefix -> it
-        self._heads: OrderedDict[str, Meta] = OrderedDict()
 
     def meta(self, key: str) -> Meta:
         """As a listing showed it, else by a request. Raises FileNotFoundError, OSError."""
         for directory in list(self.directories.values()):
             if (known := directory.known(key)) is not None:
                 return known
-        if (known := self._heads.get(key)) is None:
-            known = self._heads[key] = self.objects.head(key)
-            while len(self._heads) > HEADS_MAX:
-                self._heads.popitem(last=False)
-        return known
+        return self.objects.head(key)
 
 
 @dataclass(eq=False)
@@ -159,7 +151,7 @@ def directory_of(path: ObjectPath) -> ObjectDirectory:
 
 def file_key(path: ObjectPath, meta: Meta) -> tuple[int, int]:
     """In place of device and inode: other bytes under the name have another one."""
-    return _number(path.bucket), _number(f"{meta.key}\0{meta.etag}")
+    return _number(path.bucket), _number(f"{meta.key}\0{meta.etag or (meta.size, meta.modified_ns)}")
 
 
 def _number(text: str) -> int:

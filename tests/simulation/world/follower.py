@@ -65,6 +65,9 @@ class SimulatedFollower:
         known = sum(log.offset_at(seen) for log, seen in zip(self._logs, self._visible, strict=True))
         return sum(log.offset_at(at) for log, at in zip(self._logs, self._next, strict=True)), known
 
+    def seen_ns(self, scanned_ns: int) -> int:
+        return scanned_ns
+
     def unread_now(self) -> Unread:
         return _Unread(self, list(self._visible))
 

@@ -16,6 +16,7 @@ from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind
+from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
 from photon.adapters.logs.unended_lines import RestRule
 from photon.objects import directory as module
@@ -107,6 +108,23 @@ def test_a_header_record_and_many_objects(site: Site) -> None:
     assert lines(follower, 60, done=follower.caught_up) == sorted(b"%d,x" % number for number in range(60))
     assert {log.header for log in follower.positions()} == {b"id,name"}
     follower.close()
+
+
+def test_an_object_that_another_worker_has_read(site: Site) -> None:
+    put(site, one=b"a\nb\n", **{"two.gz": gzip.compress(b"c\nd\n")})
+    first = site.follower()
+    assert len(lines(first, 4)) == 4
+    taker = SharedFollower(site.path, has_header=False, report=site.problems.append, held=True, hurried=True)
+    taker.scan()
+    read = sum(each.startswith("read") for each in site.bucket.asked)
+    for position in first.positions():
+        taker.own(position)
+    assert taker.poll(1 << 20) == []
+    assert taker.caught_up()
+    assert site.problems == []
+    assert sum(each.startswith("read") for each in site.bucket.asked) == read
+    first.close()
+    taker.close()
 
 
 def test_other_bytes_under_a_key_are_read_from_their_start(site: Site) -> None:
