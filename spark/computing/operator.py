@@ -14,8 +14,12 @@ from typing import Any, cast
 import msgspec
 import orjson
 from pyspark.sql import Row as SparkRow
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter

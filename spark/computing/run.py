@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -180,7 +180,8 @@ class _Run:
         from photon.spark.computing.source import ComputeSource
 
         spark, wish = self._spark, self._wish
-        file = spark.sparkContext._jvm.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
+        java: Any = spark.sparkContext._jvm
+        file = java.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
         if (held := file.getChannel().tryLock()) is None:
             raise UsageError(f"{wish.state}: another Spark runs {wish.topology.name} there; end it first")
         self._held = (file, held)
