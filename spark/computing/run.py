@@ -21,6 +21,7 @@ import msgspec
 
 from photon.computing.errors import ComputingError
 from photon.computing.journal import Status, write_status
+from photon.computing.table import NAME, SPARK_NAME
 from photon.computing.topology import Topology
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-NAME = "spark.json"
 JAVA_LOCK = "java.lock"
 """Held by Spark's Java process."""
 JAVA_S = 60.0
@@ -119,9 +119,9 @@ def _java_gone(path: Path, clock: Clock) -> None:
 
 def _known(disk: Disk, wish: Wish) -> _File:
     """What the state is of; a new one is made. Raises UsageError."""
-    path, topology = wish.state / NAME, wish.topology
+    path, topology = wish.state / SPARK_NAME, wish.topology
     if not disk.exists(path):
-        if disk.exists(wish.state / "intervals.json"):
+        if disk.exists(wish.state / NAME):
             raise UsageError(
                 f"{wish.state}: is a state of photon compute run without --on spark; name another --state"
             )
@@ -269,9 +269,5 @@ def _line(failure: str) -> str:
     """What went wrong first, of all that Spark says."""
     lines = [each.strip() for each in failure.splitlines() if each.strip()]
     ours = [each for each in lines if each.startswith("photon.") or "Error: " in each or "Exception: " in each]
-    return " ".join((ours or lines or ["the query failed"])[-1].split())[:1000]
-
-
-def is_on_spark(disk: Disk, state: Path) -> bool:
-    """Whether a state is that of a run on Spark."""
-    return disk.exists(state / NAME)
+    line = " ".join((ours or lines or ["the query failed"])[-1].split())
+    return line.split(": ", 1)[-1][:1000] if line.startswith("photon.") else line[:1000]
