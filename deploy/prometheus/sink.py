@@ -15,7 +15,7 @@ BYTES_MAX = 1 << 20
 class Sink(BaseHTTPRequestHandler):
     timeout = 10
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         if not 0 <= size <= BYTES_MAX:
             self.send_error(413)
