@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ POLL_S = 0.5
 FLOW_S = 120.0
 LASTS_S = 20.0
 OLD, NEW = "r3", "r6"
+FILLED, DISK_BYTES = "registry-r2", 160 << 20
 
 
 class Gaps(threading.Thread):
@@ -57,10 +61,11 @@ class Row:
 
 @dataclass
 class Operating:
-    """``settings``: a directory of its own, with the deployment file that runs."""
+    """``settings``: a directory of its own, with the deployment file that runs; ``filled``: FILLED can be."""
 
     stack: Stack
     settings: Path
+    filled: bool = False
     rows: list[Row] = field(default_factory=list)
 
     def happens(self, what: str, does: Callable[[], None]) -> Row:
@@ -172,22 +177,61 @@ class Operating:
         subprocess.run(["docker", "build", "-q", "-t", "photon:latest", "-"], input=made, text=True, check=True)
         self.stack.restart_each()
 
+    def volume_is_filled(self) -> None:
+        """A replica takes no part while its disk is full, and goes on by itself when there is room."""
+        self.inside(FILLED, "head -c 200M /dev/zero > /registry/fill || true")
+        time.sleep(LASTS_S)
+        self.flows()
+        self.inside(FILLED, "rm /registry/fill")
+        self.photon("status", "registry", "--wait")
+
+    def inside(self, service: str, script: str) -> None:
+        self.stack.run("exec", "-T", service, "sh", "-euc", script)
+
+    def alerts_are_told(self) -> None:
+        """A lost replica within 60 s, a silent datacentre within 30 s, at the sink of Alertmanager."""
+        profile = ("--profile", "monitoring")
+        self.stack.run(*profile, "build", "prometheus")
+        self.stack.run(*profile, "up", "-d", "prometheus")
+        self.stack.wait("prometheus sees both datacentres", self._targets, FLOW_S)
+        for service, alert, most_s in (
+            ("registry-r5", "PhotonProcessDown", 60.0),
+            ("status-west", "PhotonStatusDown", 30.0),
+        ):
+            self.kill(service)
+            began = time.monotonic()
+            self.stack.wait(f"{alert} told", lambda alert=alert: self._untold(alert), FLOW_S, began)  # type: ignore[misc]
+            took = time.monotonic() - began
+            self.stack.run("start", service)
+            assert took <= most_s, f"{alert} after {took:.0f} s"
+
+    def _targets(self) -> str:
+        url = f"http://127.0.0.1:{os.environ['PHOTON_PROMETHEUS']}/api/v1/query?query=up"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                found = json.load(answer)["data"]["result"]
+        except (OSError, ValueError) as error:
+            return str(error)
+        return "" if [each["value"][1] for each in found] == ["1"] * len(DATACENTRES) else f"up: {found}"
+
+    def _untold(self, alert: str) -> str:
+        said = self.stack.run("--profile", "monitoring", "logs", "--no-color", "alerts")
+        return "" if any(alert in line and '"firing"' in line for line in said.splitlines()) else "not told yet"
+
     def backup_is_restored(self) -> None:
         """docs/operations/restore-a-backup.md; the outputs hold what was registered after the backup."""
         self.photon("registry", "backup", "/state/backup")
         replicas = [each for each in self.stack.run("ps", "--services").split() if each.startswith("registry-")]
         callers = [f"{kind}-{where}" for kind in ("joiner", "verifier") for where in DATACENTRES]
         self.stack.run("stop", *callers, *replicas)
-        self.stack.run("rm", "-f", *replicas)
         for each in replicas:
-            volume = f"{self.stack.project}_{each}"
-            self.stack.docker("volume", "rm", volume)
-            command = ("photon", "registry", "restore", *CONFIG, "--replica", each.partition("-")[2])
-            self.stack.run(
-                "run", "--rm", "--no-deps", "-T", "-v", f"{volume}:/registry", "operator-east", *command,
-                "/state/backup", "--yes",
-            )  # fmt: skip
-        self.stack.run("up", "-d", "--no-deps", *replicas)
+            restore = (
+                f"photon registry restore {' '.join(CONFIG)} --replica {each.partition('-')[2]} /state/backup --yes"
+            )
+            script = f"rm -rf /registry/*; exec {restore}"
+            volume = f"{self.stack.project}_{each}:/registry"
+            self.stack.run("run", "--rm", "--no-deps", "-T", "-v", volume, "operator-east", "sh", "-euc", script)
+        self.stack.run("start", *replicas)
         self.photon("status", "registry", "--wait")
         for where in DATACENTRES:
             self.photon("registry", "register-again", "--yes", of=where)
@@ -201,11 +245,36 @@ def _groups(document: Any) -> list[dict[str, Any]]:
 
 
 def make_compose(settings: Path, file: Path) -> None:
-    """Raises Failed."""
+    """With a volume that can be filled, where there is one (``filling``). Raises Failed."""
     command = [sys.executable, "-m", "photon", "up", str(settings / "photon.toml"), "--compose", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(done.stderr.strip())
+    device = settings / "device"
+    if device.exists():
+        options = f"driver_opts: {{type: ext4, device: {device.read_text()}}}"
+        file.write_text(file.read_text().replace(f"\n  {FILLED}:\n", f"\n  {FILLED}: {{{options}}}\n"))
+
+
+@contextlib.contextmanager
+def filling(directory: Path) -> Iterator[bool]:
+    """A small disk for the replica FILLED; whether it could be made (root, a loop device)."""
+    image = directory / "disk"
+    image.write_bytes(b"")
+    os.truncate(image, DISK_BYTES)
+    script = (
+        f"mkfs.ext4 -q -E root_owner=10001:10001 {image} && debugfs -w -R 'rmdir lost+found' {image} 2>/dev/null && "
+        f"losetup -f --show {image}"
+    )
+    made = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    if made.returncode:
+        yield False
+        return
+    (directory / "device").write_text(made.stdout.strip())
+    try:
+        yield True
+    finally:
+        subprocess.run(["losetup", "-d", made.stdout.strip()], check=False)
 
 
 def prepared(directory: Path) -> None:
