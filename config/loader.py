@@ -79,7 +79,7 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
 
 
 def _without_empty(settings: Settings) -> Settings:
-    """An override can take away what a table adds: no certificates is no [tls], no Thrift server no file map in HBase."""
+    """An override can take away what a table adds: no certificates is no [tls], no Thrift server no map in HBase."""
     pipelines = {
         name: msgspec.structs.replace(each, hbase=each.hbase if each.hbase and each.hbase.thrift else None)
         for name, each in settings.datacentre.items()

@@ -87,6 +87,7 @@ RIGHTS: Rights = {
     "/photon.v1.RegistryOperator/TransferLeader": _OPERATOR,
     "/photon.v1.RegistryOperator/OpenShard": _OPERATOR,
     "/photon.v1.RegistryOperator/RegisterAgain": _OPERATOR,
+    "/photon.v1.RegistryOperator/Follow": _OPERATOR,
     "/photon.v1.RaftPeer/Exchange": {Role.REGISTRY: _ANY},
     "/photon.v1.Timestamps/Take": {Role.OBSERVE: _ANY, Role.SPARK: _ANY, **_OPERATOR},
     "/photon.v1.EventStore/LookUp": {Role.JOINER: _HERE},

@@ -222,7 +222,8 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     follow_callers: bool = True
     """Whether a shard's lead moves to a replica in the region of the datacentre that registers most of its ids."""
     epoch: int = 1
-    """Of the membership: ``photon registry replace`` counts it up. Replicas of another one are not listened to."""
+    """Of the membership in which a new registry begins. Later it is the replicas' own: ``photon registry replace``
+    counts it up, and one that is higher here is taken up at the next start."""
 
 
 class JoinerSlot(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
