@@ -25,8 +25,11 @@ NAMED = 3
 
 @click.command()
 @click.option("--primary", type=PATH, required=True,
-              help="The primary logs: a directory, a file, a glob, or - for standard input.")  # fmt: skip
+              help="The primary logs: a directory, a file, a glob, kafka://HOST:PORT/TOPIC, or - for standard "
+              "input.")  # fmt: skip
 @click.option("--foreign", type=PATH, required=True, help="The foreign logs, likewise.")
+@click.option("--kafka-client", type=PATH, metavar="FILE",
+              help="For kafka://…: properties of Kafka's clients, as librdkafka names them.")  # fmt: skip
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
 @click.option("--config", type=PATH, help="How the logs are read; inferred if not given.")
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")

@@ -150,7 +150,7 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
     \b
     Examples:
       photon sink postgres out/ --into postgresql://billing@db/shop --table clicks
-      photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --name east --follow
+      photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
     from photon.sinks.postgres import PostgresTarget
@@ -174,7 +174,7 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
     \b
     Examples:
       photon sink kafka out/ --into kafka://localhost:9092/joined
-      photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092,k2:9092/joined --name east --follow
+      photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092/joined --name east --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
     from photon.config.topic_address import client_settings, topic_address
