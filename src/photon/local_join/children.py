@@ -61,6 +61,8 @@ class JoinOptions:
     replicas: int = 1
     kafka_client: Path | None = None
     """Properties of Kafka's clients, where a side is kafka://HOST:PORT/TOPIC."""
+    accept_lost_offsets: bool = False
+    """Goes on behind messages of topics that are gone."""
     stages: Path | None = None
     """The event store's process writes its stages beside this file."""
 

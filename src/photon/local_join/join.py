@@ -96,7 +96,7 @@ async def run(
     relays: list[Relay | TopicRelay] = []
     try:
         for side, topic in topics.items():
-            relays.append(_topic_relay(topic, f"--{side}", site.upstream(side), options.kafka_client, disk))
+            relays.append(_topic_relay(topic, f"--{side}", site.upstream(side), options, disk))
             bring = partial(_bring, relays[-1], site.upstream(side), disk, once=options.once)
             await unless_stopped(stop, asyncio.to_thread(bring))
         options = replace(options, **{side: site.upstream(side) for side in topics})
@@ -140,11 +140,12 @@ async def run(
         lock.release()
 
 
-def _topic_relay(topic: str, option: str, directory: Path, client: Path | None, disk: Disk) -> TopicRelay:
+def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> TopicRelay:
     """Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing."""
     from photon.outputs.kafka_topic import KafkaTopic
 
-    return TopicRelay(disk, KafkaTopic(topic_address(topic, option), client_settings(client)), directory)
+    client = KafkaTopic(topic_address(topic, option), client_settings(options.kafka_client))
+    return TopicRelay(disk, client, directory, accept_lost=options.accept_lost_offsets)
 
 
 def _relayed(

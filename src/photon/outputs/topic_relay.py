@@ -180,7 +180,7 @@ class TopicRelay:
         if not self._accept_lost:
             raise OffsetsGone(
                 f"{what}: offsets {place.next} to {there.first - 1} are gone (the topic's retention) and were not "
-                "read: their events are lost here; to go on behind them start its relay once with --accept-lost-offsets"
+                "read: their events are lost; to go on behind them start once with --accept-lost-offsets"
             )
         self._places[partition] = _Place(there.first, 0, there.first)
         self._reading.clear()

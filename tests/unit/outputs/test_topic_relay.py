@@ -128,8 +128,8 @@ def test_a_state_that_is_ahead_of_its_files_is_refused(tmp_path: Path) -> None:
     first.pass_on()
     first.close()
     (tmp_path / f"clicks-0-{0:020d}.log").write_bytes(b"a\n")
-    topic.partitions[0].append((2, b"c"))  # type: ignore[index]
-    topic.end[0] = 3
+    topic.partitions[0].append((3, b"c"))
+    topic.end[0] = 4
     with pytest.raises(RelayedLogLost, match="4 bytes were copied into it and it has 2"):
         relay(tmp_path, topic).pass_on()
 
