@@ -145,7 +145,11 @@ class TopicRelay:
         self.complete = False
         ends = self._look()
         while True:
-            messages = self._topic.read(WAIT_S)
+            try:
+                messages = self._topic.read(WAIT_S)
+            except TopicUnreachable:
+                self._reading.clear()  # what it had taken and not given is read again
+                raise
             if messages:
                 yield self._append(messages)
             if all(self._places[each].next >= end.end for each, end in ends.items()):

@@ -14,7 +14,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.outputs import topic_relay
 from photon.outputs.relay import RelayedLogLost
-from photon.outputs.topic_relay import Ends, Message, OffsetsGone, TopicRelay, line_of
+from photon.outputs.topic_relay import Ends, Message, OffsetsGone, TopicRelay, TopicUnreachable, line_of
 
 FILE_OFFSETS = 10
 
@@ -164,6 +164,26 @@ def test_a_topic_that_was_made_once_more_is_refused(tmp_path: Path) -> None:
     other.cluster = "c2"
     with pytest.raises(PhotonError, match="is of cluster c1, and topic clicks is read from c2"):
         relay(tmp_path, other)
+
+
+def test_what_a_failing_client_had_taken_is_read_again(tmp_path: Path) -> None:
+    class Failing(FakeTopic):
+        fails = True
+
+        def read(self, wait_s: float) -> list[Message]:
+            found = super().read(wait_s)
+            if self.fails:
+                self.fails = False
+                raise TopicUnreachable("away")
+            return found
+
+    topic = Failing({0: [(number, b"%d" % number) for number in range(8)]})
+    copying = relay(tmp_path, topic)
+    with pytest.raises(TopicUnreachable):
+        copying.pass_on()
+    copying.pass_on()
+    copying.close()
+    assert files(tmp_path) == expected(topic)
 
 
 def test_a_message_is_one_line() -> None:
