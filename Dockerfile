@@ -1,8 +1,8 @@
 # Photon's images. No BuildKit needed: docker-compose 1.29 builds it too.
 #   photon   every service, and the command line; target `photon`
-#   certs    the same with a mount point for each identity of deploy/compose/photon.toml; target `certs`
+#   certs    the same with a mount point for each of IDENTITIES; target `certs`
 #   hbase    an HBase of one machine with its Thrift servers; target `hbase`
-#   prometheus   for the profile monitoring; target `prometheus`
+#   prometheus   Prometheus and Alertmanager, for the profile monitoring; target `prometheus`
 # Bookworm by name: it has the Java 17 that HBase wants. Without an image registry: deploy/docker/base_image.sh.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
@@ -10,12 +10,17 @@ FROM ${BASE_IMAGE} AS wheels
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /source
 COPY deploy/docker/requirements.txt deploy/docker/build-requirements.txt ./
-# Compiled here: at run time the file system cannot be written
-RUN python -m venv /build && /build/bin/pip install --quiet -r build-requirements.txt \
+# Without what no process loads: a second backend, tools for building, symbols of debuggers. Compiled here: at run time
+# the file system cannot be written
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils >/dev/null && rm -rf /var/lib/apt/lists/* \
+ && python -m venv /build && /build/bin/pip install --quiet -r build-requirements.txt \
  && python -m venv --without-pip /opt/photon \
  && /build/bin/pip --python /opt/photon/bin/python install --quiet --no-compile -r requirements.txt \
- && rm -rf /opt/photon/lib/python3.11/site-packages/numpy/*/tests /opt/photon/lib/python3.11/site-packages/numpy/tests \
- && python -m compileall -q -j 0 /opt/photon/lib
+ && cd /opt/photon/lib/python3.11/site-packages \
+ && find . -type d -name tests -prune -exec rm -rf {} + \
+ && find . \( -name '*.c' -o -name '*.cpp' -o -name '*.h' -o -name '*.pyx' -o -name '*.pyi' -o -name '*.a' \) -delete \
+ && rm -rf numpy/f2py numpy/distutils zstandard/_cffi*.so && find pygments/lexers -name '[a-z]*.py' ! -name python.py -delete \
+ && find uvloop zstandard thriftpy2 -name '*.so' -exec strip --strip-unneeded {} + && python -m compileall -q -j 0 /opt/photon/lib
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY adapters adapters
 COPY config config
@@ -45,10 +50,9 @@ ENTRYPOINT ["photon"]
 CMD ["--help"]
 
 FROM photon AS certs
+ARG IDENTITIES
 USER root
-COPY deploy/compose/photon.toml /etc/photon/photon.toml
-RUN photon certs for /etc/photon/photon.toml --each-in /certs --directories-only \
- && chown -R 10001:10001 /certs && install -d -o photon -g photon -m 0700 /certs/ca
+RUN for each in ca $IDENTITIES; do install -d -o photon -g photon -m 0700 "/certs/$each"; done
 USER 10001:10001
 
 FROM ${BASE_IMAGE} AS java
@@ -77,10 +81,11 @@ STOPSIGNAL SIGTERM
 ENTRYPOINT ["python3", "/opt/hbase/standalone.py"]
 CMD ["run", "--directory", "/hbase", "--host", "0.0.0.0", "--patience", "900"]
 
-# Debian's Prometheus, for the profile monitoring where its public image cannot be pulled
+# Debian's Prometheus and Alertmanager, for the profile monitoring where their public images cannot be pulled
 FROM ${BASE_IMAGE} AS prometheus
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus >/dev/null \
- && rm -rf /var/lib/apt/lists/* && install -d -o prometheus -g prometheus -m 0750 /prometheus
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus prometheus-alertmanager >/dev/null \
+ && rm -rf /var/lib/apt/lists/* && install -d -o prometheus -g prometheus -m 0750 /prometheus \
+ && ln -s prometheus-alertmanager /usr/bin/alertmanager
 USER prometheus
 WORKDIR /prometheus
 STOPSIGNAL SIGTERM

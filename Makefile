@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 AIRFLOW := build/airflow
+OBJECTS := build/objects
+GATEWAY := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 N      ?= 60
 SEEDS  ?= 25
 HOURS  ?= 1
@@ -13,7 +15,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow up down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -82,8 +84,22 @@ $(AIRFLOW)/.installed:
 test-airflow: install $(AIRFLOW)/.installed  ## the DAG of deploy/airflow by a real Airflow, which has an environment of its own
 	$(BIN)/pytest tests/airflow
 
+$(OBJECTS)/versitygw:
+	@command -v go > /dev/null || { echo "the tests of object storage need Go, which builds their S3 server" >&2; exit 1; }
+	@echo "building the S3 server of the tests, some minutes if nothing is cached ..."
+	@GOBIN=$(CURDIR)/$(OBJECTS) go install $(GATEWAY)
+
+test-objects: install $(OBJECTS)/versitygw  ## logs by URL, on a real S3 server (built with Go) with faults before it
+	$(BIN)/pytest tests/objects
+
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up
+
+compose: $(VENV)/.photon  ## docker-compose.yml, made of deploy/compose/photon.toml
+	$(BIN)/photon up deploy/compose/photon.toml --compose docker-compose.yml
+
+reload: compose          ## bring a changed deploy/compose/photon.toml to all containers, one after the other
+	$(PYTHON) deploy/docker/stack.py reload
 
 down:            ## end them; their volumes go as well
 	$(PYTHON) deploy/docker/stack.py down

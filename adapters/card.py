@@ -60,10 +60,7 @@ EXAMPLES: dict[str, FormatExample] = {
     "regex": FormatExample(
         "What the named groups of a regular expression match.",
         _sides("regex", {"field": "ts", "format": "%d/%b/%Y:%H:%M:%S %z"}, pattern=_ACCESS),
-        {
-            "primary": b"x1 u7 [01/Mar/2024:07:59:58 +0000]",
-            "foreign": b"c1 u7 [01/Mar/2024:08:00:00 +0000]",
-        },
+        {"primary": b"x1 u7 [01/Mar/2024:07:59:58 +0000]", "foreign": b"c1 u7 [01/Mar/2024:08:00:00 +0000]"},
     ),
     "logfmt": FormatExample(
         "name=value pairs.",

@@ -142,7 +142,6 @@ def side_reader(side: SideConfig, where: str, base: Path) -> SideReader:
 
 
 def _reader_of(side: SideConfig, part: KeyPart, where: str, base: Path) -> SideReader:
-    """Of a side with this field as its key."""
     key = part.field
     time = None if side.time is None else time_reader(side.time, f"{where}.time")
     time_field = None if side.time is None else side.time.field

@@ -148,15 +148,7 @@ class Envelope:
         if primary is not None:
             found = b',"primary_source":%b%d}' % (self._source(primary.file.path), primary.offset)
         why = orjson.dumps(reason.encode("utf-8", "backslashreplace").decode())
-        return b'{%b"reason":%b,%b,"source":%b%d}%b%b' % (
-            head,
-            why,
-            held,
-            self._source(path),
-            offset,
-            found,
-            tail,
-        )
+        return b'{%b"reason":%b,%b,"source":%b%d}%b%b' % (head, why, held, self._source(path), offset, found, tail)
 
     def _sources(self, rows: Events | Records) -> list[bytes]:
         of_file = [self._source(file.path) for file in rows.files]

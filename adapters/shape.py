@@ -55,8 +55,6 @@ class Derived(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Steps in the order in which they are carried out."""
-
     skip: list[Condition] = []
     """Foreign records that are no events at all, as a blank line is none: neither read nor counted."""
     filter: list[Condition] = []

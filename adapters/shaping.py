@@ -44,8 +44,6 @@ HASH_BYTES = 16
 
 
 class Shaper:
-    """A checked shape, ready for pairs of payloads."""
-
     def __init__(self, shape: Shape, where: str, key: bytes = b"") -> None:
         """``key`` for ``hash``. Raises AdapterError."""
         self._skip = [_tester(each, where) for each in shape.skip]

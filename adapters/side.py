@@ -79,7 +79,6 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def key_parts(self) -> tuple[KeyPart, ...]:
-        """The fields that are the key, in order."""
         if isinstance(self.key, str):
             return (KeyPart(field=self.key),)
         parts = self.key if isinstance(self.key, tuple) else (self.key,)
@@ -87,12 +86,10 @@ class SideConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def has_header(self) -> bool:
-        """Whether each file's first record names the columns."""
         return self.format in ("csv", "tsv") and (self.columns is None if self.header is None else self.header)
 
     @property
     def framing(self) -> Framing:
-        """How files of this side are cut into records."""
         if self.format == "zeek":
             return Framing("zeek")
         if self.format == "protobuf":

@@ -80,8 +80,6 @@ class Authorisation(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
 
     def _guarded(self, handler: Any, method: str) -> Any:
-        """The same handler behind the check."""
-
         def wrap(act: Any) -> Any:
             async def answered(request: Any, context: Any) -> Any:
                 await self._check(method, None if handler.request_streaming else request, context)

@@ -25,7 +25,6 @@ from photon.config.tls import SUFFIX, dns_name, identity_of
 
 DAYS = 365
 AUTHORITY_DAYS = 3650
-DAYS_MAX = 36_500
 EXPIRES_SOON = timedelta(days=30)
 PEM_BYTES_MAX = 1 << 20
 BACKDATED = timedelta(hours=1)
@@ -48,8 +47,6 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The contents of a certificate."""
-
     identity: str
     """The identity of a process or operator; empty: an authority, or none of ours."""
     names: tuple[str, ...]
@@ -113,7 +110,6 @@ def issue(authority: Pair, identity: str, now: datetime, *, days: int = DAYS, ho
 
 
 def facts(certificate: x509.Certificate) -> Facts:
-    """What it says."""
     names: list[str] = []
     authority = False
     with contextlib.suppress(x509.ExtensionNotFound, ValueError):

@@ -17,8 +17,6 @@ def utc(time_ns: int) -> str:
 
 
 class Clock(Protocol):
-    """The clocks of a component."""
-
     def now_ns(self) -> int:
         """Wall clock, int64 nanoseconds UTC. May jump."""
         ...
@@ -29,8 +27,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
-
     def now_ns(self) -> int:
         return time.time_ns()
 

@@ -12,8 +12,6 @@ from typing import Protocol
 
 
 class AppendFile(Protocol):
-    """A file open for appending."""
-
     @property
     def size(self) -> int:
         """Bytes written so far, durable or not."""
@@ -118,8 +116,6 @@ class RealAppendFile:
 
 
 class RealDisk:
-    """The machine's file system."""
-
     def append(self, path: Path) -> AppendFile:
         return RealAppendFile(path)
 

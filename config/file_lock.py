@@ -1,27 +1,74 @@
-"""A file that one process at a time has locked."""
+"""A file that one process at a time has locked: until it closes the descriptor, or dies."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from photon.config.errors import UsageError
 
+POLL_S = 0.02
+HOLDER_BYTES = 20  # what a holder writes has one length, so that it is never half of its predecessor's
 
-def lock_file(path: Path) -> int | None:
-    """The descriptor that holds the lock until it is closed; None: another process holds it. Raises OSError."""
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Whether the lock could be had at once. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_file(
+    path: Path, *, shared: bool = False, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep
+) -> int | None:
+    """The descriptor that holds the lock until it is closed; None: another process holds it. Raises OSError.
+
+    Waits up to ``wait_s``: a process that only looks holds a lock for a moment, too.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        for left in reversed(range(round(wait_s / POLL_S) + 1)):
+            if try_lock(descriptor, shared=shared):
+                return descriptor
+            if left:
+                sleep(POLL_S)
+    except OSError:
         os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            return None
         raise
-    return descriptor
+    os.close(descriptor)
+    return None
+
+
+def is_locked(path: Path) -> bool:
+    """Takes the lock shared for a moment: a process that wants it just then tries again. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(descriptor, shared=True)
+    finally:
+        os.close(descriptor)
+
+
+def name_holder(descriptor: int) -> None:
+    """This process, for ``holder_of``."""
+    with suppress(OSError):  # a full disk: for people only
+        os.pwrite(descriptor, f"pid {os.getpid()}".ljust(HOLDER_BYTES).encode(), 0)
+
+
+def holder_of(path: Path) -> str | None:
+    """What the live process that holds this lock file wrote into it; None: no process does."""
+    with suppress(OSError):
+        if is_locked(path):
+            return path.read_bytes()[:100].decode(errors="replace").strip() or "pid unknown"
+    return None
 
 
 @contextmanager

@@ -17,8 +17,6 @@ ASK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """The kernel's statement about its clock."""
-
     synchronised: bool
     max_error_ns: int
     """Bound on the error, meaningful while synchronised: since the last correction it grows with time."""
@@ -50,8 +48,6 @@ def interval(now_ns: int, kernel: KernelTime | None, uncertainty_ns: int) -> Int
 
 
 class IntervalClock:
-    """Reads clock and kernel."""
-
     def __init__(
         self, clock: Clock, uncertainty_ns: int, kernel: Callable[[], KernelTime | None] = lambda: None
     ) -> None:
@@ -63,7 +59,6 @@ class IntervalClock:
         self._asked_at = -float("inf")
 
     def read(self) -> Interval:
-        """Now."""
         monotonic = self.clock.monotonic()
         if monotonic - self._asked_at >= ASK_SECONDS:
             self._said, self._asked_at = self._kernel(), monotonic

@@ -73,7 +73,7 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
     # Named tables one by one first: msgspec's error path does not say which name it was.
     for place, value, kind in _named_tables(raw):
         _typed(value, kind, place, where)
-    settings = _typed(raw, Settings, "", where)
+    settings = _without_empty(_typed(raw, Settings, "", where))
     problem = next(iter(problems(settings)), None)
     if problem is not None:
         raise ConfigError(f"{where}: {problem}")
@@ -94,6 +94,16 @@ def _with_topics(raw: dict[str, Any]) -> dict[str, Any]:
         if isinstance(table, dict)
     }
     return {**raw, "datacentre": {**tables, **changed}}
+
+
+def _without_empty(settings: Settings) -> Settings:
+    """An override can take away what a table adds: no certificates is no [tls], no Thrift server no file map in HBase."""
+    pipelines = {
+        name: msgspec.structs.replace(each, hbase=each.hbase if each.hbase and each.hbase.thrift else None)
+        for name, each in settings.datacentre.items()
+    }
+    tls = settings.tls if settings.tls and settings.tls.directory else None
+    return msgspec.structs.replace(settings, tls=tls, datacentre=pipelines)
 
 
 def _with_relayed(settings: Settings) -> Settings:
@@ -151,9 +161,8 @@ def problems(settings: Settings) -> list[str]:
         ("registry.replicas", settings.registry.replicas),
         ("observe", settings.observe),
     ]
-    names += [(f"datacentre.{dc}.joiners", pipeline.joiners) for dc, pipeline in settings.datacentre.items()]
-    names += [(f"datacentre.{dc}.dispatchers", pipeline.dispatchers) for dc, pipeline in settings.datacentre.items()]
-    names += [(f"datacentre.{dc}.caches", pipeline.caches) for dc, pipeline in settings.datacentre.items()]
+    for table in ("joiners", "dispatchers", "caches"):
+        names += [(f"datacentre.{dc}.{table}", getattr(each, table)) for dc, each in settings.datacentre.items()]
     for table, keys in names:
         found += [
             f"{table}.{name}: a name is 1 to 40 of a-z, 0-9, - and _, starting with a letter or digit"
@@ -386,20 +395,10 @@ def _registry_problems(settings: Settings) -> list[str]:
     found += [f"compute: two have the state {state}; give each its own" for state in _twice(states)]
     addresses += [(f"compute.{n}.address", c.address) for n, c in settings.compute.items() if c.address is not None]
     for dc, pipeline in settings.datacentre.items():
-        addresses.append((f"datacentre.{dc}.eventstore", pipeline.eventstore))
-        if pipeline.relay is not None:
-            addresses.append((f"datacentre.{dc}.relay", pipeline.relay))
-        if pipeline.copies is not None:
-            addresses.append((f"datacentre.{dc}.copies", pipeline.copies))
-        if pipeline.dispatcher is not None:
-            addresses.append((f"datacentre.{dc}.dispatcher", pipeline.dispatcher))
-        addresses += [
-            (f"datacentre.{dc}.dispatchers.{n}", w.address)
-            for n, w in pipeline.dispatchers.items()
-            if w.address is not None
-        ]
-        addresses += [(f"datacentre.{dc}.joiners.{s}", j.address) for s, j in pipeline.joiners.items()]
-        addresses += [(f"datacentre.{dc}.caches.{n}", node.address) for n, node in pipeline.caches.items()]
+        own = {key: getattr(pipeline, key) for key in ("eventstore", "relay", "copies", "dispatcher")}
+        for table in ("dispatchers", "joiners", "caches"):
+            own |= {f"{table}.{n}": each.address for n, each in getattr(pipeline, table).items()}
+        addresses += [(f"datacentre.{dc}.{key}", address) for key, address in own.items() if address is not None]
     for name, each in settings.observe.items():
         addresses += [(f"observe.{name}.addresses", address) for address in each.addresses]
         if not each.addresses:
@@ -412,6 +411,12 @@ def _registry_problems(settings: Settings) -> list[str]:
     return found + [f"address {address}: used twice; each process listens on its own" for address in twice]
 
 
+_POSITIVE_LIMITS = (
+    "batch_events", "batches_in_flight", "record", "cache", "read_ahead", "redo_log", "retry_store",
+    "registrations_in_flight", "sought_keys",
+)  # fmt: skip
+
+
 def _positive(settings: Settings) -> list[tuple[str, float]]:
     limits = settings.limits
     joins = [(f"join.{name}.file_map_bytes", join.file_map_bytes) for name, join in settings.join.items()]
@@ -419,15 +424,7 @@ def _positive(settings: Settings) -> list[tuple[str, float]]:
     return [
         *joins,
         *((f"datacentre.{where}.size", 1 if node.size is None else node.size) for where, node in caches),
-        ("limits.batch_events", limits.batch_events),
-        ("limits.batches_in_flight", limits.batches_in_flight),
-        ("limits.record", limits.record),
-        ("limits.cache", limits.cache),
-        ("limits.read_ahead", limits.read_ahead),
-        ("limits.redo_log", limits.redo_log),
-        ("limits.retry_store", limits.retry_store),
-        ("limits.registrations_in_flight", limits.registrations_in_flight),
-        ("limits.sought_keys", limits.sought_keys),
+        *((f"limits.{name}", getattr(limits, name)) for name in _POSITIVE_LIMITS),
         ("dispatcher.lease", settings.dispatcher.lease),
         ("dispatcher.split", settings.dispatcher.split),
         ("registry.epoch", settings.registry.epoch),

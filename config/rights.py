@@ -63,19 +63,12 @@ RIGHTS: Rights = {
     ),
     "/photon.v1.Registry/Clear": {Role.VERIFIER: _ANY, Role.SPARK: _ANY, **_OPERATOR},
     "/photon.v1.Registry/ClearBelow": {Role.VERIFIER: _ANY, **_OPERATOR},
-    "/photon.v1.Registry/LookUp": {
-        **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.SPARK), _ANY),
-        **_OPERATOR,
-    },
+    "/photon.v1.Registry/LookUp": {**dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.SPARK), _ANY), **_OPERATOR},
     "/photon.v1.Registry/Describe": {
         **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.SPARK, Role.STATUS), _ANY),
         **_OPERATOR,
     },
-    "/photon.v1.Registry/ReadWitness": {
-        Role.JOINER: _OWN_SLOT,
-        Role.SPARK: _OWN_SLOT,
-        **_OPERATOR,
-    },
+    "/photon.v1.Registry/ReadWitness": {Role.JOINER: _OWN_SLOT, Role.SPARK: _OWN_SLOT, **_OPERATOR},
     "/photon.v1.Registry/ExtendWitness": {Role.JOINER: _OWN_SLOT},
     "/photon.v1.Registry/ListSlots": {
         **dict.fromkeys((Role.JOINER, Role.DISPATCHER, Role.VERIFIER, Role.STATUS), _ANY),

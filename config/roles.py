@@ -36,8 +36,6 @@ _ROLES = {str(role): role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Taken apart."""
-
     role: Role
     place: str
     """A datacentre; of a replica, of observers and of an operator their name; empty: none."""

@@ -52,11 +52,9 @@ class StageSampler:
         self._thread = threading.Thread(target=self._run, name="stage sampler", daemon=True)
 
     def start(self) -> None:
-        """Starts sampling."""
         self._thread.start()
 
     def stop(self) -> dict[str, int]:
-        """Samples of each room."""
         self._stop.set()
         self._thread.join()
         return dict(self._counts.most_common())

@@ -72,7 +72,6 @@ class HealthyServer:
     port: int
 
     async def serving(self) -> None:
-        """Says that requests are welcome."""
         for each in ("", self.name):
             await self.health.set(each, health_pb2.HealthCheckResponse.SERVING)
 

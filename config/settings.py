@@ -361,14 +361,11 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{self.state}/upstream/{side}"
 
     def dispatcher_addresses(self) -> list[str]:
-        """Addresses of all dispatchers that have one."""
         addresses = [self.dispatcher, *(worker.address for worker in self.dispatchers.values())]
         return [address for address in addresses if address is not None]
 
 
 class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
-
     join: dict[str, Join] = msgspec.field(default_factory=dict)
     limits: Limits = msgspec.field(default_factory=Limits)
     output: Output = msgspec.field(default_factory=Output)
@@ -410,11 +407,9 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [name for name in found if self.joining(name)]
 
     def joining(self, join: str) -> list[str]:
-        """The datacentres that join it, in order."""
         return sorted(name for name, pipeline in self.datacentre.items() if pipeline.join == join)
 
     def beside(self, datacentre: str) -> list[str]:
-        """The other datacentres that join the same events."""
         return [name for name in self.joining(self.datacentre[datacentre].join) if name != datacentre]
 
     def region(self, datacentre: str) -> str:

@@ -11,8 +11,6 @@ from photon.config.settings import Settings
 
 
 class SettingsReload:
-    """Reads the file again whenever it has changed."""
-
     def __init__(self, file: Path, load: Callable[[], Settings], report: Callable[[str], None]) -> None:
         """``load`` reads it as at the start, environment and flags included; ``report`` is told that it cannot.
         Make this before the file is read for the first time, so that no change is missed."""

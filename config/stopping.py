@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -24,17 +24,31 @@ def stop_event(*, with_parent: bool) -> asyncio.Event:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+
+    def gone() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
     if with_parent:
-        threading.Thread(target=_watch, args=(loop, stop), name="parent-watch", daemon=True).start()
+        threading.Thread(target=_watch, args=(gone,), name="parent-watch", daemon=True).start()
     return stop
 
 
-def _watch(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def stop_flag(*, with_parent: bool = False) -> threading.Event:
+    """As ``stop_event``, for a program without an event loop."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if with_parent:
+        threading.Thread(target=_watch, args=(stop.set,), name="parent-watch", daemon=True).start()
+    return stop
+
+
+def _watch(gone: Callable[[], None]) -> None:
     descriptor = sys.stdin.fileno()
     while os.read(descriptor, 4096):
         pass
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(stop.set)
+    gone()
 
 
 async def until(stop: asyncio.Event, seconds: float) -> bool:

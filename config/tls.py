@@ -61,7 +61,6 @@ class Tls:
     """What should be said at the start: a certificate that expires soon."""
 
     def to(self, identity: str) -> Towards:
-        """How to call the service with this identity."""
         return Towards(self, identity)
 
     def server_credentials(self) -> grpc.ServerCredentials:
@@ -71,8 +70,6 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Towards:
-    """How to call one service."""
-
     tls: Tls
     identity: str
 
@@ -86,7 +83,6 @@ class Towards:
 
 
 def dns_name(identity: str) -> str:
-    """An identity as it stands in a certificate."""
     return identity + SUFFIX
 
 

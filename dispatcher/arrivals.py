@@ -25,18 +25,14 @@ from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import State
 from photon.eventstore.api import ArrivalNotices, KeyArrivals
 
-WAIT_S = 5.0
-"""The store is asked for what arrives within so long at a time."""
+WAIT_S = 5.0  # the store is asked for what arrives within so long at a time
 GATHER_S = 0.004
 """After an answer with news the next question waits for so long: it costs the same, whatever it brings."""
-AGAIN_S = 0.5
-"""A store that cannot say is asked again after so long."""
-SEEK_KEYS = 4000
-"""Sought at a time."""
+AGAIN_S = 0.5  # a store that cannot say is asked again after so long
+SEEK_KEYS = 4000  # sought at a time
 SEEK_REST = 0.5
 """Of the time that seeking takes, it rests as much again: the loop and the event store have other work."""
-TO_SEEK_MAX = 1_000_000
-"""Keys of rows taken over that are still to be sought; those above are left to their back-off."""
+TO_SEEK_MAX = 1_000_000  # keys of rows taken over that are still to be sought; those above are left to their back-off
 
 
 @dataclass(eq=False)
@@ -53,8 +49,7 @@ class Arrivals:
     def __post_init__(self) -> None:
         self._to_seek: deque[Sequence[bytes]] = deque()
         self._keys_to_seek = 0
-        self._row: int | None = None
-        """Rows of the retry store behind this one are to be sought; None: none are."""
+        self._row: int | None = None  # rows of the retry store behind this one are to be sought; None: none are
         self._round = 0
         self._more = asyncio.Event()
 

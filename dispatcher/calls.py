@@ -14,10 +14,8 @@ from photon.dispatcher.reporting import Troubles
 from photon.idregistry.api import I64, Answer, Registry
 from photon.joiner.api import UNKNOWN_REASON, JoinAnswers, Joiner
 
-REGISTRY, JOINER = "registry", "joiner"
-"""What may be in trouble, as the log names it."""
-GRACE = 1.5
-"""The joiner keeps its own time; one that does not is given up after so many times that."""
+REGISTRY, JOINER = "registry", "joiner"  # what may be in trouble, as the log names it
+GRACE = 1.5  # the joiner keeps its own time; one that does not is given up after so many times that
 
 
 @dataclass(eq=False)
@@ -80,8 +78,7 @@ class Calls:
             self.troubles.well(REGISTRY, now)
 
 
-LOOK_UPS = "look-ups"
-"""Their names in the log."""
+LOOK_UPS = "look-ups"  # their names in the log
 
 
 @dataclass(eq=False)

@@ -11,26 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from photon.config.clock import NS_PER_S
+from photon.config.file_lock import POLL_S, lock_file
 from photon.dispatcher.errors import DamagedState, StateError
 from photon.dispatcher.ledger import HOUR_NS, Ledger, ledger_of
 from photon.dispatcher.replay.coverage import CHUNK_BYTES, MAX_NS, MIN_NS
 
-STATE_NAME = "dispatcher.db"
-"""The database's file in a pipeline's state directory."""
+STATE_NAME = "dispatcher.db"  # the database's file in a pipeline's state directory
 APPLICATION_ID = 0x50484F44  # "PHOD"
 SCHEMA_VERSION = 5
-FIRST_VERSION = 1
-"""The oldest one that is brought up to this one when it is opened."""
-CHECK_BYTES = 256 << 20
-"""A database up to this size is checked as a whole at start."""
-WAL_BYTES = 16 << 20
-"""The write-ahead log is cut back to so much after a big transaction."""
+FIRST_VERSION = 1  # the oldest one that is brought up to this one when it is opened
+CHECK_BYTES = 256 << 20  # a database up to this size is checked as a whole at start
+WAL_BYTES = 16 << 20  # the write-ahead log is cut back to so much after a big transaction
 MINUTE_NS = 60 * NS_PER_S
-BUSY_S = 30.0
-"""A reader that copies the database is waited for so long, and so is another worker's transaction."""
-SHARE_WAIT_S = 5.0
-"""A worker waits so long for others that are just opening the state."""
-SHARE_LOOK_S = 0.02
+BUSY_S = 30.0  # a reader that copies the database is waited for so long, and so is another worker's transaction
+SHARE_WAIT_S = 5.0  # a worker waits so long for others that are just opening the state
 
 REPLAY_TABLES = """
 CREATE TABLE IF NOT EXISTS covered (identity TEXT NOT NULL, chunk INTEGER NOT NULL, oldest_ns INTEGER NOT NULL,
@@ -148,15 +142,14 @@ def lock_state(path: Path) -> int:
     """A dispatcher that is alone, or a command, has the whole state to itself: two would hand out the same lines and
     count them twice. Raises StateError.
     """
-    fd = _lock_file(path, "")
-    if not _try(fd, fcntl.LOCK_EX):
-        os.close(fd)
+    lock = _lock(_lock_path(path))
+    if lock is None:
         raise StateError(
             str(path),
             "is in use by another dispatcher",
             "stop that one, or give this one a state directory of its own",
         )
-    return fd
+    return lock
 
 
 def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
@@ -165,21 +158,18 @@ def share_state(path: Path, wait_s: float = SHARE_WAIT_S) -> tuple[int, bool]:
     Where it is alone nobody else comes before ``settle_share``, so that one of them makes or migrates the database.
     Raises StateError while a dispatcher that does not share, or a command, has the state.
     """
-    fd = _lock_file(path, "")
     deadline = time.monotonic() + wait_s
     while True:
-        if _try(fd, fcntl.LOCK_EX):
-            return fd, True
-        if _try(fd, fcntl.LOCK_SH):
-            return fd, False
+        for shared in (False, True):
+            if (lock := _lock(_lock_path(path), shared=shared)) is not None:
+                return lock, not shared
         if time.monotonic() > deadline:
-            os.close(fd)
             raise StateError(
                 str(path),
                 "is in use by a dispatcher that does not share it, or by a command",
                 "stop that one, or start it under a worker's name too",
             )
-        time.sleep(SHARE_LOOK_S)
+        time.sleep(POLL_S)
 
 
 def settle_share(fd: int) -> None:
@@ -189,38 +179,26 @@ def settle_share(fd: int) -> None:
 
 def lock_worker(path: Path, worker: str, wait_s: float = 0.0) -> int | None:
     """The lock on a worker's name, held as long as its process lives; None: somebody has it. Raises StateError."""
-    fd = _lock_file(path, f".{worker}")
-    deadline = time.monotonic() + wait_s
-    while not _try(fd, fcntl.LOCK_EX):
-        if time.monotonic() >= deadline:
-            os.close(fd)
-            return None
-        time.sleep(SHARE_LOOK_S)
-    return fd
+    return _lock(worker_lock(path, worker), wait_s=wait_s)
 
 
 def worker_lock(path: Path, worker: str) -> Path:
     """The file whose lock ``lock_worker`` takes."""
-    return path.with_name(f"{path.name}.{worker}.lock")
+    return _lock_path(path, f".{worker}")
 
 
-def _lock_file(path: Path, what: str) -> int:
-    name = path.with_name(f"{path.name}{what}.lock")
+def _lock_path(path: Path, what: str = "") -> Path:
+    return path.with_name(f"{path.name}{what}.lock")
+
+
+def _lock(path: Path, *, shared: bool = False, wait_s: float = 0.0) -> int | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return lock_file(path, shared=shared, wait_s=wait_s)
     except OSError as error:
         raise StateError(
-            str(name), f"cannot be opened ({error.strerror})", "name a directory that is writable"
+            str(path), f"cannot be locked ({error.strerror})", "name a directory that is writable"
         ) from None
-
-
-def _try(fd: int, how: int) -> bool:
-    try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def open_database(path: Path) -> sqlite3.Connection:

@@ -18,15 +18,11 @@ from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.api import Joiner
 
-LIST_S = 2.0
-"""The registry is asked for its slots so often."""
-LOOK_S = 0.25
-"""Joiners that are due are asked how they are so often."""
-HEALTH_S = 4.0
-"""An answer to that takes so long at most."""
+LIST_S = 2.0  # the registry is asked for its slots so often
+LOOK_S = 0.25  # joiners that are due are asked how they are so often
+HEALTH_S = 4.0  # an answer to that takes so long at most
 LEFT_POLL_S = 0.1
-LISTING = "list of slots"
-"""Its name in the log."""
+LISTING = "list of slots"  # its name in the log
 
 log = get_logger(__name__)
 
@@ -36,11 +32,9 @@ class Found(Joiner, Protocol):
 
     async def serves(self, timeout: float) -> bool | None:
         """Whether it says so; None: no answer within ``timeout`` seconds."""
-        ...
 
     async def close(self) -> None:
         """What is on its way is unknown from then on."""
-        ...
 
 
 ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]

@@ -7,6 +7,7 @@ Database and core are changed together without a pause between, so a crash or a 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -33,7 +34,7 @@ from photon.dispatcher.events import Batch
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.homes import Homes
-from photon.dispatcher.ledger import FINAL, Ledger, Verdict
+from photon.dispatcher.ledger import Ledger, Verdict, figures
 from photon.dispatcher.limits import Limits
 from photon.dispatcher.log_leases import LogLeases
 from photon.dispatcher.lookups import Backlog, Behind, LookUpPolicy, departures, must_know, settle
@@ -55,18 +56,12 @@ Measure = Callable[[], Awaitable[float | None]]
 """The registry's commit time in seconds: from asking a registration until every datacentre could know of it."""
 
 POLL_BYTES = 1 << 20
-READ_SHARE_S = 0.05
-"""The follower is read for so long at a time before answers and commits have their turn."""
-QUESTIONS_IN_FLIGHT = 4
-"""Look-ups at a time."""
-UNSETTLED_MAX = 4
-"""Look-ups of a backlog at a time, each of what was read at once."""
-UNSETTLED_BUSY = 2
-"""The same beside fresh traffic, whose look-ups and registrations take turns with them."""
-CLOCK_BACK_NS = 5 * NS_PER_S
-"""A clock that goes back by more, and by more than the clocks may differ, has been set."""
-COMMIT_TIME = "commit time"
-"""What may be in trouble, as the log names it."""
+READ_SHARE_S = 0.05  # the follower is read for so long at a time before answers and commits have their turn
+QUESTIONS_IN_FLIGHT = 4  # look-ups at a time
+UNSETTLED_MAX = 4  # look-ups of a backlog at a time, each of what was read at once
+UNSETTLED_BUSY = 2  # the same beside fresh traffic, whose look-ups and registrations take turns with them
+CLOCK_BACK_NS = 5 * NS_PER_S  # a clock that goes back by more, and by more than the clocks may differ, has been set
+COMMIT_TIME = "commit time"  # what may be in trouble, as the log names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +188,7 @@ class DispatcherEngine:
         )
         timeout_s = options.join_timeout_s
         self._calls = Calls(world.joiners, self._flow, self._troubles, clock, timeout_s, self._resized)
-        self._before: Ledger = state.ledger()
+        self._before = Counter(state.counts())
         self._tail = Tail(follower, watcher, clock.monotonic, report=self._log.warning, scan_s=options.scan_s)
         rules = LineRules(world.adapter, world.digester, policy.patience)
         self._rereads, self._reopened = (
@@ -232,19 +227,13 @@ class DispatcherEngine:
         return self._core
 
     def status(self) -> Status:
-        live, total = self._core.live, self._before.total
+        counts = self._before.copy()
+        counts.update(self._core.live)
         read, known = self._follower.backlog()
-        verdicts: dict[Verdict, int] = {v: total.verdicts[v] + live[v] for v in FINAL}
         stored_ns = self._state.oldest_first_read_ns()
         oldest = [ns for ns in (self._core.oldest_first_read_ns(), stored_ns) if ns is not None]
         status = Status(
-            read=total.read + live[Verdict.READ],
-            verdicts=verdicts,
-            reread=total.reread + live[Verdict.REREAD],
-            wasted=total.wasted + live[Verdict.WASTED],
-            retimed=total.retimed + live[Verdict.RETIMED],
-            ambiguous=total.ambiguous + live[Verdict.AMBIGUOUS],
-            unpaired=total.unpaired + live[Verdict.UNPAIRED],
+            **figures(counts),
             bytes_read=read,
             bytes_known=known,
             in_flight=self._flow.outstanding,
@@ -384,7 +373,7 @@ class DispatcherEngine:
         if self._tail.due(now):
             begun_ns = self._clock.now_ns()
             self._tail.scan()
-            self._claims.scanned(begun_ns)
+            self._claims.scanned(self._follower.seen_ns(begun_ns))
             now = self._clock.monotonic()
             self._core.queues.look_first = self._look_first(now)
         took = False

@@ -21,8 +21,7 @@ from photon.dispatcher.replay.coverage import MAX_NS, MIN_NS, Span
 from photon.idregistry.api import Kind
 
 REJECTED, LATE = "rejected", "late"
-EVENT_BYTES = 600
-"""Counted for each event in memory beside its record."""
+EVENT_BYTES = 600  # counted for each event in memory beside its record
 
 
 @dataclass(slots=True, eq=False)
@@ -168,8 +167,7 @@ def add_rejected(stretch: Stretch, line: bytes) -> None:
     stretch.exports.append(Export(REJECTED, line))
 
 
-HELD_LONG = 10
-"""A stretch with events on their way is held so many times longer before they, too, become rows."""
+HELD_LONG = 10  # a stretch with events on their way is held so many times longer before they, too, become rows
 STRAGGLERS = 0.25
 """So few of a stretch's events are not waited for where finished work waits for them and memory is short."""
 

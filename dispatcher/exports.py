@@ -30,8 +30,7 @@ from photon.outputs.output_places import EXPORTS_DIRECTORY
 from photon.outputs.published import DURABLE_NAME, OutputFile, durable_bytes, name_of, read_slot
 
 ROLL_BYTES = 128 << 20
-FLUSH_LINES = 10_000
-"""How many lines are written between two transactions."""
+FLUSH_LINES = 10_000  # how many lines are written between two transactions
 LOGS = (REJECTED, LATE)
 LOOK_BYTES = 1 << 12
 

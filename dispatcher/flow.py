@@ -22,21 +22,17 @@ from photon.joiner.api import UNKNOWN_REASON, JoinAnswers
 
 EJECTION = Backoff(first=0.1, most=30.0, floor=0.05)
 """A joiner that failed gets nothing for so long; longer each time."""
-LAST_S = 1.0
-"""The same at most while no other joiner is well."""
+LAST_S = 1.0  # the same at most while no other joiner is well
 OVERLOAD = Backoff(first=0.02, most=0.5, floor=0.005)
 PROBE_EVENTS = 100
 """A joiner that failed is tried with a batch of so many events: they wait for it in vain if it fails again."""
 USELESS_EVENTS = 20
 """A batch of so many events without one verdict tells of the joiner; a smaller one may tell of its events only."""
-OWES_S = 2.0
-"""An answer that takes longer is owed."""
-IN_FLIGHT_LEAST = 100
-"""Events in flight at a joiner, at least, where answers are to come soon."""
+OWES_S = 2.0  # an answer that takes longer is owed
+IN_FLIGHT_LEAST = 100  # events in flight at a joiner, at least, where answers are to come soon
 SLOWER, FASTER = 0.75, 1.1
 
-COMPANY_MOST = 4.0
-"""Times the wait of a batch that an event waits for others at most."""
+COMPANY_MOST = 4.0  # times the wait of a batch that an event waits for others at most
 
 
 @dataclass(slots=True)

@@ -28,22 +28,16 @@ from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import DIGEST_BYTES, I64, U64
 from photon.joiner.api import Outcome
 
-NOBODY = -1
-"""Instead of a datacentre's number: the event is left to nobody."""
-YIELDED = -2
-"""The same: an own event that is left to whoever takes our events just now."""
-PROBE_MASK = 15
-"""One of 16 events is a probe, the same ones in every datacentre."""
+NOBODY = -1  # instead of a datacentre's number: the event is left to nobody
+YIELDED = -2  # the same: an own event that is left to whoever takes our events just now
+PROBE_MASK = 15  # one of 16 events is a probe, the same ones in every datacentre
 
-MEMORY = 16
-"""About so many of the last events left to a datacentre decide whether it is trusted."""
+MEMORY = 16  # about so many of the last events left to a datacentre decide whether it is trusted
 SPELL_S, SPELL_MOST_S, SPELL_GROWS = 0.5, 30.0, 4
 """Trust stays lost at least so long: longer each time, when it is lost again soon after its return. A datacentre
 that cannot do its half all the time is not asked to every second."""
-DISTRUST, TRUST = 0.75, 0.6
-"""Share of events not taken in time above which trust is lost, and below which it returns."""
-SPELL_REMEMBERED = 20
-"""Soon is within so many spells."""
+DISTRUST, TRUST = 0.75, 0.6  # share of events not taken in time above which trust is lost, and below which it returns
+SPELL_REMEMBERED = 20  # soon is within so many spells
 GRACE_S = 0.2
 """Trust is lost only after so long above the bound (or two head starts): a hiccup gives many bad answers at once."""
 
@@ -63,12 +57,10 @@ COMMITS = 2.0
 """A head start is so many commit times: one for the home's registration, one for what comes before and after it."""
 ANSWER_S, ANSWER_COMMITS = 0.25, 3.0
 OWN_TIMES = 1.25
-OWN_FADES = 0.02
-"""How much of a slow answer is forgotten with the next one."""
+OWN_FADES = 0.02  # how much of a slow answer is forgotten with the next one
 USUAL_STEP = 1.1
 STRETCH_MOST = 8.0
-STRETCH_EVENTS = 128
-"""The stretch of a measured head start is looked at after each so many events."""
+STRETCH_EVENTS = 128  # the stretch of a measured head start is looked at after each so many events
 WASTED_MUCH, WASTED_LITTLE = 0.03, 0.005
 
 # As numbers: numpy is slow to compare with a member of an enumeration.
@@ -224,15 +216,14 @@ class Homes:
         """``datacentres``: all that join the same events; the own one may or may not be among them."""
         self.names: Sequence[str] = sorted({own, *datacentres})
         self.own = self.names.index(own)
-        self._seeds = [_seed(name) for name in self.names]
+        digests = (blake2b(name.encode(), digest_size=8).digest() for name in self.names)
+        self._seeds = [np.uint64(int.from_bytes(each, "little")) for each in digests]
         self.number: Mapping[str, int] = {name: at for at, name in enumerate(self.names)}
         self.head_start = head_start or HeadStart()
         self._trusts = {at: Trust() for at in range(len(self.names)) if at != self.own}
         self._contest = Share(CONTEST_MEMORY)
-        self.contested = False
-        """Another datacentre registers many of our events before us: they are looked up first."""
-        self.yielding = False
-        """It registers so many that it does not trust us: they are left to it, but for probes."""
+        self.contested = False  # another datacentre registers many of our events before us: they are looked up first
+        self.yielding = False  # it registers so many that it does not trust us: they are left to it, but for probes
 
     @property
     def ranks(self) -> int:
@@ -353,10 +344,6 @@ def _words(digests: bytes) -> U64:
 def _probes(words: U64) -> npt.NDArray[np.bool_]:
     mask: npt.NDArray[np.bool_] = (words[:, 1] & np.uint64(PROBE_MASK)) == 0
     return mask
-
-
-def _seed(name: str) -> np.uint64:
-    return np.uint64(int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
 def _mixed(words: U64, seed: np.uint64) -> U64:

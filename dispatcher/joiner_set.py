@@ -23,14 +23,10 @@ from dataclasses import dataclass, field
 from photon.idregistry.witness import KnownSlot
 from photon.joiner.whereabouts import listed
 
-ASK_S = 2.0
-"""Time between two questions to a joiner."""
-ASK_MOST_S = 30.0
-"""The same at most, for those that are silent: twice as long each time."""
-FORGET_S = 15.0
-"""Silent for so long, a joiner is used no more."""
-CANDIDATES_MAX = 256
-"""Joiners of one datacentre; those that opened their slots last are kept."""
+ASK_S = 2.0  # time between two questions to a joiner
+ASK_MOST_S = 30.0  # the same at most, for those that are silent: twice as long each time
+FORGET_S = 15.0  # silent for so long, a joiner is used no more
+CANDIDATES_MAX = 256  # joiners of one datacentre; those that opened their slots last are kept
 
 
 class Heard(enum.Enum):

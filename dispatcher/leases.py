@@ -23,16 +23,11 @@ from zlib import crc32
 from photon.dispatcher.errors import WorkerFenced
 
 LEASE_S = 10.0
-BEATS_A_LEASE = 5
-"""A worker's beat moves on so often in the length of a lease."""
-LOOKS_MIN = 3
-"""A beat has to be seen standing still so often, however much time has gone by."""
-STRANDED_LEASES = 2
-"""Free for so long, it is taken beyond the share,"""
-KEPT_LEASES = 20
-"""and kept for so long before it counts in the share, and may be given back."""
-TAKEN_AT_ONCE = 500
-"""Units taken, and given back, in one decision: transactions stay short."""
+BEATS_A_LEASE = 5  # a worker's beat moves on so often in the length of a lease
+LOOKS_MIN = 3  # a beat has to be seen standing still so often, however much time has gone by
+STRANDED_LEASES = 2  # free for so long, it is taken beyond the share,
+KEPT_LEASES = 20  # and kept for so long before it counts in the share, and may be given back
+TAKEN_AT_ONCE = 500  # units taken, and given back, in one decision: transactions stay short
 
 
 @dataclass(frozen=True, slots=True)

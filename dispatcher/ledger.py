@@ -16,15 +16,14 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 from photon.batch.columns import I64, U8
 
 HOUR_NS = 3_600_000_000_000
-UNKNOWN_HOUR = -(1 << 40)
-"""Stands for the hour of a record whose event time cannot be read."""
+UNKNOWN_HOUR = -(1 << 40)  # stands for the hour of a record whose event time cannot be read
 VERDICT_BITS = 4
-_FEW = 20
-"""Below so many rows a list is cheaper than numpy's calls."""
+_FEW = 20  # below so many rows a list is cheaper than numpy's calls
 
 
 class Verdict(enum.IntEnum):
@@ -145,13 +144,10 @@ def ledger_of(counts: Iterable[tuple[int, int, int]], pending: Iterable[tuple[in
 
 
 def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
-    return LedgerLine(
-        read=counts.get(Verdict.READ, 0),
-        verdicts={v: counts.get(v, 0) for v in FINAL},
-        pending=pending,
-        reread=counts.get(Verdict.REREAD, 0),
-        wasted=counts.get(Verdict.WASTED, 0),
-        retimed=counts.get(Verdict.RETIMED, 0),
-        ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
-        unpaired=counts.get(Verdict.UNPAIRED, 0),
-    )
+    return LedgerLine(pending=pending, **figures(counts))
+
+
+def figures(counts: Mapping[int, int]) -> dict[str, Any]:
+    """Counts by verdict, under the names that lines and reports have for them."""
+    apart = {verdict.name.lower(): counts.get(verdict, 0) for verdict in APART}
+    return {"verdicts": {verdict: counts.get(verdict, 0) for verdict in FINAL}, **apart}

@@ -26,6 +26,5 @@ class Limits:
     spill_bytes: int = 48 << 20
     """Above so much of the window the oldest events that wait for their next try go to the retry store earlier."""
     retry_store_bytes: int = 10 << 30
-    spill_rows: int = 20_000
-    """At most so many new rows of the retry store in one transaction (and one stretch more)."""
+    spill_rows: int = 20_000  # at most so many new rows of the retry store in one transaction (and one stretch more)
     parse_records: int = 1000

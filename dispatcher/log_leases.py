@@ -17,23 +17,18 @@ from photon.config.clock import Clock
 from photon.config.structured import get_logger
 from photon.dispatcher.core import Core
 from photon.dispatcher.leases import BEATS_A_LEASE, LEASE_S, TAKEN_AT_ONCE, Leases
-from photon.dispatcher.ledger import FINAL, Verdict
+from photon.dispatcher.ledger import figures
 from photon.dispatcher.shared_state import Granted, SharedState
 from photon.dispatcher.state import PART_MARK, is_part
 from photon.dispatcher.status import Status
 from photon.dispatcher.undecided import lease_moves
 
 SPLIT_BYTES = 256 << 20
-PARTS_A_SPLIT = 4
-"""A log that is just huge enough is cut into so many parts."""
-PARTS_MAX = 64
-"""Parts of one log."""
-AGAIN_S = 0.05
-"""Time until the next look when not all could be done at once."""
-LOOKED_AT_ONCE = 200
-"""Files that others read whose heads are looked at in one look."""
-NEWS_S = 0.1
-"""New logs are taken so soon."""
+PARTS_A_SPLIT = 4  # a log that is just huge enough is cut into so many parts
+PARTS_MAX = 64  # parts of one log
+AGAIN_S = 0.05  # time until the next look when not all could be done at once
+LOOKED_AT_ONCE = 200  # files that others read whose heads are looked at in one look
+NEWS_S = 0.1  # new logs are taken so soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +71,7 @@ class LogLeases:
 
     def status(self, own: Status) -> Status:
         """A worker's status with the counts of all workers together, as committed; its own may be ahead of them."""
-        counts = self.state.counts()
-        verdicts: dict[Verdict, int] = {verdict: counts.get(verdict, 0) for verdict in FINAL}
-        return replace(
-            own,
-            read=counts.get(Verdict.READ, 0),
-            verdicts=verdicts,
-            reread=counts.get(Verdict.REREAD, 0),
-            wasted=counts.get(Verdict.WASTED, 0),
-            retimed=counts.get(Verdict.RETIMED, 0),
-            ambiguous=counts.get(Verdict.AMBIGUOUS, 0),
-            unpaired=counts.get(Verdict.UNPAIRED, 0),
-        )
+        return replace(own, **figures(self.state.counts()))
 
     def unread_now(self) -> Unread:
         """As ``Follower.unread_now``; in doubt also while something in sight has no reader, or changes hands."""

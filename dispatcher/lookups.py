@@ -40,10 +40,8 @@ class LookUpPolicy(enum.StrEnum):
 BACKLOG_BYTES = 4 << 20
 """Unread bytes of the logs that are a backlog where one datacentre works alone: what it has done before a crash is
 behind its offsets, but for little."""
-NEAR_BYTES = 256 << 10
-"""The same where several do."""
-STALL_S = 0.5
-"""A dispatcher that has not looked at its logs for so long has been overtaken; or for half a head start."""
+NEAR_BYTES = 256 << 10  # the same where several do
+STALL_S = 0.5  # a dispatcher that has not looked at its logs for so long has been overtaken; or for half a head start
 
 
 class Behind:
@@ -67,8 +65,7 @@ class Behind:
         return self._behind
 
 
-Lines = Set[tuple[bytes, int]]
-"""Digests and ``line_tag``s."""
+Lines = Set[tuple[bytes, int]]  # digests and ``line_tag``s
 _KINDS = np.array(list(Kind), np.uint8)
 
 
@@ -107,10 +104,8 @@ def settle(
     return batch.rows[left]
 
 
-WORTH = 0.5
-"""Below this share of events that had a verdict, asking about all of them first costs more than it saves."""
-PROBE_EVERY = 16
-"""It is then tried again with one of so many readings."""
+WORTH = 0.5  # below this share of events that had a verdict, asking about all of them first costs more than it saves
+PROBE_EVERY = 16  # it is then tried again with one of so many readings
 
 
 def must_know(question: Batch, found: Verdicts | None) -> bool:

@@ -20,8 +20,7 @@ from photon.dispatcher.homes import NOBODY
 from photon.joiner.api import Outcome
 
 NO_GROUP = 0
-UNTRIED = 255
-"""Stands for the outcome of the last attempt while there was none."""
+UNTRIED = 255  # stands for the outcome of the last attempt while there was none
 _ROWS_FIRST = 1024
 _OBJECTS = np.dtype([(name, object) for name in ("ids", "keys", "records", "files", "stretch")])
 _NOTHING = np.empty(1, _OBJECTS)[0]
@@ -197,8 +196,7 @@ class OpenEvents:
         return list(map(OpenEvent, self.events(rows).rows(), *(column.tolist() for column in columns), last))
 
 
-ROW_BYTES = 200
-"""Counted for each row of the retry store beside its id, key and record."""
+ROW_BYTES = 200  # counted for each row of the retry store beside its id, key and record
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,11 +22,9 @@ from photon.dispatcher.database import lock_state
 from photon.dispatcher.errors import DamagedState
 from photon.dispatcher.state import State
 
-COPY_S = 30.0
-"""Between two copies."""
+COPY_S = 30.0  # between two copies
 COPY_BYTES_MAX = 64 << 20
-PREVIOUS, DAMAGED = ".previous", ".damaged"
-"""What stands behind the state's name."""
+PREVIOUS, DAMAGED = ".previous", ".damaged"  # what stands behind the state's name
 
 log = get_logger("photon.dispatcher")
 

@@ -161,6 +161,7 @@ def open_dispatcher(
             report=report or (lambda each: log.warning("log file", kind=each.kind.value, problem=str(each))),
             enter=watcher.enter if watcher is not None else lambda path: None,
             rest=RestRule(places.last_line_after_s, clock.now_ns),
+            hurried=True,
         )
         exports_of = partial(Exports, places.output, disk, state, warn=log.warning, published=places.state)
         exports = open_exports(places.output, disk, state, log.warning, places.state)

@@ -21,8 +21,7 @@ from photon.dispatcher.state import State
 from photon.dispatcher.two_clocks import heard, passed_by_both
 from photon.eventstore.api import Progress
 
-AskProgress = Callable[[], Awaitable[Progress]]
-"""How far the event store has read the primary logs."""
+AskProgress = Callable[[], Awaitable[Progress]]  # how far the event store has read the primary logs
 
 IDLE_S = 1.0
 """Asked this often while nothing waits; a row of the retry store may wait so long for news of logs read for ever."""
@@ -33,8 +32,7 @@ AHEAD_BYTES = 256 << 20
 """``once``: with more of the primary logs unread no foreign log is read. A store that reads answers slowly, and
 mostly that it has not come so far; a join of 10 M + 1 M takes 0.83 of the time when they do not meet."""
 STORE = "event store"
-CLOCKS = "clocks"
-"""Their names in the log."""
+CLOCKS = "clocks"  # their names in the log
 
 
 @dataclass(frozen=True, slots=True)

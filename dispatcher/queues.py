@@ -29,16 +29,11 @@ from photon.dispatcher.limits import Limits
 from photon.dispatcher.open_events import NO_ROWS, OpenEvents
 from photon.dispatcher.waiting import HeadStartQueue, RowQueue
 
-BEHIND_S = 120.0
-"""An event that is older is behind."""
-CALM_S = 1.0
-"""Fresh traffic has ended when nothing fresh was sent for so long."""
-SMALL_EVENTS = 250
-"""Events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them."""
-TRICKLE_EVENTS, TRICKLE_S = 25, 1.0
-"""So few go so often while fresh ones wait, whatever the credit."""
-IDLE_PART = 8
-"""Of the places in flight, one in so many is theirs while nothing fresh waits."""
+BEHIND_S = 120.0  # an event that is older is behind
+CALM_S = 1.0  # fresh traffic has ended when nothing fresh was sent for so long
+SMALL_EVENTS = 250  # events behind go in batches of so many beside fresh traffic: a fresh one waits for few of them
+TRICKLE_EVENTS, TRICKLE_S = 25, 1.0  # so few go so often while fresh ones wait, whatever the credit
+IDLE_PART = 8  # of the places in flight, one in so many is theirs while nothing fresh waits
 STORED_WEIGHT = 3.0
 """A row of the retry store is read from disk, tried and written again: three times the cost of a fresh event."""
 
@@ -87,14 +82,12 @@ class Shares:
             self._credit -= cost
 
 
-READY_BATCHES = 2
-"""Nothing is looked up while so many batches are being looked up or wait for a joiner."""
+READY_BATCHES = 2  # nothing is looked up while so many batches are being looked up or wait for a joiner
 PROGRESS = 0.5
 """Share of the oldest events left to others that are done, above which the others are waited for in a backlog."""
 PATIENT_S = 0.1
 """The oldest ones are asked about this often while they are not done, or once in a head start if that is longer."""
-STOCK_EVENTS = 2 * SMALL_EVENTS
-"""Rows of the retry store that are kept at hand beside fresh traffic."""
+STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store that are kept at hand beside fresh traffic
 
 
 @dataclass(slots=True)

@@ -17,10 +17,8 @@ from photon.joiner.api import JoinAnswers, Outcome
 
 CALM_S = 2.0
 """Over is what has not happened for so long: with one shard of many without a leader every other batch goes well."""
-LASTS_S = 10.0
-"""What is over sooner is not worth a line: at its start a dispatcher meets parts that are starting too."""
-RETIMED_S = 60.0
-"""Not more than one line in so long tells of ids with two event times."""
+LASTS_S = 10.0  # what is over sooner is not worth a line: at its start a dispatcher meets parts that are starting too
+RETIMED_S = 60.0  # not more than one line in so long tells of ids with two event times
 _GIVEN_UP = {Outcome.REJECTED: "events rejected", Outcome.LATE: "events come late"}
 
 

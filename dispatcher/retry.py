@@ -16,8 +16,7 @@ from photon.dispatcher.open_events import OpenEvents, rows_of
 from photon.eventstore.api import ALL_BUT_ENDS_NS
 from photon.joiner.api import WAIT_NS, Outcome
 
-SETTLED_NS = NEVER_NS
-"""As ``trigger_ns`` and next try: nothing in this run will change the answer."""
+SETTLED_NS = NEVER_NS  # as ``trigger_ns`` and next try: nothing in this run will change the answer
 COMPLETE_NS = ALL_BUT_ENDS_NS
 """As ``trigger_ns``: tried again when the primary logs have been read for ever, or all but last lines without end."""
 
@@ -39,36 +38,28 @@ class Backoff:
 NOT_YET_BACKOFF = Backoff(first=0.2, most=300.0)
 """The primary event has not come: the next read of the primary logs is likelier news than the next attempt.
 Events may wait for hours, many of them: where the store has very many rows, the bound grows with them."""
-LAST_STEP = 60
-"""After so many attempts a back-off has its longest bound."""
+LAST_STEP = 60  # after so many attempts a back-off has its longest bound
 EARLY_S = 1.5
 """An event whose primary has not come though the logs were read past the moment when the event was read, but by no
 more than this, is tried again soon: most such primaries are on their way."""
-EARLY_MOST_S = 60.0
-"""It is young for no longer, should the reading of the logs stand still."""
-EARLY_BACKOFF = Backoff(first=0.08, most=2.0)
-"""The same every time."""
+EARLY_MOST_S = 60.0  # it is young for no longer, should the reading of the logs stand still
+EARLY_BACKOFF = Backoff(first=0.08, most=2.0)  # the same every time
 EARLY_A_SECOND = 4000
 """Where very many wait in memory its bound grows, so that they cost no more tries than this, or twice as many."""
 RETRIES_A_SECOND = 1000
 """The bound of a back-off is so long that all rows of the store can be tried once in it at this rate. The mean is
 twice that, with full jitter."""
 RETRY_BACKOFF = Backoff(first=0.1, most=10.0)
-FAILED_HELD = 6
-"""Tries in a row that failed, up to which a row waits in memory for the next one: some seconds."""
+FAILED_HELD = 6  # tries in a row that failed, up to which a row waits in memory for the next one: some seconds
 ONCE_ATTEMPTS_MAX = 20
 """With --once, over complete primary logs: an event that has no verdict after so many attempts (about a minute) waits
 for the next run. A primary log that was deleted after it was mapped, say, would be waited for in vain."""
-TOO_NEW_CHECK_S = 600.0
-"""An event of the future is looked at this often, in case the clock was wrong."""
-TOO_NEW_STEP_S = 0.05
-"""It is tried when its time has come, to so much."""
-TOO_NEW_ONCE_S = 5.0
-"""With --once an event further in the future than this waits for the next run,"""
+TOO_NEW_CHECK_S = 600.0  # an event of the future is looked at this often, in case the clock was wrong
+TOO_NEW_STEP_S = 0.05  # it is tried when its time has come, to so much
+TOO_NEW_ONCE_S = 5.0  # with --once an event further in the future than this waits for the next run,
 TOO_NEW_ONCE_TRIES = 6
 """and so does one for which the registry's clock, not this one, has not come so far after so many tries."""
-NOT_YET_MOST_S = 3600.0
-"""However many rows there are, each is tried about twice in an hour."""
+NOT_YET_MOST_S = 3600.0  # however many rows there are, each is tried about twice in an hour
 LONGEST_S = 2 * NOT_YET_MOST_S
 """No back-off is longer, not even one that a clock made longer which was wrong by as much."""
 

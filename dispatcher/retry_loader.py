@@ -26,13 +26,10 @@ from photon.dispatcher.queues import BEHIND_S, CALM_S
 from photon.dispatcher.retry import LONGEST_S, SETTLED_NS
 from photon.dispatcher.state import State
 
-LOOK_S = 0.05
-"""The store is asked this often."""
+LOOK_S = 0.05  # the store is asked this often
 ROWS_MAX = 10_000
-BYTES_MAX = 16 << 20
-"""Rows in memory at a time, and their bytes (one look more)."""
-LOOK_ROWS = 2000
-"""Rows taken up in one look: the loop does nothing else meanwhile."""
+BYTES_MAX = 16 << 20  # rows in memory at a time, and their bytes (one look more)
+LOOK_ROWS = 2000  # rows taken up in one look: the loop does nothing else meanwhile
 ARRIVED_MAX = 200_000
 """Keys that have come and whose rows are to be looked for; those above are left to their back-off."""
 ARRIVED_AT_ONCE = 500

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +20,11 @@ from photon.adapters.logs.mounts import is_network, read_type
 from photon.dispatcher.database import Transaction, lock_worker, reading, settle_share, share_state, unusable
 from photon.dispatcher.errors import NameTaken, StateError, WorkerFenced
 from photon.dispatcher.leases import Decision, View, WorkerRow
-from photon.dispatcher.ledger import Verdict
 from photon.dispatcher.state import IDS_AT_ONCE, Changes, State, is_part
 from photon.dispatcher.undecided import LEASES_MOVED
 
-CLAIMED_AT_ONCE = 5000
-"""Rows of the retry store taken over from a dead worker in one transaction."""
-NAME_WAIT_S = 1.0
-"""Another worker may just be writing out what this name's last process left to export."""
+CLAIMED_AT_ONCE = 5000  # rows of the retry store taken over from a dead worker in one transaction
+NAME_WAIT_S = 1.0  # another worker may just be writing out what this name's last process left to export
 PROBE_MS, BUSY_MS = 5, 60_000
 """A commit that may wait is put off after the first; one that may not waits for the second."""
 
@@ -99,10 +96,6 @@ class SharedState(State):
             owners = dict(self._all("SELECT unit, owner FROM leases"))
         return View([WorkerRow(i, name, beat, bool(fenced)) for i, name, beat, fenced in workers], owners)
 
-    def counts(self) -> Mapping[Verdict, int]:
-        """Counts of all workers together, as committed; without what is pending."""
-        return {Verdict(v): n for v, n in self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict")}
-
     def refresh(self) -> None:
         self.retry_bytes = self._number("retry_bytes")
         self.retry_rows = self._number("retry_rows")
@@ -125,7 +118,8 @@ class SharedState(State):
     def _may_commit(self, changes: Changes) -> None:
         self._check()
         self._check_leases(list(changes.positions))
-        self._check_rows([*changes.updated.row_ids.tolist(), *changes.deleted])
+        rows = dict.fromkeys([*changes.updated.row_ids.tolist(), *changes.deleted])
+        self._check_owned("retries", "id", list(rows))
 
     def _check(self) -> None:
         """Within a transaction: nobody took this worker for dead."""
@@ -134,9 +128,6 @@ class SharedState(State):
 
     def _check_leases(self, units: Sequence[str]) -> None:
         self._check_owned("leases", "unit", units)
-
-    def _check_rows(self, ids: Sequence[int]) -> None:
-        self._check_owned("retries", "id", list(dict.fromkeys(ids)))
 
     def _check_owned(self, table: str, column: str, names: Sequence[str | int]) -> None:
         for at in range(0, len(names), IDS_AT_ONCE):

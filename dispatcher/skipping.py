@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 
 from photon.adapters.contract import Adapter, Framing, LogFile
 from photon.adapters.logs.api import Block, LogPosition
-from photon.adapters.logs.discovery import FoundFile, check_directory, compile_patterns, discover
+from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
+from photon.adapters.logs.elsewhere import FoundFile, is_final
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framings import header_before, open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, PROOF_BYTES, Head, proof_of, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, PROOF_BYTES, Head, proof_of, proof_of_whole, read_head
 from photon.adapters.logs.problems import LogDirectoryError, ProblemReporter
 from photon.adapters.logs.reader import Source
 from photon.dispatcher.database import STATE_NAME
@@ -34,8 +35,7 @@ from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import events_of, records_of
 
-PROBE_BYTES = 1 << 16
-"""Looked at in one place to tell its time, and how long its records are."""
+PROBE_BYTES = 1 << 16  # looked at in one place to tell its time, and how long its records are
 BLOCK_BYTES = 1 << 20
 LOOK_BACK_BYTES = 4 << 20
 """So much without a record of the time asked for, before the first one found, is enough to believe that it is."""
@@ -301,7 +301,7 @@ def plan_skips(
         try:
             source = open_anywhere(places.foreign / each.path, framing)
             try:
-                if before and before.proof not in (b"", proof_at(source, offset)):
+                if before and before.proof not in (b"", proof_of_whole(each.key), proof_at(source, offset)):
                     log = replace(log, position=replace(position, offset=0))  # another log, read from its start
                 header = header_before(source, head.fingerprint_at) if framing.kind == "zeek" else head.header
                 times = times_of(adapter, digester, replace(log, position=replace(log.position, header=header)))
@@ -330,13 +330,15 @@ def _logs(
     Files without a complete record are no logs yet: there is nothing to skip in them.
     """
     claims: dict[str, list[tuple[FoundFile, Head]]] = {}
+    final = is_final(places.foreign)
     for each in found:
         try:
             source = open_anywhere(places.foreign / each.path, framing)
             try:
                 head = read_head(
-                    each.path, source.read(0, HEAD_BYTES), has_header=has_header, final=False, framing=framing
-                )
+                    each.path, source.read(0, HEAD_BYTES), has_header=has_header, final=final, framing=framing,
+                    by_path=final,
+                )  # fmt: skip
             finally:
                 source.close()
         except OSError as error:

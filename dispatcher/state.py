@@ -34,8 +34,7 @@ from photon.dispatcher.status import OldRow
 from photon.joiner.verdicts import line_tag
 
 FILE_CACHE = 4096
-PART_MARK = "@"
-"""Between a log's identity and the begin of one of its parts."""
+PART_MARK = "@"  # between a log's identity and the begin of one of its parts
 IDS_AT_ONCE = 500
 
 Reached = Callable[[], tuple[int, int] | None]
@@ -173,6 +172,10 @@ class State:
 
     def ledger(self) -> Ledger:
         return read_ledger_from(self._db)
+
+    def counts(self) -> dict[int, int]:
+        """By verdict, of all workers together, as committed; without what is pending."""
+        return dict(self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict"))
 
     def due_ids(self, now_ns: int, limit: int) -> list[int]:
         """Rows whose next try has come, longest due first."""

@@ -5,29 +5,26 @@ many rows and so many stretches, however many events wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from photon.config.clock import Clock
-from photon.config.metrics.readings import Readings, Source
-from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR
-
-if TYPE_CHECKING:
-    from photon.dispatcher.engine import DispatcherEngine
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from photon.adapters.logs.lag import NO_LAG, Lag
 from photon.batch.columns import I64
+from photon.config.clock import Clock
 from photon.config.metrics.histogram import Histogram
+from photon.config.metrics.readings import Readings, Source
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.homes import HomeStatus
-from photon.dispatcher.ledger import Verdict
+from photon.dispatcher.ledger import HOUR_NS, UNKNOWN_HOUR, Verdict
 from photon.dispatcher.open_events import OpenEvent
 from photon.dispatcher.retry import SETTLED_NS
 from photon.joiner.api import Outcome
+
+if TYPE_CHECKING:
+    from photon.dispatcher.engine import DispatcherEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +158,7 @@ def _of_row(row: OldRow, now_ns: int) -> Pending:
     else:
         reason = TOO_NEW if row.event_time_ns > now_ns else UNANSWERED
     return Pending(
-        _shown(row.event_id),
-        row.log,
-        row.offset,
-        row.first_read_ns,
-        row.attempts,
-        _time(row.next_try_ns),
-        reason,
+        _shown(row.event_id), row.log, row.offset, row.first_read_ns, row.attempts, _time(row.next_try_ns), reason
     )
 
 
@@ -180,8 +171,7 @@ def _shown(event_id: bytes) -> str:
     return text if len(text) <= ID_CHARS_MAX else f"{text[:ID_CHARS_MAX]}…"
 
 
-HOURS_SHOWN = 48
-"""The newest ones."""
+HOURS_SHOWN = 48  # the newest ones
 LOGS_SHOWN = 10
 PENDING_SHOWN = 20
 PREFIX = "photon_dispatcher"

@@ -31,8 +31,7 @@ from photon.dispatcher.retry import Patience
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 
-AHEAD_MOST_NS = 24 * 3600 * NS_PER_S
-"""A store whose clock is ahead by more makes an event wait by no more than this."""
+AHEAD_MOST_NS = 24 * 3600 * NS_PER_S  # a store whose clock is ahead by more makes an event wait by no more than this
 
 
 def passed_by_both(progress: Progress, asked_ns: int) -> int:

@@ -33,15 +33,11 @@ from photon.outputs.watermarks import STEP_NS
 if TYPE_CHECKING:
     from photon.dispatcher.core import Core
 
-PERIOD_S = 0.5
-"""A claim is written so often where nothing else is committed."""
-STEPS_MAX = 512
-"""Of a claim; of more the later ones are counted in the earlier ones."""
+PERIOD_S = 0.5  # a claim is written so often where nothing else is committed
+STEPS_MAX = 512  # of a claim; of more the later ones are counted in the earlier ones
 
-Statement = tuple[str, Sequence[object]]
-"""SQL and its arguments."""
-Counts = list[tuple[int, int]]
-"""(tenth of a second since 1970, events in it), in order."""
+Statement = tuple[str, Sequence[object]]  # SQL and its arguments
+Counts = list[tuple[int, int]]  # (tenth of a second since 1970, events in it), in order
 
 
 def counts_of(times: I64) -> Counts:
@@ -167,11 +163,7 @@ class WorkerClaims(Claims):
         living = "SELECT incarnation FROM workers WHERE NOT fenced"
         dead = f"DELETE FROM claims WHERE owner <> 0 AND owner NOT IN ({living}) AND EXISTS ({_UNITED})"
         own = (self._owner, at_ns, self._moves, self.read_ns, *rest)
-        return [
-            (f"INSERT OR REPLACE INTO claims SELECT ?, ?, {read}, ?, ?, ?", own),
-            (united, (at_ns,)),
-            (dead, ()),
-        ]
+        return [(f"INSERT OR REPLACE INTO claims SELECT ?, ?, {read}, ?, ?, ?", own), (united, (at_ns,)), (dead, ())]
 
 
 def _encoded(counts: Counts) -> str:
@@ -186,17 +178,13 @@ def _decoded(text: str) -> Counts:
 class Undecided:
     """As of one moment. It counts in the database: to be asked while that is open."""
 
-    said_ns: int
-    """When the dispatcher said so; of several workers the one that was silent for longest, ``who``."""
+    said_ns: int  # when the dispatcher said so; of several workers the one that was silent for longest, ``who``
     who: str
     read_ns: int | None
     """All lines that the logs had then have been read. None: nobody has said so yet."""
-    why: str
-    """What holds that back, for people; empty: nothing."""
-    moving_ns: int
-    """The oldest event time of what is on its way to a verdict; NEVER_NS: there is none."""
-    oldest_ns: int
-    """The same of all that has no verdict, whatever it waits for."""
+    why: str  # what holds that back, for people; empty: nothing
+    moving_ns: int  # the oldest event time of what is on its way to a verdict; NEVER_NS: there is none
+    oldest_ns: int  # the same of all that has no verdict, whatever it waits for
     _db: sqlite3.Connection
     _memory: Counts
 

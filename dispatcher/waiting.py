@@ -14,8 +14,7 @@ import numpy as np
 from photon.batch.columns import Mask, RowIndexes
 from photon.dispatcher.open_events import NO_GROUP, NO_ROWS, OpenEvents, rows_of
 
-RECENT_KEYS = 20_000
-"""Of those that arrived, the last ones: an attempt that was on its way then may have missed them."""
+RECENT_KEYS = 20_000  # of those that arrived, the last ones: an attempt that was on its way then may have missed them
 
 
 @dataclass(slots=True)

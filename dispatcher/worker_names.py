@@ -6,7 +6,6 @@ status is answered; what a dead one wrote there is seen to be old by the lock, w
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,13 +15,12 @@ from typing import TypeVar
 
 import msgspec
 
+from photon.config.file_lock import is_locked
 from photon.dispatcher.database import lock_worker, worker_lock
 from photon.dispatcher.errors import NameTaken, StateError
 
-AUTO = "auto"
-"""Instead of a worker's name: a free one of those below."""
-AUTO_MAX = 64
-"""Workers of one state that are named by themselves."""
+AUTO = "auto"  # instead of a worker's name: a free one of those below
+AUTO_MAX = 64  # workers of one state that are named by themselves
 NOTE_VERSION = 1
 NOTE_BYTES_MAX = 1000
 
@@ -90,16 +88,8 @@ def living_workers(path: Path) -> list[Living]:
         try:
             with open(lock, "rb") as file:
                 note = msgspec.json.decode(file.read(NOTE_BYTES_MAX), type=Note)
-                if note.version == NOTE_VERSION and note.address and _is_held(file.fileno()):
+                if note.version == NOTE_VERSION and note.address and is_locked(lock):
                     found.append(Living(note.worker, note.address))
         except (OSError, msgspec.MsgspecError):
             continue  # of a worker that is just starting, or ending
     return found
-
-
-def _is_held(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False

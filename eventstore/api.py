@@ -113,8 +113,7 @@ class Progress:
     read_past_ns: int
     """All bytes written before this time have been read; NEVER_NS: all there will ever be (--once),
     ALL_BUT_ENDS_NS: but for last lines that wait for their ends."""
-    read_past_age_ns: int = 0
-    """How long ago that time was as the answer was given, by a clock that nothing sets."""
+    read_past_age_ns: int = 0  # how long ago that time was as the answer was given, by a clock that nothing sets
     events: int = 0
     bytes_read: int = 0
     bytes_known: int = 0
@@ -184,7 +183,6 @@ class EventStore(Protocol):
 
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """``as_of[i]`` (ns): the time up to which all primary bytes must have been read for a miss to be ABSENT."""
-        ...
 
     async def progress(self) -> Progress: ...
 
@@ -197,12 +195,10 @@ class ArrivalNotices(Protocol):
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
         """Arrivals after ``number`` of ``epoch`` (0: none is known), or the first ones within ``wait_s``
         seconds. None: unknown just now, or this store does not tell."""
-        ...
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
         """Rows of the keys that may be there; ``arrived`` reports the others when they come. None: unknown
         just now."""
-        ...
 
 
 class OperatedStore(EventStore, ArrivalNotices, Protocol):
@@ -213,4 +209,3 @@ class OperatedStore(EventStore, ArrivalNotices, Protocol):
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
         """Gives up logs (paths or identities) whose files are gone: what stands in them counts as absent until they
         are back. Without ``apply`` it is only said what would be given up."""
-        ...

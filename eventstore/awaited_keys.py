@@ -32,12 +32,9 @@ from photon.eventstore.index import I64, U64, RunIndex, hash_keys, sorted_run
 AWAITED_MAX = 1_000_000
 GENERATION_S = 3600.0
 """A key is forgotten when nobody has asked for it for one to two of these: no back-off is longer than one."""
-RING_KEYS, RING_BYTES = 50_000, 8 << 20
-"""Of keys that came, kept for those who ask; the second for their bytes."""
-RECENT_HASHES = 500_000
-"""Of the last blocks: half a second of reading at full speed, and many seconds of keeping up."""
-ALIVE, GONE = np.uint64(1), np.uint64(0)
-"""In the place of a location: still sought, or it has come."""
+RING_KEYS, RING_BYTES = 50_000, 8 << 20  # of keys that came, kept for those who ask; the second for their bytes
+RECENT_HASHES = 500_000  # of the last blocks: half a second of reading at full speed, and many seconds of keeping up
+ALIVE, GONE = np.uint64(1), np.uint64(0)  # in the place of a location: still sought, or it has come
 
 
 class AwaitedCounts(NamedTuple):

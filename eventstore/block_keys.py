@@ -110,16 +110,13 @@ class KeyFinder(Protocol):
 
     def give(self, block: Block) -> None:
         """Queues a block whose keys ``found`` returns later."""
-        ...
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
         """Blocks in the order they were given, each once, with their keys; ``everything``: all that were given, else
         a few of the last may stay for the next call. Raises AdapterBroken."""
-        ...
 
     def close(self) -> None:
         """May be called again; nothing may be given afterwards."""
-        ...
 
 
 class InlineKeyFinder:

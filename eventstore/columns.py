@@ -25,17 +25,13 @@ from photon.eventstore.api import (
 
 _T = TypeVar("_T")
 
-MESSAGE_BYTES_MAX = 64 << 20
-"""gRPC's limit, set on both ends."""
+MESSAGE_BYTES_MAX = 64 << 20  # gRPC's limit, set on both ends
 REPLY_BYTES_MAX = 32 << 20
 """Records in one reply. A reply that would hold more answers a prefix of the keys; the client asks for the rest."""
-KEYS_MAX = 4096
-"""Keys in one request."""
-FIELDS_MAX = KEYS_MAX + 16
-"""Of a request: its keys, and what else it has."""
+KEYS_MAX = 4096  # keys in one request
+FIELDS_MAX = KEYS_MAX + 16  # of a request: its keys, and what else it has
 KEYS_BYTES_MAX = 16 << 20
-LISTED_MAX = 20_000
-"""Sources, and unavailable logs, in one reply at most."""
+LISTED_MAX = 20_000  # sources, and unavailable logs, in one reply at most
 EVENT_STORE = Service(pb.DESCRIPTOR, "EventStore", bytes_max=MESSAGE_BYTES_MAX, fields_max=FIELDS_MAX)
 
 

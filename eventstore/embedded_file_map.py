@@ -36,7 +36,6 @@ from photon.adapters.logs.api import LogPosition
 from photon.config.disk import AppendFile, Disk
 from photon.eventstore.catalog import Catalog
 from photon.eventstore.file_map import (
-    FileMapBusy,
     FileMapError,
     MapKind,
     MappedBlock,
@@ -47,7 +46,6 @@ from photon.eventstore.file_map import (
     MapTotals,
     first_places,
     lock_map,
-    opened_or_rebuilt,
     pack,
     predecessors,
     unpack,
@@ -142,8 +140,7 @@ class RunFiles:
         return self._directory / f"{run_name(number)}.{suffix}"
 
 
-PENDING_ENTRIES_MAX = 1 << 20
-"""Dense entries in memory before they become a run of their own accord: 16 MiB."""
+PENDING_ENTRIES_MAX = 1 << 20  # dense entries in memory before they become a run of their own accord: 16 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +152,8 @@ class _DiskRun:
 
 class EmbeddedFileMap:
     """FileMap on local files. See the module for its files, file_map.py for its promises."""
+
+    FILES = ("catalog.db", "run-")  # how their names begin
 
     def __init__(self, directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk) -> None:
         """Opens or makes it. Raises FileMapBusy, or FileMapError when what is there cannot be used."""
@@ -299,14 +298,3 @@ class EmbeddedFileMap:
     def close(self) -> None:
         self._catalog.close()
         os.close(self._lock_fd)
-
-
-def open_or_rebuild(
-    directory: Path, settings: MapSettings, log_name: Callable[[str], str], disk: Disk
-) -> tuple[EmbeddedFileMap, str]:
-    """See ``opened_or_rebuilt``."""
-    names = ("catalog.db", "run-")
-    return opened_or_rebuilt(lambda: EmbeddedFileMap(directory, settings, log_name, disk), directory, names, disk)
-
-
-__all__ = ["EmbeddedFileMap", "FileMapBusy", "MapSettings", "open_or_rebuild"]

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.elsewhere import elsewhere
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
@@ -59,13 +60,11 @@ from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, Unava
 from photon.eventstore.whole_sets import SET_MAX, WholeSets
 from photon.outputs.relay import whole_ns
 
-IDLE_SECONDS = 0.02
-"""How far the logs have been read is published so often while nothing changes."""
+IDLE_SECONDS = 0.02  # how far the logs have been read is published so often while nothing changes
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
 """A file map that cannot be reached is tried again so often, after what its own patience takes."""
-WAITERS_MAX = 16
-"""So many requests wait for what arrives; more are answered at once."""
+WAITERS_MAX = 16  # so many requests wait for what arrives; more are answered at once
 KEY_PROCESS_BYTES = 512 << 20
 """Read in 3 s by one process and in 2 by two, of which the second takes half a second to start."""
 SOURCES_SECONDS = 3.0
@@ -94,8 +93,7 @@ class EventStoreConfig:
     once: bool = False
     may_be_empty: bool = True
     """``once``: no primary record at all is no error; else nothing is called ABSENT then, and the reader fails."""
-    sought_keys: int = AWAITED_MAX
-    """So many keys that were asked for in vain are remembered; not with ``once``."""
+    sought_keys: int = AWAITED_MAX  # so many keys that were asked for in vain are remembered; not with ``once``
     key_process_bytes: int = KEY_PROCESS_BYTES
     """``once``: with so much unread another process finds the keys too, where the map needs only their hashes."""
 
@@ -176,8 +174,7 @@ class EventStoreEngine:
         self._stop = threading.Event()
         self.failure = ""
         """Why the reader ended before its time; one line. Set before ``ended``."""
-        self.hopeless = False
-        """A new start would fail in the same way: logs or adapter have to be corrected first."""
+        self.hopeless = False  # a new start would fail in the same way: logs or adapter have to be corrected first
         self.ended = threading.Event()  # the reader has ended: done, stopped or failed
         self._owed = ""  # why the map did not take what was read
         self._duplicates: int | None = None  # exact, once everything was read
@@ -202,7 +199,7 @@ class EventStoreEngine:
             report=tell,
             finder=self._finder,
             arrived=self._arrived,
-            written_ns=(lambda: whole_ns(config.directory)) if config.relayed else None,
+            written_ns=_written_ns(config),
         )
         self._sources = PublishedSources(
             self._follower, self._unavailable, self._clock.monotonic, lambda: self._reader.scanned_ns
@@ -471,6 +468,14 @@ class EventStoreEngine:
         self._tail.close()
         self._follower.close()
         self._map.close()
+
+
+def _written_ns(config: EventStoreConfig) -> Callable[[], int] | None:
+    """As PrimaryReader has it."""
+    if config.relayed:
+        return lambda: whole_ns(config.directory)
+    there = elsewhere(config.directory)
+    return None if there is None else there.whole_ns
 
 
 def _follower(

@@ -30,13 +30,10 @@ from photon.config.errors import PhotonError
 from photon.config.file_lock import lock_file
 from photon.eventstore.index import I64, U64
 
-SPARSE_MICROS = 10_000_000
-"""W: a process's ids further apart than this get an entry each."""
-SPARSE_BYTES = 1 << 20
-"""M: a record that begins so many bytes after its process's last entry gets one."""
+SPARSE_MICROS = 10_000_000  # W: a process's ids further apart than this get an entry each
+SPARSE_BYTES = 1 << 20  # M: a record that begins so many bytes after its process's last entry gets one
 OFFSET_BITS = 40
-LOG_BYTES_MAX = 1 << OFFSET_BITS
-"""Longest log that can be mapped: 1 TiB of uncompressed bytes."""
+LOG_BYTES_MAX = 1 << OFFSET_BITS  # longest log that can be mapped: 1 TiB of uncompressed bytes
 LOGS_MAX = 1 << 24
 PLACES_PER_KEY_MAX = 16
 """So many places of one key are looked at, the first ones in file order (MapSettings.last: the last ones)."""
@@ -78,8 +75,7 @@ class MappedLog:
     identity: str
     file: LogFile  # as last seen
     end: int  # first byte that was not read yet
-    rewritten: bool = False
-    """Some of it was read again with other bytes: places beyond or between may be stale."""
+    rewritten: bool = False  # some of it was read again with other bytes: places beyond or between may be stale
     proof: bytes = b""  # of a position at ``end``; see LogPosition
 
     def position(self) -> LogPosition:
@@ -191,40 +187,31 @@ class FileMap(Protocol):
 
     def tend(self) -> None:
         """The reader's thread calls it again and again: periodic work of a backend."""
-        ...
 
     def all_read(self) -> None:
         """The reader has added all that lies in the logs, since the map was opened or said RowsLost."""
-        ...
 
     def positions(self) -> list[LogPosition]:
         """Where to resume each log: as of the last commit when opened, then as of the last ``add``."""
-        ...
 
     def add(self, block: MappedBlock) -> None:
         """Takes in a block. At once visible to ``places``; durable with the next ``commit``."""
-        ...
 
     def commit(self) -> None:
         """Makes all that was added durable, entries no later than positions. After FileMapUnavailable nothing
         was, and it may be called again."""
-        ...
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
         """All places where the keys may stand, at most ``MapSettings.places_max`` for each, unordered."""
-        ...
 
     def logs(self) -> Sequence[MappedLog]:
         """All logs; index = number."""
-        ...
 
     def totals(self, *, exact: bool = False) -> MapTotals:
         """``exact``: duplicates in full; otherwise those that merges and order checks have met so far."""
-        ...
 
     def interrupt(self) -> None:
         """From any thread: calls that wait for a remote backend end with FileMapUnavailable from now on."""
-        ...
 
     def close(self) -> None: ...
 
@@ -359,16 +346,24 @@ def open_map(
 
     Raises FileMapBusy, OSError; UsageError when happybase is missing. HBase is not asked yet.
     """
-    from photon.eventstore import embedded_file_map  # each backend needs what stands above
+    from photon.eventstore.embedded_file_map import EmbeddedFileMap  # each backend needs what stands above
 
     if table is None:
-        return embedded_file_map.open_or_rebuild(directory, settings, log_name, disk)
-    from photon.eventstore import hbase_file_map
+        return opened_or_rebuilt(
+            lambda: EmbeddedFileMap(directory, settings, log_name, disk), directory, EmbeddedFileMap.FILES, disk
+        )
     from photon.eventstore.hbase.connection import ThriftHBase
+    from photon.eventstore.hbase_file_map import HBaseFileMap
 
     hbase = ThriftHBase(table.thrift, clock)
+
+    def opened() -> HBaseFileMap:
+        return HBaseFileMap(directory, settings, log_name, disk, hbase, table.table, clock=clock)
+
     try:
-        return hbase_file_map.open_or_rebuild(directory, settings, log_name, disk, hbase, table.table, clock=clock)
+        # A new map has a life of its own: what an earlier one left in the table is not seen, and goes with its time
+        # to live.
+        return opened_or_rebuilt(opened, directory, HBaseFileMap.FILES, disk)
     except BaseException:
         hbase.close()
         raise

@@ -45,7 +45,6 @@ from photon.eventstore.file_map import (
     RowsLost,
     first_places,
     lock_map,
-    opened_or_rebuilt,
     pack,
     predecessors,
     unpack,
@@ -57,10 +56,8 @@ from photon.eventstore.hbase.schema import RegionView, VerifiedRegions, read_ins
 from photon.eventstore.index import I64, U64, Run, RunIndex, look_up
 from photon.eventstore.sparse import ProcessStates, SparseEntry, exact_entries, parse_event_id
 
-Bucket = tuple[bytes, int]
-"""(row key prefix of a process, microseconds // W)."""
-Entry = tuple[int, int, int]
-"""(microseconds, log number, offset)."""
+Bucket = tuple[bytes, int]  # (row key prefix of a process, microseconds // W)
+Entry = tuple[int, int, int]  # (microseconds, log number, offset)
 
 
 class PendingEntries:
@@ -158,15 +155,12 @@ def _row_after(prefix: bytes) -> bytes:
 
 PENDING_ENTRIES_MAX = 1 << 18
 """Entries in memory before they are written of their own accord: some ten seconds' worth for HBase."""
-PUTS_AT_ONCE = 1 << 15
-"""Made and sent at a time: bounds the objects that a commit makes."""
+PUTS_AT_ONCE = 1 << 15  # made and sent at a time: bounds the objects that a commit makes
 CHECKPOINT_SECONDS = 300.0
-CHECKPOINT_ENTRIES = 1 << 22
-"""A checkpoint ends after the first of the two: what has to be read again is bounded."""
+CHECKPOINT_ENTRIES = 1 << 22  # a checkpoint ends after the first of the two: what has to be read again is bounded
 CHECK_SECONDS = 5.0
 """How often the reader's thread checks whether regions were reopened, when nothing else makes it check."""
-REMARK_SECONDS = 3600.0
-"""A map at rest rewrites its marks so often: they live no longer than the table's entries."""
+REMARK_SECONDS = 3600.0  # a map at rest rewrites its marks so often: they live no longer than the table's entries
 HOT_HASHES_MAX = 1 << 16
 """Keys known to have PLACES_PER_KEY_MAX places in a log: further ones could never be looked at."""
 
@@ -179,6 +173,8 @@ class HBaseFileMap:
 
     Raises FileMapBusy, or FileMapError when what is there cannot be used.
     """
+
+    FILES = ("hbase.db",)
 
     directory: Path
     settings: MapSettings
@@ -428,9 +424,7 @@ class HBaseFileMap:
         return first_places(both[:, 0], both[:, 1], both[:, 2], self._logs.all, self.log_name)
 
     def _sparse_places(
-        self,
-        parsed: Sequence[tuple[bytes, int] | None],
-        near: dict[tuple[bytes, int], set[tuple[int, int, int]]],
+        self, parsed: Sequence[tuple[bytes, int] | None], near: dict[tuple[bytes, int], set[tuple[int, int, int]]]
     ) -> I64:
         """(row, log, offset, anchor) of the entries that the asked ids may follow."""
         window = self.settings.window_micros
@@ -464,23 +458,3 @@ class HBaseFileMap:
         self.hbase.close()
         self._catalog.close()
         os.close(self._lock_fd)
-
-
-def open_or_rebuild(
-    directory: Path,
-    settings: MapSettings,
-    log_name: Callable[[str], str],
-    disk: Disk,
-    hbase: HBase,
-    table: str,
-    *,
-    clock: Clock,
-) -> tuple[HBaseFileMap, str]:
-    """See ``opened_or_rebuilt``. A new map has a life of its own: what an earlier one left in the table is not seen,
-    and goes with its time to live.
-    """
-
-    def opened() -> HBaseFileMap:
-        return HBaseFileMap(directory, settings, log_name, disk, hbase, table, clock=clock)
-
-    return opened_or_rebuilt(opened, directory, ("hbase.db",), disk)

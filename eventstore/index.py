@@ -27,10 +27,8 @@ MERGE_FANOUT = 8
 searches at most seven runs of each class."""
 UNASKED_RUNS_MAX = 512
 """So many runs are kept as they came while nobody asks: then an entry is copied once and not log8(n) times."""
-SLICE_ENTRIES = 1 << 17
-"""Merged at a time: they stay in the processor's cache."""
-RADIX_ENTRIES = 1 << 8
-"""Fewer are sorted as they are."""
+SLICE_ENTRIES = 1 << 17  # merged at a time: they stay in the processor's cache
+RADIX_ENTRIES = 1 << 8  # fewer are sorted as they are
 TWO_DIGITS_ENTRIES = 1 << 13
 """From so many entries on the first 16 bits of hashes leave too much to the comparing sort that follows."""
 

@@ -29,22 +29,20 @@ import zstandard
 from cachetools import LRUCache
 
 from photon.adapters.contract import LINES, Framing
+from photon.adapters.logs.elsewhere import is_final, open_stored
 from photon.adapters.logs.reader import GzipSource, open_source
 from photon.adapters.logs.varint_source import VarintSource
 from photon.adapters.logs.zstd_source import NotZstd, ZstdSource, read_frame_header
 
-FrameBegin = tuple[int, int]
-"""(uncompressed, compressed) offset of a frame's first byte."""
-ReadAt = Callable[[int, int], bytes]
-"""(offset, length) in the compressed file -> bytes, fewer at its end."""
+FrameBegin = tuple[int, int]  # (uncompressed, compressed) offset of a frame's first byte
+ReadAt = Callable[[int, int], bytes]  # (offset, length) in the compressed file -> bytes, fewer at its end
 
 _HEADER_BYTES_MAX = 18
 _SEEK_FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic
 _SEEKABLE_MAGIC = 0x8F92EAB1
 _SKIPPABLE_SEEK_MAGIC = 0x184D2A5E
 _CHECKSUMS, _RESERVED_BITS = 0x80, 0x7C
-SEEK_FRAMES_MAX = 1 << 20
-"""A seek table of more frames is left aside."""
+SEEK_FRAMES_MAX = 1 << 20  # a seek table of more frames is left aside
 _RLE = 1
 
 
@@ -111,15 +109,12 @@ def _blocks_end(read: ReadAt, at: int) -> int | None:
 
 
 PAGE_BYTES = 1 << 17
-PAGES_BYTES_MAX = 64 << 20
-"""Kept over all compressed files."""
-CHECKPOINTS_MAX = 32
-"""Inflater states kept of one file, about 45 KiB each."""
+PAGES_BYTES_MAX = 64 << 20  # kept over all compressed files
+CHECKPOINTS_MAX = 32  # inflater states kept of one file, about 45 KiB each
 CHECKPOINT_BYTES = 1 << 20
 """Uncompressed bytes between two at first; twice as many whenever CHECKPOINTS_MAX is reached."""
 INPUT_BYTES = 1 << 16
-PLACES_MAX = 1 << 14
-"""Frames of one file whose begins are kept, evenly spread."""
+PLACES_MAX = 1 << 14  # frames of one file whose begins are kept, evenly spread
 
 
 class Pages:
@@ -181,7 +176,6 @@ class PagedBytes(ABC):
 class LogBytes(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Fewer than ``length`` bytes only at the end of the file, or where gzip is damaged. Raises OSError."""
-        ...
 
     def unlinked(self) -> bool: ...
 
@@ -194,7 +188,9 @@ def open_log(path: Path, pages: Pages, file_number: int, framing: Framing = LINE
         return VarintBytes(path, pages, file_number)
     if path.name.endswith(".zst"):
         return ZstdBytes(path, pages, file_number)
-    return GzipBytes(path, pages, file_number) if path.name.endswith(".gz") else PlainBytes(path)
+    if path.name.endswith(".gz"):
+        return GzipBytes(path, pages, file_number)
+    return open_stored(path, places=True) if is_final(path) else PlainBytes(path)
 
 
 class PlainBytes:
@@ -230,7 +226,7 @@ class GzipBytes(PagedBytes):
     def __init__(self, path: Path, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open_stored(path, places=True)
         self._state = _Inflation(zlib.decompressobj(31), 0, 0)
         self._checkpoints = [self._state.copy()]
         self._spacing = CHECKPOINT_BYTES
@@ -272,12 +268,12 @@ class GzipBytes(PagedBytes):
         state = self._state
         while True:
             if state.inflate.eof:  # padding of zeros may stand between members
-                data = os.pread(self._fd, INPUT_BYTES, state.taken)
+                data = self._file.read(state.taken, INPUT_BYTES)
                 state.taken += len(data) - len(data.lstrip(b"\0"))
                 if data and not data.strip(b"\0"):
                     continue
                 state.inflate = zlib.decompressobj(31)
-            data = os.pread(self._fd, INPUT_BYTES, state.taken)
+            data = self._file.read(state.taken, INPUT_BYTES)
             piece: bytes = state.inflate.decompress(data, min(limit, PAGE_BYTES))
             inflate = state.inflate
             state.taken += len(data) - len(inflate.unused_data if inflate.eof else inflate.unconsumed_tail)
@@ -287,12 +283,12 @@ class GzipBytes(PagedBytes):
                 return piece
 
     def unlinked(self) -> bool:
-        return os.fstat(self._fd).st_nlink == 0
+        return self._file.unlinked()
 
     def close(self) -> None:
         if self._damaged is not None:
             self._damaged.close()
-        os.close(self._fd)
+        self._file.close()
 
 
 class VarintBytes(PagedBytes):
@@ -321,8 +317,8 @@ class ZstdBytes(PagedBytes):
     def __init__(self, path: Path, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
         self._source = ZstdSource(path)
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._walk = frame_begins(lambda at, length: os.pread(self._fd, length, at), os.fstat(self._fd).st_size)
+        self._file = open_stored(path, places=True)
+        self._walk = frame_begins(self._file.read, self._file.size())
         self._walked = False
         self._places: list[FrameBegin] = [(0, 0)]
         self._spacing = PAGE_BYTES
@@ -355,5 +351,5 @@ class ZstdBytes(PagedBytes):
         return self._source.unlinked()
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._file.close()
         self._source.close()

@@ -244,11 +244,9 @@ class LogPass:
             length *= 2
 
 
-PROBE_BYTES = 1 << 15
-"""Read around a guess."""
+PROBE_BYTES = 1 << 15  # read around a guess
 PROBES_MAX = 3
-KEPT_BYTES = 1 << 17
-"""Of what was read stay here so many before the last guess."""
+KEPT_BYTES = 1 << 17  # of what was read stay here so many before the last guess
 
 
 def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:

@@ -23,8 +23,7 @@ from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 
 READ_THREADS = 4
-PATIENCE_SECONDS = 5.0
-"""A batch of look-ups waits so long for its logs; less than a client waits for its answer."""
+PATIENCE_SECONDS = 5.0  # a batch of look-ups waits so long for its logs; less than a client waits for its answer
 
 
 class _Batch:
@@ -47,8 +46,7 @@ class _Batch:
                 self._loop.call_soon_threadsafe(self.done.set)
 
 
-_Job = tuple[_Batch, I64]
-"""A batch, and the indexes of its places in one log."""
+_Job = tuple[_Batch, I64]  # a batch, and the indexes of its places in one log
 
 
 class LogReads:
@@ -135,6 +133,3 @@ class LogReads:
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=True)
-
-
-__all__ = ["PATIENCE_SECONDS", "READ_THREADS", "LogReads"]

@@ -34,21 +34,17 @@ from photon.eventstore.log_pass import (
 )
 from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 
-GAP_BYTES = 1 << 17
-"""Places no further apart are read together."""
+GAP_BYTES = 1 << 17  # places no further apart are read together
 READ_BYTES_MAX = 1 << 20
-CHECKED_TOGETHER = 512
-"""Records whose keys are found in one call."""
+CHECKED_TOGETHER = 512  # records whose keys are found in one call
 OPEN_LOGS_MAX = 64
-SPEEDS_MAX = 1 << 14
-"""Logs of which it is remembered how fast they grew."""
+SPEEDS_MAX = 1 << 14  # logs of which it is remembered how fast they grew
 HEADER_INDEXES_MAX = 1024
 RECORD_BYTES_MAX = 1 << 20
 
 Resolver = Callable[[str], str | None]
 """Log identity -> its file's present path relative to the log directory; None when it is not there now."""
-Tell = Callable[[FoundRecords, I64], None]
-"""See ReadResults.tell."""
+Tell = Callable[[FoundRecords, I64], None]  # see ReadResults.tell
 
 GONE = "its file is gone"
 OTHER_BYTES = "its file holds other bytes than were read from it, or is damaged"
@@ -127,13 +123,7 @@ class LogsEventStore:
             self.troubles.failed(log, why or OTHER_BYTES, [wanted[i].key for i in left.tolist()])
 
     def _read_open(
-        self,
-        log: MappedLog,
-        wanted: PlacesToRead,
-        asked: I64,
-        known: Mask,
-        tell: Tell,
-        stopped: Callable[[], bool],
+        self, log: MappedLog, wanted: PlacesToRead, asked: I64, known: Mask, tell: Tell, stopped: Callable[[], bool]
     ) -> str:
         """Reads ``asked``, by ascending offset, and marks as known what it told. Why some is left, where it is the
         file's fault."""

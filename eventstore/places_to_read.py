@@ -11,10 +11,8 @@ import numpy as np
 from photon.eventstore.file_map import MappedLog, MappedPlaces
 from photon.eventstore.index import I64, Mask
 
-RECORD_GUESS_BYTES = 4096
-"""Read for one record at first; a longer one costs a second read."""
-SEARCH_BYTES = 1 << 16
-"""Of a span so much is read at first, then twice as much each time."""
+RECORD_GUESS_BYTES = 4096  # read for one record at first; a longer one costs a second read
+SEARCH_BYTES = 1 << 16  # of a span so much is read at first, then twice as much each time
 
 
 class PlaceToRead(NamedTuple):

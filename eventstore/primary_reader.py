@@ -25,15 +25,12 @@ from photon.eventstore.file_map import FileMap, MappedBlock
 from photon.eventstore.index import I64, U64
 from photon.eventstore.tiered import NOTHING_READ_NS
 
-POLL_BYTES = 4 << 20
-"""Asked of the follower at a time."""
-COMMIT_SECONDS = 5.0
-"""What was read is committed to the file map at least so often: a crash re-reads no more."""
+POLL_BYTES = 4 << 20  # asked of the follower at a time
+COMMIT_SECONDS = 5.0  # what was read is committed to the file map at least so often: a crash re-reads no more
 COMMIT_BYTES = 512 << 20
 HOLDING = (ProblemKind.UNREADABLE, ProblemKind.DUPLICATE_IDENTITY)
 """Problems under which a log stays unread for now: while there is one, no miss may become ABSENT."""
-NAMED = 3
-"""So many of the logs that are not read are named."""
+NAMED = 3  # so many of the logs that are not read are named
 
 
 class BlockCache(Protocol):

@@ -23,14 +23,12 @@ from photon.config.tls import Tls, Towards
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import ALL_BUT_ENDS_NS, OperatedStore
-from photon.eventstore.embedded_file_map import FileMapBusy
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.file_map import FileMapError
+from photon.eventstore.file_map import FileMapBusy, FileMapError
+from photon.objects.costs import put_costs
 
-REQUESTS_MAX = 64
-"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again."""
-WAIT_MS_MAX = 10_000
-"""A request for what arrives waits for no longer."""
+REQUESTS_MAX = 64  # requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and callers try again
+WAIT_MS_MAX = 10_000  # a request for what arrives waits for no longer
 
 
 class EventStoreService:
@@ -80,10 +78,7 @@ class EventStoreService:
 
 
 async def start_server(
-    stores: Mapping[str, OperatedStore],
-    address: str,
-    tls: Tls | None = None,
-    metrics: ProcessMetrics | None = None,
+    stores: Mapping[str, OperatedStore], address: str, tls: Tls | None = None, metrics: ProcessMetrics | None = None
 ) -> HealthyServer:
     """See config.serving.listen_for. Raises CannotListen."""
     service = EventStoreService(stores)
@@ -95,12 +90,9 @@ async def start_server(
 
 
 STOP_GRACE_SECONDS = 5.0
-BUSY_SECONDS = 10.0
-"""How long a map that another process has open is waited for."""
-WATCH_SECONDS = 0.1
-"""How often a failure of a reader is looked for."""
-RING_SECONDS = 1.0
-"""How often the cache nodes are asked for."""
+BUSY_SECONDS = 10.0  # how long a map that another process has open is waited for
+WATCH_SECONDS = 0.1  # how often a failure of a reader is looked for
+RING_SECONDS = 1.0  # how often the cache nodes are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +131,7 @@ async def serve(
             _set_nodes(each, engines[each.config.join], report)
         metrics = ProcessMetrics([store_metrics(name, engine, clock) for name, engine in engines.items()])
         metrics.add(free_space({"state": joins[0].config.state}))
+        metrics.add(put_costs)
         server = await start_server(engines, address, tls, metrics)
         for engine in engines.values():
             engine.start()

@@ -28,14 +28,11 @@ U32 = npt.NDArray[np.uint32]
 
 SEGMENT_OVERHEAD_BYTES = 1024
 """Counted for each segment in addition to its bytes and entries: objects, dict and list nodes."""
-PLACE_BYTES = 12
-"""Of each record of a gathered segment: where it begins, and its offset in its log."""
+PLACE_BYTES = 12  # of each record of a gathered segment: where it begins, and its offset in its log
 OFFSET_BITS = 28
 SEGMENT_BYTES_MAX = 1 << OFFSET_BITS
-PER_HASH_MAX = 16
-"""Records of one hash that a look-up gives, any of them: the file map says which one is the first."""
-DEAD_ENTRIES_MIN = 1 << 16
-"""Below so many entries of evicted segments a clean-up is not worth its merge."""
+PER_HASH_MAX = 16  # records of one hash that a look-up gives, any of them: the file map says which one is the first
+DEAD_ENTRIES_MIN = 1 << 16  # below so many entries of evicted segments a clean-up is not worth its merge
 _OFFSET_MASK = np.uint64(SEGMENT_BYTES_MAX - 1)
 _SEGMENT_SHIFT = np.uint64(OFFSET_BITS)
 

@@ -18,8 +18,7 @@ from photon.config.errors import UsageError
 from photon.eventstore.api import PrimaryPlace, PrimaryRecord
 from photon.eventstore.file_map import MapKind, MappedPlaces
 
-KEYS_MAX = 1 << 16
-"""So many keys are remembered; one that was forgotten is read, and counted, again."""
+KEYS_MAX = 1 << 16  # so many keys are remembered; one that was forgotten is read, and counted, again
 KEY_SHOWN_BYTES = 100
 DOES = {
     "first": "events are joined to the first in file order",

@@ -65,8 +65,7 @@ def micros_of(row: bytes) -> int:
     return int.from_bytes(row[PREFIX_BYTES:], "big")
 
 
-PROCESS_STATES_MAX = 1 << 17
-"""In memory over all logs; beyond it they are read from the catalogue again."""
+PROCESS_STATES_MAX = 1 << 17  # in memory over all logs; beyond it they are read from the catalogue again
 
 
 @dataclass(slots=True)

@@ -30,12 +30,10 @@ from photon.eventstore.places_to_read import PlacesToRead, PlaceToRead
 from photon.eventstore.segments import CacheEventStore
 from photon.eventstore.shared_keys import SharedKeys, places_of_several
 
-NOTHING_READ_NS = -(2**63)
-"""As ``read_past_ns``: no miss is ABSENT."""
+NOTHING_READ_NS = -(2**63)  # as ``read_past_ns``: no miss is ABSENT
 
 _NOT_YET, _ABSENT = np.uint8(LookUpCode.NOT_YET), np.uint8(LookUpCode.ABSENT)
-_UNAVAILABLE = -2
-"""In place of the best record of a row: nothing that is known decides."""
+_UNAVAILABLE = -2  # in place of the best record of a row: nothing that is known decides
 
 Order = tuple[Any, ...]  # log order, offset: who comes first wins
 
@@ -62,8 +60,7 @@ class LookUp:
     best: I64  # of each row: which of ``hits`` comes first, or -1
     wanted: PlacesToRead
     several: dict[int, int]  # row -> places, of the keys with more than one whose records are to be compared
-    ambiguous: dict[int, PrimaryPlace]
-    """Row -> another record of its key, of those that are known to have one."""
+    ambiguous: dict[int, PrimaryPlace]  # row -> another record of its key, of those that are known to have one
     settled: bool  # what is found by comparing holds until a key gets another place
 
 

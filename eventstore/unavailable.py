@@ -37,10 +37,8 @@ MAGIC = b"PHFL 1 "
 GRACE_SECONDS = 5.0
 """A log is reported, and given up by itself where that is configured, when it has been unavailable for so long: a
 rotation or a compression may be under way."""
-KEYS_MAX = 10_000
-"""Distinct keys counted of one log."""
-LOGS_MAX = 10_000
-"""Unavailable logs that are remembered by name."""
+KEYS_MAX = 10_000  # distinct keys counted of one log
+LOGS_MAX = 10_000  # unavailable logs that are remembered by name
 FORGOTTEN_MAX = 100_000
 
 
@@ -252,10 +250,8 @@ def _count(keys: int, most: int) -> str:
     return f"{keys:,} keys or more" if keys >= most else f"{keys:,} keys"
 
 
-PATHS_SECONDS = 0.5
-"""Which logs are there is looked at so often for those that look-ups have missed."""
-READINGS_SECONDS = 0.5
-"""Progress of each source is made at most so often, and only while somebody asks for it."""
+PATHS_SECONDS = 0.5  # which logs are there is looked at so often for those that look-ups have missed
+READINGS_SECONDS = 0.5  # progress of each source is made at most so often, and only while somebody asks for it
 
 
 @dataclass(eq=False)

@@ -17,10 +17,8 @@ from photon.eventstore.index import hash_keys
 from photon.eventstore.places_to_read import PlacesToRead
 from photon.eventstore.tiered import NOTHING_READ_NS, LookUp, TieredEventStore, confirmed_by_map
 
-SET_MAX = 1000
-"""Records of one key that an event may be joined with."""
-SET_BYTES_MAX = 16 << 20
-"""Bytes of theirs: what one answer of a store can carry."""
+SET_MAX = 1000  # records of one key that an event may be joined with
+SET_BYTES_MAX = 16 << 20  # bytes of theirs: what one answer of a store can carry
 
 
 class WholeSets(TieredEventStore):

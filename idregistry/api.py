@@ -39,29 +39,21 @@ class Kind(enum.IntEnum):
 class Answer(enum.IntEnum):
     """The registry's answer for one id. The table stands in ``state_machine``."""
 
-    UNKNOWN = 0
-    """Nobody knows yet: ask again with the same token."""
-    COMMITTED = 1
-    """Yours: write it."""
-    TAKEN = 2
-    """Another token owns it (see the owner columns)."""
-    DONE = 3
-    """Yours once, written and cleared since: drop it."""
+    UNKNOWN = 0  # nobody knows yet: ask again with the same token
+    COMMITTED = 1  # yours: write it
+    TAKEN = 2  # another token owns it (see the owner columns)
+    DONE = 3  # yours once, written and cleared since: drop it
     BELOW_BOUNDARY = 4
     TOO_NEW = 5
-    FENCED = 6
-    """The caller's slot was retired: exit."""
-    STALE_INCARNATION = 7
-    """A newer process opened the caller's slot: exit."""
+    FENCED = 6  # the caller's slot was retired: exit
+    STALE_INCARNATION = 7  # a newer process opened the caller's slot: exit
     CLEARED = 8
     REFUSED = 9
     NO_OP = 10
     ABSENT = 11
     PRESENT = 12
-    REOPENED = 13
-    """Given up by its owner: whoever carries the next generation may have it."""
-    ELSEWHERE = 14
-    """A shard of an earlier config holds it: the registry's client asks there."""
+    REOPENED = 13  # given up by its owner: whoever carries the next generation may have it
+    ELSEWHERE = 14  # a shard of an earlier config holds it: the registry's client asks there
 
 
 def token_of(incarnation: int, batch: int) -> int:
@@ -137,36 +129,29 @@ class Registry(Protocol):
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened | None:
         """Compare-and-set of a slot's newest incarnation. None: unknown, ask again with the same nonce."""
-        ...
 
     async def read_witness(self, slot: str) -> Witnessed | None:
         """A slot's witness as the config group's leader knows it; None: unknown."""
-        ...
 
     async def extend_witness(self, slot: str, incarnation: int, end: Witness, to: Witness) -> Witnessed | None:
         """Moves the witness from ``end`` to ``to``; None: unknown, ask the very same again."""
-        ...
 
     def announce(self, slot: Slot, incarnations: Sequence[int]) -> None:
         """Which incarnations this process may send tokens of, its own last. Call before the first insert."""
-        ...
 
     async def insert(self, inserts: Ids, *, timeout: float) -> Verdicts:
         """Registers ids, first token wins. One attempt of at most ``timeout`` seconds; UNKNOWN rows are retried.
 
         The owner columns mean something where the outcome is TAKEN or DONE.
         """
-        ...
 
     async def clear(self, digests: bytes, times: I64, tokens: U64, *, timeout: float) -> U8:
         """Clears tokens by compare (rule 8): CLEARED, REFUSED, NO_OP or UNKNOWN for each id."""
-        ...
 
     async def look_up(self, digests: bytes, times: I64, *, timeout: float) -> Verdicts:
         """ABSENT, PRESENT (with owner), BELOW_BOUNDARY or UNKNOWN (no replica answered) for each id.
 
         A hint from the nearest replica; a stale ABSENT costs one wasted join.
         """
-        ...
 
     async def close(self) -> None: ...

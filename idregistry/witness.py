@@ -19,8 +19,7 @@ from typing import Annotated
 
 import msgspec
 
-LOGS_MAX = 16
-"""Output logs of one slot."""
+LOGS_MAX = 16  # output logs of one slot
 HASH_BYTES_MAX = 32
 _MAX = 2**63 - 1
 
@@ -43,8 +42,7 @@ Witness = Annotated[tuple[WitnessLog, ...], msgspec.Meta(max_length=LOGS_MAX)]
 class Witnessed:
     """The witness as the config group has it. ``reason``: why an extension was refused; empty when it was not."""
 
-    newest: int
-    """The slot's newest incarnation; 0: the slot was never opened."""
+    newest: int  # the slot's newest incarnation; 0: the slot was never opened
     witness: Witness
     reason: str = ""
     retired: bool = False
@@ -56,8 +54,7 @@ class KnownSlot:
 
     name: str
     datacentre: str
-    address: str
-    """Who opened it last, for people: host:pid:start."""
+    address: str  # who opened it last, for people: host:pid:start
     newest: int
     openings: int
     retired: bool

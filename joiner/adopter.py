@@ -38,8 +38,7 @@ from photon.outputs.published import read_slot
 ADOPT_AFTER_S = 60.0
 PAUSE_FIRST_S, PAUSE_MOST_S = 10.0, 600.0
 """A slot that could not be brought to its end is tried again after so long, twice as long each time."""
-SLOTS_MAX = 1024
-"""Slot directories of one pipeline that are watched."""
+SLOTS_MAX = 1024  # slot directories of one pipeline that are watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +92,10 @@ class Orphans:
         return free.pause
 
 
-LOOK_S = 5.0
-"""From one look at the directories to the next: half to one and a half times so long."""
+LOOK_S = 5.0  # from one look at the directories to the next: half to one and a half times so long
 HOLD_S = 5.0
 """An open slot is held so long at most, and given back; less than an owner waits for its lock (``lock.WAIT_S``)."""
-START_S = 60.0
-"""To open it: the registry may be away, and a large log takes its time to be read and copied."""
+START_S = 60.0  # to open it: the registry may be away, and a large log takes its time to be read and copied
 POLL_S = 0.1
 MARK_NAME = "adopted.json"
 MARK_VERSION = 1

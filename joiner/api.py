@@ -32,10 +32,8 @@ class Outcome(enum.IntEnum):
     TOO_NEW = 8  # its event time is in the future: park it
 
 
-UNKNOWN_REASON = "its registration is still unknown"
-"""As the reason for RETRY: the registry has not answered."""
-WAIT_NS = -(2**63)
-"""As ``unmatched_as_of_ns``: a missing primary never makes this event unmatched."""
+UNKNOWN_REASON = "its registration is still unknown"  # as the reason for RETRY: the registry has not answered
+WAIT_NS = -(2**63)  # as ``unmatched_as_of_ns``: a missing primary never makes this event unmatched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +90,5 @@ class Joiner(Protocol):
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """One attempt. An unreachable joiner answers RETRY for all."""
-        ...
 
     async def close(self) -> None: ...

@@ -30,8 +30,7 @@ from photon.joiner.slot.slot import STATE_NAME
 from photon.outputs.published import RETIRED_NAME
 
 MARK = "-auto-"
-AUTO_MAX = 256
-"""Slots of one datacentre that are named by themselves: their numbers go from 1 up to here."""
+AUTO_MAX = 256  # slots of one datacentre that are named by themselves: their numbers go from 1 up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,7 @@ def to_try(
     return [*redo, *empty, *fresh]
 
 
-TAKE_S = 0.5
-"""For the lock of a slot that looked free: who only looks holds it for an instant."""
+TAKE_S = 0.5  # for the lock of a slot that looked free: who only looks holds it for an instant
 ASK_AGAIN_S = 0.5
 
 log = get_logger(__name__)

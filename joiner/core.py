@@ -62,8 +62,7 @@ class Write:
 
     number: int
     chunks: tuple[tuple[Kind, bytes], ...]
-    oldest_ns: int = field(default=NEVER_NS, compare=False)
-    """Event time of one of its records."""
+    oldest_ns: int = field(default=NEVER_NS, compare=False)  # event time of one of its records
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +104,8 @@ class Stop:
 Instruction = Append | Insert | Write | SyncOutput | Reply | Release | Redone | Stop
 
 
-CARRY_ROWS_MAX = 4096
-"""Rows that one carry-over frame takes."""
-SMALL_ROWS = 512
-"""A frame with more open rows is not worth another one for the number of frames alone."""
+CARRY_ROWS_MAX = 4096  # rows that one carry-over frame takes
+SMALL_ROWS = 512  # a frame with more open rows is not worth another one for the number of frames alone
 
 _FINAL_OF_INSERT = frozenset(
     (Answer.COMMITTED, Answer.TAKEN, Answer.DONE, Answer.BELOW_BOUNDARY, Answer.TOO_NEW, Answer.UNKNOWN)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from photon.adapters.contract import Adapter
 from photon.batch.events import Events
+from photon.config.file_lock import POLL_S
 from photon.config.structured import get_logger
 from photon.idregistry.api import Slot
 from photon.joiner.api import JoinAnswers, Outcome
@@ -18,20 +19,12 @@ from photon.joiner.core import CoreLimits, OpenRecord, SlotCore
 from photon.joiner.opening import Surroundings, open_slot, shipping, to_its_end
 from photon.joiner.shell import ShellLimits, SlotShell
 from photon.joiner.slot.identity import SlotRefused
-from photon.joiner.slot.lock import POLL_S, WAIT_S, SlotLock
+from photon.joiner.slot.lock import WAIT_S, SlotLock
 from photon.joiner.slot.output import OutputLimits
 from photon.joiner.slot.redo_log import SEGMENT_BYTES
 from photon.joiner.slot.slot import AGES, Ages, SlotPaths, SlotStore
 from photon.joiner.slot.witness import WitnessKeeper
-from photon.joiner.verdicts import (
-    Decided,
-    Judge,
-    LineBuilder,
-    merge_reply,
-    rows_of,
-    settle_mismatched,
-    unregistered,
-)
+from photon.joiner.verdicts import Decided, Judge, LineBuilder, merge_reply, rows_of, settle_mismatched, unregistered
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +58,7 @@ log = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-REDO_PARTS = 4
-"""A full redo log has at least about so many segments."""
+REDO_PARTS = 4  # a full redo log has at least about so many segments
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from photon.joiner.api import WAIT_NS
 TOO_MANY_REASON = f"more than {SET_MAX:,} primary events, or {SET_BYTES_MAX >> 20} MiB of them, have its key"
 PAIRS_BYTES_MAX = 32 << 20
 """Of an event's payloads, ids and keys in all its records: these are written, and copied, together."""
-ESCAPED_BYTES = 6
-"""What a byte of an id or key takes in a record at most."""
+ESCAPED_BYTES = 6  # what a byte of an id or key takes in a record at most
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
 NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"

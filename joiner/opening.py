@@ -30,8 +30,7 @@ from photon.joiner.slot.witness import ask_witness
 
 log = get_logger(__name__)
 
-REGISTER_S = 5.0
-"""One asking for what stands in the output."""
+REGISTER_S = 5.0  # one asking for what stands in the output
 
 _T = TypeVar("_T")
 Pause = Callable[[float], Awaitable[None]]

@@ -77,12 +77,9 @@ def _put(into: Readings, join: str, engine: JoinerEngine) -> None:
     free_space({f"state of {engine.slot}": paths.state, f"output of {engine.slot}": paths.output})(into)
 
 
-REQUESTS_MAX = 256
-"""Requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and dispatchers try again."""
-TIMEOUT_S = 30.0
-"""Of a request, however long its caller would wait."""
-REPLY_MARGIN_S = 0.1
-"""The engine answers so much before the caller's deadline, so that the answer arrives in time."""
+REQUESTS_MAX = 256  # requests in flight; more are refused at once (RESOURCE_EXHAUSTED), and dispatchers try again
+TIMEOUT_S = 30.0  # of a request, however long its caller would wait
+REPLY_MARGIN_S = 0.1  # the engine answers so much before the caller's deadline, so that the answer arrives in time
 
 
 class JoinerService:

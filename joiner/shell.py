@@ -20,18 +20,7 @@ from photon.config.structured import get_logger
 from photon.idregistry.api import Answer, Kind, Registry
 from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
 from photon.joiner.copies.shipping import CopyShipping, CopyStats
-from photon.joiner.core import (
-    Append,
-    Insert,
-    Instruction,
-    Redone,
-    Release,
-    Reply,
-    SlotCore,
-    Stop,
-    SyncOutput,
-    Write,
-)
+from photon.joiner.core import Append, Insert, Instruction, Redone, Release, Reply, SlotCore, Stop, SyncOutput, Write
 from photon.joiner.rows import Rows
 from photon.joiner.slot.slot import SlotStore
 from photon.joiner.slot.witness import WitnessKeeper
@@ -39,8 +28,7 @@ from photon.joiner.unshown import Unshown
 
 log = get_logger(__name__)
 
-Die = Callable[[str], NoReturn]
-"""Ends the process at once with one line for the operator; never returns (rule 7)."""
+Die = Callable[[str], NoReturn]  # ends the process at once with one line for the operator; never returns (rule 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +41,22 @@ class ShellLimits:
     witness_s: float = 1.0  # the witness is extended at most so often, unless somebody waits for it
 
 
+@dataclass(eq=False)
 class SlotShell:
     """One open slot at work. Everything but the disk calls happens on the event loop that ``start`` was called on."""
 
-    def __init__(
-        self,
-        core: SlotCore,
-        store: SlotStore,
-        registry: Registry,
-        clock: Clock,
-        die: Die,
-        limits: ShellLimits | None = None,
-        witness: WitnessKeeper | None = None,
-        copies: CopyShipping | None = None,
-    ) -> None:
-        """``witness`` None: there is none, all that is durable is shown. ``copies`` None: the output has no copy."""
-        self.core = core
-        self.store = store
-        self._registry = registry
-        self._clock = clock
-        self._end_process = die
+    core: SlotCore
+    store: SlotStore
+    registry: Registry
+    clock: Clock
+    end_process: Die
+    limits: ShellLimits = ShellLimits()
+    witness: WitnessKeeper | None = None  # None: there is none, all that is durable is shown
+    shipping: CopyShipping | None = None  # None: the output has no copy
+
+    def __post_init__(self) -> None:
         self._ended = False
         self._failure = ""
-        self._limits = limits or ShellLimits()
-        self._witness = witness
-        self._copies = copies
         self._unshown = Unshown()
         self._witnessing = asyncio.Lock()
         self._finishing = asyncio.Lock()
@@ -101,13 +80,13 @@ class SlotShell:
     # -- what the engine calls -------------------------------------------------------------------------------
     def start(self, kept: Sequence[tuple[int, Rows]]) -> None:
         """Begins the redo of what was kept, and serves at once (rule 5)."""
-        if self._witness is not None:
+        if self.witness is not None:
             self._unshown.found(self.store.witness, self.store.shown)
         self._do(self.core.start(kept))
         for loop in (self._redo_loop, self._output_loop, self._tick_loop, self._maintain_loop, self._witness_loop):
             self._tasks.append(asyncio.create_task(self._guarded(loop)))
-        if self._copies is not None:
-            self._tasks.append(asyncio.create_task(self._guarded(self._copies_loop, self._copies)))
+        if self.shipping is not None:
+            self._tasks.append(asyncio.create_task(self._guarded(self._copies_loop, self.shipping)))
 
     @property
     def oldest_unshown_ns(self) -> int:
@@ -127,31 +106,31 @@ class SlotShell:
         """Waits until the redo log is empty, all output durable and that published; False when time ran out first,
         or when all that is left waits for a clock."""
         while not self.core.empty or self._redone is not None:
-            if self._clock.monotonic() >= deadline or self.core.waits_for_time:
+            if self.clock.monotonic() >= deadline or self.core.waits_for_time:
                 return False
-            self._do(self.core.tick(self._clock.monotonic(), hurry=True))
+            self._do(self.core.tick(self.clock.monotonic(), hurry=True))
             self._progress.clear()
-            await until(self._progress, self._limits.tick_s)
+            await until(self._progress, self.limits.tick_s)
         return True
 
     async def witnessed(self, deadline: float) -> bool:
         """Waits until the witness has all that is durable now; False when time ran out first."""
         while not await self.extend_witness():
-            if self._clock.monotonic() >= deadline:
+            if self.clock.monotonic() >= deadline:
                 return False
-            await asyncio.sleep(self._limits.tick_s)
+            await asyncio.sleep(self.limits.tick_s)
         return True
 
     async def begin_witness(self) -> None:
         """Waits until there is a witness: until then all that is durable is shown."""
-        while self._witness is not None and not self._witness.end:
+        while self.witness is not None and not self.witness.end:
             await self.extend_witness()
-            if not self._witness.end:
-                await asyncio.sleep(self._limits.tick_s)
+            if not self.witness.end:
+                await asyncio.sleep(self.limits.tick_s)
 
     @property
     def copies(self) -> CopyStats | None:
-        return None if self._copies is None else self._copies.stats()
+        return None if self.shipping is None else self.shipping.stats()
 
     async def roll(self) -> None:
         """Closes the output files, so that they can become final once they are cleared."""
@@ -163,14 +142,14 @@ class SlotShell:
 
         False: the registry did not answer, or the copy lacks something.
         """
-        keeper = self._witness
+        keeper = self.witness
         if keeper is None:
             return True
         async with self._witnessing:
             durable = self.store.witness
-            whole = durable if self._copies is None else self._copies.bound(durable, keeper.end)
+            whole = durable if self.shipping is None else self.shipping.bound(durable, keeper.end)
             while (to := keeper.due(whole)) is not None:
-                known = await self._registry.extend_witness(keeper.slot, keeper.incarnation, keeper.end, to)
+                known = await self.registry.extend_witness(keeper.slot, keeper.incarnation, keeper.end, to)
                 if reason := keeper.heard(known):
                     self._die(reason)
                 if known is None:
@@ -232,11 +211,11 @@ class SlotShell:
 
     async def _insert(self, frame: int, inserts: Ids) -> None:
         try:
-            answers = await self._registry.insert(inserts, timeout=self._limits.insert_timeout_s)
+            answers = await self.registry.insert(inserts, timeout=self.limits.insert_timeout_s)
         except Exception:  # a bug of the client must not lose what it was asked about: nobody knows, ask again
             log.exception("the registry client failed; asking again", ids=len(inserts))
             answers = Verdicts.blank(len(inserts), Answer.UNKNOWN)
-        self._do(self.core.answered(frame, answers, self._clock.monotonic()))
+        self._do(self.core.answered(frame, answers, self.clock.monotonic()))
         self._tell_early()
         self._progress.set()
 
@@ -248,7 +227,7 @@ class SlotShell:
             log.warning(
                 "logged records lie in the future of the registry's clock and wait in the redo log; correct it",
                 records=len(early),
-                clock=utc(self._clock.now_ns()),
+                clock=utc(self.clock.now_ns()),
                 newest=utc(max(early.values())),
             )
         self._told_early = bool(early)
@@ -278,13 +257,13 @@ class SlotShell:
             writes, self._writes = self._writes, []
             sync, self._sync_output = self._sync_output, False
             chunks = [chunk for write in writes for chunk in write.chunks]
-            await self._in(1, self._output_work, chunks, sync, self._clock.monotonic())
+            await self._in(1, self._output_work, chunks, sync, self.clock.monotonic())
             if writes:
                 self._last_write = writes[-1].number
                 self._do(self.core.written(self._last_write, sum(len(data) for _, data in chunks)))
             if sync:
                 self._unshown.synced(self._last_write, self.store.witness)
-                if self._witness is None:
+                if self.witness is None:
                     self._unshown.shown(self.store.witness)
                 self._do(self.core.output_synced(self._last_write))
             if self._redone is not None:
@@ -300,19 +279,19 @@ class SlotShell:
 
     async def _tick_loop(self) -> None:
         while True:
-            await asyncio.sleep(self._limits.tick_s)
+            await asyncio.sleep(self.limits.tick_s)
             if not self.core.empty:
-                self._do(self.core.tick(self._clock.monotonic()))
+                self._do(self.core.tick(self.clock.monotonic()))
 
     async def _maintain_loop(self) -> None:
         while True:
-            await asyncio.sleep(self._limits.maintain_s)
-            await self._in(1, self.store.sync_output, self._clock.monotonic())
+            await asyncio.sleep(self.limits.maintain_s)
+            await self._in(1, self.store.sync_output, self.clock.monotonic())
             await self.finish_cleared()
 
     async def _witness_loop(self) -> None:
         while True:
-            await asyncio.sleep(self._limits.witness_s)
+            await asyncio.sleep(self.limits.witness_s)
             await self.extend_witness()
 
     async def _copies_loop(self, copies: CopyShipping) -> None:
@@ -341,7 +320,7 @@ class SlotShell:
 
     def _die(self, reason: str) -> NoReturn:
         self._ended = True
-        self._end_process(reason)
+        self.end_process(reason)
 
     async def _guarded(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """A failed write or sync ends the process (rule 7), and so does a bug: the next start redoes."""

@@ -11,8 +11,7 @@ from collections import deque
 from photon.config.clock import NEVER_NS
 from photon.idregistry.witness import Witness
 
-ANY_NS = -NEVER_NS
-"""In place of an event time: older than any."""
+ANY_NS = -NEVER_NS  # in place of an event time: older than any
 
 
 class Unshown:

@@ -40,8 +40,7 @@ from photon.joiner.rows import Rows
 _Batch = TypeVar("_Batch", Events, Records)
 
 REASON_CHARS_MAX = 500
-LOG_NAMES_MAX = 65_536
-"""Logs whose name is remembered without its rotation suffix."""
+LOG_NAMES_MAX = 65_536  # logs whose name is remembered without its rotation suffix
 HUNG_TIMES = 3
 """An event from which the adapter did not come back so often, here, is rejected; until then it is retried."""
 HUNG_EVENTS_MAX = 10_000

@@ -19,16 +19,13 @@ from photon.idregistry.api import Kind
 from photon.joiner import joiner_pb2 as pb
 from photon.joiner.api import JoinAnswers, Outcome
 
-EVENTS_MAX = 16 << 10
-"""Events in one request."""
+EVENTS_MAX = 16 << 10  # events in one request
 FIELDS_MAX = 4 * EVENTS_MAX + 64
 """Of a request: id, key and record of each event, a file for each at most, and the columns."""
-REQUEST_BYTES_MAX = 32 << 20
-"""Records and keys in one request, unless a single event is bigger."""
+REQUEST_BYTES_MAX = 32 << 20  # records and keys in one request, unless a single event is bigger
 JOINER = Service(pb.DESCRIPTOR, "Joiner", bytes_max=64 << 20, fields_max=FIELDS_MAX)
 
-DATACENTRES_MAX = 255
-"""That own ids of one batch."""
+DATACENTRES_MAX = 255  # that own ids of one batch
 
 _KINDS = frozenset(map(int, Kind))
 _TAKEN = int(Outcome.TAKEN)  # numpy is slow to compare with a member of an enumeration

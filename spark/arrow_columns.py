@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,12 @@ def bigints(values: Any) -> pa.Array:
 def same(value: str | None, count: int) -> pa.Array:
     """``value`` in every one of ``count`` rows."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value, pa.string()), count)
+
+
+def mapped(values: pa.Array, make: Callable[[str], str]) -> pa.Array:
+    """``make`` of each string, called once for each that is different; null stays."""
+    encoded = values.dictionary_encode()
+    return strings([make(each) for each in encoded.dictionary.to_pylist()]).take(encoded.indices)
 
 
 def batch(columns: dict[str, pa.Array], names: Sequence[str] | None = None) -> pa.RecordBatch:

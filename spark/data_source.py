@@ -1,7 +1,8 @@
 """``spark.read.format("photon")`` and ``readStream``: joined output, and registry exports, as a source of Spark.
 
 Readers need to know nothing of Photon's files: what is published is read, and nothing beyond it (docs/output.md).
-The shape of the columns is in ``ENVELOPE``; ``photon.spark.register`` makes the format known to a session.
+The shape of the columns is in ``ENVELOPE``; ``photon.spark.register`` makes the format known to a session. No reader
+takes filters from Spark: see ``OutputReader``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from photon.adapters.join_adapters import join_named
@@ -30,9 +37,11 @@ from photon.spark.data_source_options import (
     PayloadColumn,
     TimeRange,
     bounded,
+    counted,
     decoded,
     encoded,
     furthest,
+    mark_of,
     parse_columns,
     parsed,
 )
@@ -40,6 +49,7 @@ from photon.spark.exports import export_rows, plan_export
 from photon.spark.output_lines import OutputColumns, OutputLine
 from photon.spark.outputs import RangeWork, read_work, source_ranges
 from photon.spark.sources import OutputSource, RegistrySource, output_source
+from photon.spark.stream_watermarks import KIND, UNKNOWN, WHICH, Mark, SourceWatermarks
 from photon.spark.tasks import fair_bytes, packed
 
 if TYPE_CHECKING:
@@ -55,9 +65,11 @@ ENVELOPE = (
     "token string, file string, offset bigint, pair bigint, pairs bigint"
 )
 """Columns of output lines; ``{bytes}``: string, or binary where the option ``binary`` asks for it."""
+CARRIED = "watermark timestamp, waiting bigint"
+"""Columns of a stream that carries its watermark: see ``stream_watermarks``."""
 OPTIONS = frozenset(
     {"path", "datacentre", "join", "kind", "from", "to", "columns", "binary", "export", "partitionbytes",
-     "maxbytespertrigger", "startingoffsets"}
+     "maxbytespertrigger", "maxrecordspertrigger", "startingoffsets", "watermark"}
 )  # fmt: skip
 CORES = 8
 """Least number of readers, where the number of cores is not known."""
@@ -76,14 +88,18 @@ class SourceOptions:
     binary: bool
     partition_bytes: int | None
     trigger_bytes: int | None
+    trigger_records: int | None
     from_latest: bool
+    watermark: str | None
+    """One of WHICH; None: none is carried."""
 
     @property
     def schema(self) -> str:
         if self.export is not None:
             return schemas.REGISTRY
         envelope = ENVELOPE.format(bytes="binary" if self.binary else "string")
-        return ", ".join([envelope, *(f"{each.name} {each.kind}" for each in self.pulled)])
+        carried = [] if self.watermark is None else [CARRIED]
+        return ", ".join([envelope, *carried, *(f"{each.name} {each.kind}" for each in self.pulled)])
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
@@ -98,7 +114,11 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     for kind in kinds:
         if kind not in KINDS:
             raise UsageError(f"kind {kind!r}: is not known; there are: {', '.join(KINDS)}")
-    names = {column.split(" ")[0]: "" for column in ENVELOPE.split(", ")}
+    watermark = options.get("watermark")
+    if watermark not in (None, *WHICH):
+        raise UsageError(f"watermark {watermark!r}: is {' or '.join(WHICH)}")
+    taken = ENVELOPE if watermark is None else f"{ENVELOPE}, {CARRIED}"
+    names = {column.split(" ")[0]: "" for column in taken.split(", ")}
     starting = options.get("startingoffsets", "earliest")
     if starting not in ("earliest", "latest"):
         raise UsageError(f"startingOffsets {starting!r}: is earliest or latest")
@@ -113,7 +133,9 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         _flag("binary", options.get("binary", "false")),
         _number("partitionBytes", options.get("partitionbytes")),
         _number("maxBytesPerTrigger", options.get("maxbytespertrigger")),
+        _number("maxRecordsPerTrigger", options.get("maxrecordspertrigger"), "records"),
         starting == "latest",
+        watermark,
     )
 
 
@@ -127,11 +149,11 @@ def _flag(name: str, text: str) -> bool:
     return text.lower() in TRUE
 
 
-def _number(name: str, text: str | None) -> int | None:
+def _number(name: str, text: str | None, what: str = "bytes") -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not int(text):
-        raise UsageError(f"{name} {text!r}: is a number of bytes, at least 1")
+        raise UsageError(f"{name} {text!r}: is a number of {what}, at least 1")
     return int(text)
 
 
@@ -169,6 +191,8 @@ class PhotonSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
+        if options.watermark is not None:
+            raise UsageError("watermark: is carried by a stream; photon watermark says that of a batch")
         _check_schema(schema, options)
         return ExportReader(options) if options.export is not None else OutputReader(options, schema)
 
@@ -190,18 +214,19 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class RangePartition(InputPartition):
-    """Ranges of output files that one task reads."""
+    """Ranges of output files that one task reads; none: a row for the watermark alone."""
 
-    def __init__(self, works: Sequence[RangeWork]) -> None:
-        super().__init__(msgspec.json.encode(list(works)))
+    def __init__(self, works: Sequence[RangeWork], mark: Mark = UNKNOWN) -> None:
+        super().__init__(msgspec.json.encode((list(works), mark)))
 
-    def works(self) -> list[RangeWork]:
-        return msgspec.json.decode(self.value, type=list[RangeWork])
+    def parts(self) -> tuple[list[RangeWork], Mark]:
+        return msgspec.json.decode(self.value, type=tuple[list[RangeWork], Mark])
 
 
-def partitions_of(works: Sequence[RangeWork], size: int) -> list[RangePartition]:
+def partitions_of(works: Sequence[RangeWork], size: int, mark: Mark = UNKNOWN) -> list[RangePartition]:
     """Ranges in partitions of about so many bytes."""
-    return [RangePartition(group) for group in packed([(work, work.end - work.start) for work in works], size)]
+    groups = packed([(work, work.end - work.start) for work in works], size)
+    return [RangePartition(group, mark) for group in groups]
 
 
 class OutputReader(DataSourceReader):
@@ -230,7 +255,7 @@ class OutputReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return self._rows.read(partition.works())
+        return self._rows.read(*partition.parts())
 
 
 class ExportReader(DataSourceReader):
@@ -247,13 +272,17 @@ class ExportReader(DataSourceReader):
 
 
 class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Output as it grows. An offset is a cursor of each datacentre, so what a checkpoint holds was read once."""
+    """Output as it grows. An offset is a cursor of each datacentre, so what a checkpoint holds was read once; and
+    where it is asked for the watermark at these cursors: a repeated batch has the same of both."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._rows = RowMaker(options, schema)
         self._target: dict[str, Cursor] | None = None
         """With a trigger for what is there now: the end."""
+        states = {each.datacentre: Path(each.state) for each in options.sources}
+        which = options.watermark
+        self._watermarks = which and SourceWatermarks(RealDisk(), states, options.kinds, which)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's name
         start = (
@@ -261,28 +290,43 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.from_latest
             else {each.datacentre: Cursor() for each in self._options.sources}
         )
-        return encoded(start)
+        return encoded(start, UNKNOWN if self._watermarks else None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 Spark's name
-        most = self._options.trigger_bytes
-        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+        size, records = self._options.trigger_bytes, self._options.trigger_records
+        if records is not None:
+            return ReadMaxRows(records)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 Spark's name
+        if self._watermarks:  # before the end of the data: what it says is of no more than that
+            self._watermarks.freeze()
         self._target = self._ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
         begun = decoded(start)
         ends = self._ends() if self._target is None else self._target
-        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         found: dict[str, Cursor] = {}
         for source in self._options.sources:
             at = begun.get(source.datacentre, Cursor())
             end = furthest(at, ends.get(source.datacentre, Cursor()))
-            if most is not None:
-                works = source_ranges(source, self._options.kinds, 1 << 62, since=at, until=end)
-                end = bounded(at, works, max(most // len(self._options.sources), 1))
-            found[source.datacentre] = end
-        return encoded(found)
+            found[source.datacentre] = self._bounded(source, at, end, limit)
+        return encoded(found, mark_of(start).later(self._watermarks.at(found)) if self._watermarks else None)
+
+    def _bounded(self, source: OutputSource, at: Cursor, end: Cursor, limit: ReadLimit) -> Cursor:
+        """What one batch takes at most; each datacentre has the same share."""
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        shares, kinds = len(self._options.sources), self._options.kinds
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes
+        if size is not None:
+            works = source_ranges(source, kinds, 1 << 62, since=at, until=end)
+            end = bounded(at, works, max(size // shares, 1))
+        records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_records
+        if records is not None:
+            works = source_ranges(source, kinds, 1 << 62, since=at, until=end)
+            end = counted(at, works, max(records // shares, 1), RealDisk())
+        return end
 
     def _ends(self) -> dict[str, Cursor]:
         """The cursors after all that is published now."""
@@ -301,11 +345,14 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since, until = (each.get(source.datacentre, Cursor()) for each in (begun, ended))
             works += source_ranges(source, self._options.kinds, 64 << 20, since=since, until=until)
         size = self._options.partition_bytes or fair_bytes(sum(work.end - work.start for work in works), CORES)
-        return partitions_of(works, size)
+        mark = mark_of(end)
+        moved = mark != mark_of(start)
+        return [*partitions_of(works, size, mark), *([RangePartition([], mark)] if moved else [])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return self._rows.read(partition.works())
+        works, mark = partition.parts()
+        return self._rows.read(works, mark) if works else self._rows.only(mark)
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
@@ -321,7 +368,16 @@ class RowMaker:
         self._pulled = {each.name: each for each in options.pulled}
         self._schema = schema
 
-    def read(self, works: Iterable[RangeWork]) -> Iterator[pa.RecordBatch]:
+    def only(self, mark: Mark) -> Iterator[pa.RecordBatch]:
+        """A row for the watermark alone."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        said = {"kind": KIND, "watermark": mark.column_us, "waiting": mark.waiting}
+        yield pa.RecordBatch.from_arrays([pa.array([said.get(f.name)], f.type) for f in schema], schema=schema)
+
+    def read(self, works: Iterable[RangeWork], mark: Mark = UNKNOWN) -> Iterator[pa.RecordBatch]:
         """Raises TornLine: who bills from these rows must not miss one without knowing."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -332,9 +388,9 @@ class RowMaker:
                 if bad is not None:
                     place = f"{work.path}: at byte {columns.offsets[bad]}: {columns.torn[bad]}"
                     raise TornLine(f"{place}; photon spark verify finds out what it was")
-                yield self._batch(work, columns, schema)
+                yield self._batch(work, columns, schema, mark)
 
-    def _batch(self, work: RangeWork, columns: OutputColumns, schema: pa.Schema) -> pa.RecordBatch:
+    def _batch(self, work: RangeWork, columns: OutputColumns, schema: pa.Schema, mark: Mark) -> pa.RecordBatch:
         import pyarrow as pa
 
         from photon.spark.arrow_columns import HOUR_NS
@@ -356,6 +412,8 @@ class RowMaker:
             "source_offset": lambda: [line.source and line.source[1] for line in chosen],
             "primary_file": lambda: [line.primary_source and line.primary_source[0] for line in chosen],
             "primary_offset": lambda: [line.primary_source and line.primary_source[1] for line in chosen],
+            "watermark": lambda: [mark.column_us] * len(kept),
+            "waiting": lambda: [mark.waiting] * len(kept),
         }
         values: dict[str, Sequence[Any]] = {
             name: made[name]() if name in made else [getattr(line, name) for line in chosen]

@@ -7,24 +7,30 @@ of the payloads as typed columns::
 
 A path begins with foreign or primary; a missing value, or one of another type, is null.
 
-Offsets are a cursor of ``photon.outputs`` for each datacentre. They never move back: what a slot's directory does not
-list for a moment is not read again when it is back.
+Offsets are a cursor of ``photon.outputs`` for each datacentre, and where the watermark is asked for that of what was
+read up to there. They never move back: what a slot's directory does not list for a moment is not read again when it
+is back.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
+from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.outputs.cursor import Cursor, OutputLog, Position
+from photon.outputs.ranges import read_range
 from photon.spark.outputs import RangeWork
+from photon.spark.stream_watermarks import Mark
 
-VERSION = 1
+VERSIONS = (1, 2)
+"""Since 2 an offset may carry a watermark; one that does not is written as before."""
 Offsets = Mapping[str, Cursor]
 """Datacentre -> how far it was read."""
 COLUMNS_MAX = 1000
@@ -60,16 +66,28 @@ class OffsetUnreadable(PhotonError):
     """A checkpoint holds an offset that is none of ours. One line."""
 
 
-def encoded(offsets: Offsets) -> dict[str, Any]:
-    """The offset as Spark keeps it in the checkpoint."""
-    return {"version": VERSION, "cursors": {name: each.encode().decode() for name, each in sorted(offsets.items())}}
+def encoded(offsets: Offsets, mark: Mark | None = None) -> dict[str, Any]:
+    """The offset as Spark keeps it in the checkpoint. ``mark`` None: the stream carries no watermark."""
+    cursors = {name: each.encode().decode() for name, each in sorted(offsets.items())}
+    if mark is None:
+        return {"version": 1, "cursors": cursors}
+    return {"version": 2, "cursors": cursors, "watermark": asdict(mark)}
 
 
 def decoded(offset: Mapping[str, Any]) -> dict[str, Cursor]:
     """The inverse. Raises OffsetUnreadable, CursorUnreadable."""
-    if offset.get("version") != VERSION or not isinstance(offset.get("cursors"), dict):
-        raise OffsetUnreadable(f"checkpoint: {offset!r:.100} is no offset of version {VERSION}; begin with a new one")
+    if offset.get("version") not in VERSIONS or not isinstance(offset.get("cursors"), dict):
+        known = " or ".join(map(str, VERSIONS))
+        raise OffsetUnreadable(f"checkpoint: {offset!r:.100} is no offset of version {known}; begin with a new one")
     return {name: Cursor.decode(text.encode(), f"checkpoint, {name}") for name, text in offset["cursors"].items()}
+
+
+def mark_of(offset: Mapping[str, Any], name: str = "watermark") -> Mark:
+    """The watermark that an offset carries; of one without it nothing is known. Raises OffsetUnreadable."""
+    try:
+        return msgspec.convert(offset.get(name, {}), Mark)
+    except msgspec.ValidationError as error:
+        raise OffsetUnreadable(f"checkpoint: its {name} is none ({error}); begin with a new one") from None
 
 
 def furthest(one: Cursor, other: Cursor) -> Cursor:
@@ -96,6 +114,37 @@ def bounded(start: Cursor, works: Iterable[RangeWork], bytes_max: int) -> Cursor
                 positions[place] = Position(number_of(work), work.start + taken)
             left -= taken
     return Cursor(positions)
+
+
+def counted(start: Cursor, works: Iterable[RangeWork], records: int, disk: Disk) -> Cursor:
+    """The cursor after at most ``records`` lines of these ranges, the same share of each log, at least one. They are
+    read for it. Raises OutputMissing, OSError."""
+    by_log: dict[OutputLog, list[RangeWork]] = {}
+    for work in works:
+        by_log.setdefault(OutputLog(work.slot, work.name.partition("/")[0]), []).append(work)
+    share = max(records // max(len(by_log), 1), 1)
+    positions = dict(start.positions)
+    for place, parts in by_log.items():
+        left = share
+        for work in parts:
+            if left == 0:
+                break
+            left, at = _after(work, left, disk)
+            positions[place] = Position(number_of(work), at)
+    return Cursor(positions)
+
+
+def _after(work: RangeWork, most: int, disk: Disk) -> tuple[int, int]:
+    """How many of ``most`` lines are left after the range, and the offset at which so many have been passed."""
+    for lines in read_range(disk, work.part()):
+        if (found := lines.data.count(b"\n")) < most:
+            most -= found
+            continue
+        at = 0
+        for _ in range(most):
+            at = lines.data.index(b"\n", at) + 1
+        return 0, min(lines.offset + at, work.end)
+    return most, work.end
 
 
 def number_of(work: RangeWork) -> int:

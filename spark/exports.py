@@ -18,7 +18,7 @@ from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
 from photon.idregistry.operate.id_columns import IdColumns
 from photon.spark import schemas
 from photon.spark.sources import RegistrySource, TimeRange
-from photon.spark.tasks import fair_bytes, frame
+from photon.spark.tasks import fair_bytes, frame, packed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,9 +54,12 @@ def registry(
     ``window``: ids of other event times are left out; but for those that were given back, for a line that takes such
     an id up may have another time.
     """
-    shared, parts = plan_export(source, spark.sparkContext.defaultParallelism, partition_size)
+    cores = spark.sparkContext.defaultParallelism
+    shared, parts = plan_export(source, cores, partition_size)
     shared = msgspec.structs.replace(shared, window=window)
-    groups = [msgspec.json.encode(part) for part in parts if window is None or _reaches(part, window)]
+    read = [(part, part.size) for part in parts if window is None or part.generations or _meets(part, window)]
+    size = partition_size or fair_bytes(sum(size for _, size in read), cores)
+    groups = [msgspec.json.encode(group) for group in packed(read, size)]
     return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.REGISTRY)
 
 
@@ -82,19 +85,21 @@ def plan_export(
 
 def _read(shared: bytes, group: bytes) -> Iterator[pa.RecordBatch]:
     common = msgspec.json.decode(shared, type=ExportShared)
-    yield from export_rows(common, msgspec.json.decode(group, type=IdsPart))
+    for part in msgspec.json.decode(group, type=list[IdsPart]):
+        yield from export_rows(common, part)
 
 
 def export_rows(shared: ExportShared, part: IdsPart) -> Iterator[pa.RecordBatch]:
     """Rows of REGISTRY from one part."""
-    for columns in read_part(RealDisk(), Path(shared.directory), part):
+    # Of other times only those that were given back are wanted.
+    given_back = shared.window is not None and not _meets(part, shared.window)
+    for columns in read_part(RealDisk(), Path(shared.directory), part, given_back=given_back):
         yield _rows(shared.owners, part.shard, _within(columns, shared.window))
 
 
-def _reaches(part: IdsPart, window: TimeRange) -> bool:
-    """A part without ids that were given back holds none but those of its bucket's times."""
+def _meets(part: IdsPart, window: TimeRange) -> bool:
     begin = part.chunks[0].bucket << part.bucket_bits
-    return bool(part.generations) or window.meets(begin, begin + (1 << part.bucket_bits) - 1)
+    return window.meets(begin, begin + (1 << part.bucket_bits) - 1)
 
 
 def _within(ids: IdColumns, window: TimeRange | None) -> IdColumns:

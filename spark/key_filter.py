@@ -8,6 +8,7 @@ hash begins with its number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,7 +63,7 @@ def part_bits(keys: int) -> int:
 def hashes_of(keys: Sequence[bytes]) -> U64:
     """Of each the first HASH_BITS of Spark's ``xxhash64``."""
     digest = xxhash.xxh64_intdigest
-    return shortened(np.fromiter((digest(key, HASH_SEED) for key in keys), np.uint64, len(keys)))
+    return shortened(np.fromiter(map(digest, keys, repeat(HASH_SEED)), np.uint64, len(keys)))
 
 
 def shortened(hashes: U64) -> U64:

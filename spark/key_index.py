@@ -20,6 +20,7 @@ import numpy as np
 import xxhash
 import zstandard
 
+from photon.adapters.logs.elsewhere import is_final, size_and_time
 from photon.adapters.logs.slices import READ_BYTES, Slice
 from photon.batch.columns import I64
 from photon.spark.key_filter import U64, KeyFilter
@@ -72,12 +73,11 @@ def read_index(path: Path, log: Path, part: Slice) -> KeyIndex | None:
     """None: there is none that is good for this slice. ``log``: the file as it is now."""
     try:
         first, _, rest = path.read_bytes().partition(b"\n")
-        head, now = msgspec.json.decode(first, type=_Head), log.stat()
+        head, (size, mtime_ns) = msgspec.json.decode(first, type=_Head), size_and_time(log)
         if head.version != VERSION or head.end != part.end or head.payload != xxhash.xxh3_128_hexdigest(rest):
             return None
-        if (now.st_size, now.st_mtime_ns) != (head.size, head.mtime_ns) and not (
-            now.st_size > head.size and part.end is not None and _tail(log, part.end) == head.tail
-        ):
+        grown = size > head.size and part.end is not None and not is_final(log)
+        if (size, mtime_ns) != (head.size, head.mtime_ns) and not (grown and _tail(log, part.end or 0) == head.tail):
             return None
     except (OSError, msgspec.MsgspecError):
         return None
@@ -97,9 +97,10 @@ def write_index(path: Path, log: Path, part: Slice, found: Sequence[tuple[U64, I
     rest = b"".join([(hashes & _LOW).astype("<u4").tobytes(), (hashes >> np.uint64(32)).astype("u1").tobytes(),
                      zstandard.compress(steps.tobytes())])  # fmt: skip
     with suppress(OSError):
+        has_tail = part.end is not None and reached >= part.end and not is_final(log)
         head = _Head(
             version=VERSION, end=part.end, size=part.log.size, mtime_ns=part.log.mtime_ns,
-            tail="" if part.end is None or reached < part.end else _tail(log, part.end), records=len(hashes),
+            tail=_tail(log, part.end or 0) if has_tail else "", records=len(hashes),
             payload=xxhash.xxh3_128_hexdigest(rest),
         )  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)

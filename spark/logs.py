@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
 
 from photon.adapters.configured import ConfiguredAdapter
+from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
@@ -26,11 +27,13 @@ from photon.adapters.logs.slices import (
     read_slice,
     standing_logs,
 )
-from photon.batch.columns import I64
+from photon.batch.columns import I64, RowIndexes
 from photon.batch.events import Events
-from photon.eventstore.block_keys import key_of, keys_of_block
+from photon.batch.records import Records
+from photon.eventstore.block_keys import located_keys_of_block, record_at
 from photon.idregistry.api import Digester
 from photon.joiner.foreign_columns import Unreadable, events_of, records_of
+from photon.objects.paths import placed
 from photon.spark import schemas
 from photon.spark.key_filter import U64, KeyFilter, hashes_of, met_by
 from photon.spark.key_index import SLICE_BYTES, index_path, read_index, write_index
@@ -170,7 +173,7 @@ def list_logs(
     """(number of the source, log) of all that is to be read."""
     found: list[tuple[int, StandingLog]] = []
     for number, source in enumerate(sources):
-        directory = Path(source.directory)
+        directory = placed(Path(), source.directory)
         reading = reading_of(source, adapter, foreign=is_foreign)
 
         def tell(problem: Problem, source: LogSource = source) -> None:
@@ -213,7 +216,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
                 note_down(accumulator, note)
                 continue
             since = dict(common.since).get((source.datacentre, part.log.path), 0)
-            for block in read_slice(Path(source.directory), part, reading):
+            for block in read_slice(placed(Path(), source.directory), part, reading):
                 yield from foreign_rows(source, log, block, adapter, digester, common.columns, note, since)
         except LogUnreadable as error:
             if not common.foreign:  # its keys would all seem to be absent
@@ -227,7 +230,7 @@ def _read(shared: bytes, group: bytes, accumulator: Any = None) -> Iterator[pa.R
 def _read_primary(
     common: _Shared, source: LogSource, part: Slice, reading: Reading, adapter: Adapter, note: ReadNote
 ) -> Iterator[pa.RecordBatch]:
-    directory, log = Path(source.directory), _log_name(part.log.path)
+    directory, log = placed(Path(), source.directory), _log_name(part.log.path)
     kept = common.index if common.wanted is not None else None  # without a filter no key is looked at
     path = None if kept is None else index_path(Path(kept), source.datacentre, part)
     known = None if path is None else read_index(path, directory / part.log.path, part)
@@ -259,13 +262,13 @@ class KeysSeen:
         """Of all of them."""
         return np.concatenate([np.empty(0, np.uint64), *(each for each, _ in self.found)])
 
-    def wanted(self, keys: Sequence[bytes], offsets: Sequence[int]) -> list[int] | None:
+    def wanted(self, keys: Sequence[bytes], offsets: I64) -> RowIndexes | None:
         """Rows of the records that are wanted; None: all."""
         if self._wanted is None:
             return None
         hashes = hashes_of(keys)
-        self.found.append((hashes, np.array(offsets, np.int64)))
-        return np.flatnonzero(self._wanted.holds(hashes)).tolist()
+        self.found.append((hashes, offsets))
+        return np.flatnonzero(self._wanted.holds(hashes))
 
 
 def _log_name(path: str) -> str:
@@ -372,28 +375,31 @@ def primary_rows(
     """Rows of PRIMARY from one block."""
     from photon.spark.arrow_columns import batch, bigints, binary, same
 
-    records, offsets = records_of(block)
-    if isinstance(adapter, ConfiguredAdapter):  # its keys of a whole block are candidates; here each must be right
-        keys = [key_of(adapter, record, block.file) for record in records]
-    else:
-        keys = keys_of_block(adapter, b"".join(record + b"\n" for record in records), block.file)
-        if len(keys) != len(records):
-            what = f"primary_keys gave {len(keys)} keys for {len(records)} records of {block.file.path}"
-            raise LogUnreadable(Path(block.file.path), block.offset, what)
-    named = [(key, at) for at, key in enumerate(keys) if key is not None]
-    good = seen.wanted([key for key, _ in named], [offsets[at] for _, at in named])
+    keys, starts = located_keys_of_block(adapter, block.data, block.file)
+    if len(keys) != len(starts):
+        what = f"primary_keys gave {len(keys)} keys for {len(starts)} records of {block.file.path}"
+        raise LogUnreadable(Path(block.file.path), block.offset, what)
+    if None in keys:
+        named = np.array([row for row, key in enumerate(keys) if key is not None], np.intp)
+        keys, starts = [keys[row] for row in named.tolist()], starts[named]
+    good = seen.wanted(cast(list[bytes], keys), starts + block.offset)
     if good is not None:
-        named = [named[row] for row in good]
-    if not named:
+        keys, starts = [keys[row] for row in good.tolist()], starts[good]
+    records = [record_at(block.data, start) for start in starts.tolist()]
+    if isinstance(adapter, ConfiguredAdapter) and keys:  # its keys of a block are candidates; here each must be right
+        one_file = Records([block.file], np.zeros(len(records), np.uint32), starts, records)
+        keys = [key if isinstance(key, bytes) else None for key in primary_keys_of(Guard(adapter), one_file)]
+        if None in keys:
+            named = np.array([row for row, key in enumerate(keys) if key is not None], np.intp)
+            keys, starts = [keys[row] for row in named.tolist()], starts[named]
+            records = [records[row] for row in named.tolist()]
+    if not keys:
         return
-    keys = [key for key, _ in named]
-    if len(keys) < len(records):
-        records, offsets = [records[at] for _, at in named], [offsets[at] for _, at in named]
     rows = {
         "datacentre": same(source.datacentre, len(keys)),
         "log": same(log, len(keys)),
         "identity": same(block.identity, len(keys)),
-        "offset": bigints(offsets),
+        "offset": bigints(starts + block.offset),
         "key": binary(keys),
     }
     if "record" in names:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 
 import msgspec
 
@@ -16,12 +17,12 @@ NUMBER_MAX = 1 << 31
 NOTHING = msgspec.Raw()
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Place(msgspec.Struct, frozen=True, gc=False):
     file: str
     offset: int
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _Line(msgspec.Struct, frozen=True, gc=False):
     event_id: str | None = None
     event_id_raw_base64: str | None = None
     key: str | None = None
@@ -45,15 +46,14 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(_Line).decode
-_TOKEN_DIGITS = 16
+_TOKEN = re.compile("[0-9a-f]{16}")
 
 
 class NoRecord(ValueError):
     """A line that is no output record. ``str()``: why."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLine:
+class OutputLine(msgspec.Struct, frozen=True, gc=False):
     """What a line says; None where it says nothing of the kind."""
 
     event_id: bytes | None
@@ -81,8 +81,8 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
         event_id = _bytes(said.event_id, said.event_id_raw_base64)
         key = _bytes(said.key, said.key_raw_base64)
         record = _bytes(None if said.record is msgspec.UNSET else said.record, said.record_raw_base64)
-        foreign = _text(said.foreign, said.foreign_raw_base64)
-        primary = _text(said.primary, said.primary_raw_base64)
+        foreign = bytes(said.foreign) or bytes(said.foreign_raw_base64) or None
+        primary = bytes(said.primary) or bytes(said.primary_raw_base64) or None
     except (msgspec.MsgspecError, Base64Error, ValueError, RecursionError) as error:
         raise NoRecord(str(error)) from None
     known = (event_id is not None) + (key is not None) + (said.event_time_ns is not None)
@@ -97,7 +97,7 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
             raise NoRecord("has not all members of a joined record")
     elif said.reason is None or (record is None and said.record is not None) or known not in (0, 3):
         raise NoRecord(f"has not all members of a record in {kind}")
-    if said.token is not None and not _is_token(said.token):
+    if said.token is not None and not _TOKEN.fullmatch(said.token):
         raise NoRecord("its token is none")
     if (said.pair, said.pairs) != (None, None) and not 1 <= (said.pair or 0) <= (said.pairs or 0) < NUMBER_MAX:
         raise NoRecord(f"is pair {said.pair} of {said.pairs}")
@@ -124,44 +124,32 @@ def _bytes(text: str | None, base64: str | None) -> bytes | None:
     return None if base64 is None else b64decode(base64, validate=True)
 
 
-def _text(value: msgspec.Raw, base64: msgspec.Raw) -> bytes | None:
-    data = bytes(value) or bytes(base64)
-    return data or None
-
-
-def _is_token(text: str) -> bool:
-    return len(text) == _TOKEN_DIGITS and all(digit in "0123456789abcdef" for digit in text)
-
-
 @dataclass(slots=True)
 class OutputColumns:
     """Lines of one file, in its order; of a torn one all but offset, ``line`` and ``torn`` are None."""
 
-    offsets: list[int] = field(default_factory=list)
-    lines: list[OutputLine | None] = field(default_factory=list)
-    torn: list[str | None] = field(default_factory=list)
-    raw: list[bytes] = field(default_factory=list)
+    offsets: list[int]
+    lines: list[OutputLine | None]
+    torn: list[str | None]
+    raw: list[bytes]
     """Each line without its newline."""
 
 
 def read_output_lines(data: bytes, offset: int, kind: str) -> OutputColumns:
     """Whole lines; the first one begins at ``offset``."""
-    columns = OutputColumns()
-    for at, line in _lines(data, offset):
-        columns.offsets.append(at)
-        columns.raw.append(line)
-        try:
-            columns.lines.append(read_output_line(line, kind))
-            columns.torn.append(None)
-        except NoRecord as why:
-            columns.lines.append(None)
-            columns.torn.append(str(why))
-    return columns
+    raw = data.split(b"\n")
+    raw.pop()
+    offsets = list(accumulate((len(line) + 1 for line in raw), initial=offset))[:-1]
+    try:
+        return OutputColumns(offsets, [read_output_line(line, kind) for line in raw], [None] * len(raw), raw)
+    except NoRecord:
+        read = [_line_or_why(line, kind) for line in raw]
+        lines = [each if isinstance(each, OutputLine) else None for each in read]
+        return OutputColumns(offsets, lines, [each if isinstance(each, str) else None for each in read], raw)
 
 
-def _lines(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
-    lines = data.split(b"\n")
-    lines.pop()
-    for line in lines:
-        yield offset, line
-        offset += len(line) + 1
+def _line_or_why(line: bytes, kind: str) -> OutputLine | str:
+    try:
+        return read_output_line(line, kind)
+    except NoRecord as why:
+        return str(why)

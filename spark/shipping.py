@@ -6,6 +6,7 @@ nothing else: the libraries with compiled parts that Photon needs must be there 
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -29,17 +30,21 @@ class ShippingFailed(PhotonError):
     """The package cannot be put together. One line."""
 
 
-def ship(spark: SparkSession, py_files: Sequence[Path] = ()) -> None:
+def ship(spark: SparkSession, py_files: Sequence[Path] = (), *, everywhere: bool = False) -> None:
     """Sends this Photon, and the user's Python files, to the executors of an application; once.
 
-    Raises ShippingFailed.
+    ``everywhere``: also to those on this machine, whose Python is known not to have it. Raises ShippingFailed.
     """
     context = spark.sparkContext
-    same_process = _same_process(context.master or "local")
-    if not same_process and context.applicationId not in _shipped and Path(photon.__file__).exists():
+    remote = everywhere or not _same_process(context.master or "local")
+    if remote and context.applicationId not in _shipped and Path(photon.__file__).exists():
         # Executors fetch it from where it lies, whenever they start: it must stay as long as the application.
         directory = Path(tempfile.mkdtemp(prefix="photon-ship-", dir=context._temp_dir))
-        context.addPyFile(str(package_zip(directory)))
+        zipped = str(package_zip(directory))
+        context.addPyFile(zipped)
+        # Workers on the driver's machine that plan a stream or prepare its state are not given what is shipped.
+        known = context.environment.get("PYTHONPATH")
+        context.environment["PYTHONPATH"] = zipped if known is None else os.pathsep.join((zipped, known))
         _shipped.add(context.applicationId)
     for path in py_files:
         if not path.is_file():

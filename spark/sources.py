@@ -18,6 +18,7 @@ from photon.batch.columns import I64, Mask
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
 from photon.idregistry.client.deployment_key import deployment_key
+from photon.objects.paths import placed
 from photon.spark.shipped_adapter import AdapterSpec, adapter_spec
 
 
@@ -165,7 +166,7 @@ def _logs(
 
 
 def _absolute(base: Path, path: str) -> Path:
-    return (base / path).absolute()
+    return placed(base, path).absolute()
 
 
 def reading_of(source: LogSource, adapter: Adapter, *, foreign: bool) -> Reading:

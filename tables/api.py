@@ -106,8 +106,8 @@ class RowStore(Protocol):
     store does not answer, except ``mutate`` and ``decide``.
     """
 
-    round_trips: int
-    """To servers, so far."""
+    @property
+    def round_trips(self) -> int: ...  # to servers, so far
 
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
         """One answer a read, each a row at one moment; in one round trip where the store can. Several reads are of

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from photon.adapters.contract import BadRecord, ForeignHeader, Headers, LogFile
+from photon.adapters.times import TimeReader
+
+LAYOUTS_MAX = 1024
+"""Distinct headers remembered; logs of one kind have a few."""
+_Fields = TypeVar("_Fields")
 
 
 def without(keys: list[bytes | None], absent: bytes | None) -> list[bytes | None]:
@@ -49,7 +54,6 @@ class SideReader(ABC):
         """JSON on one line; None when the record is not UTF-8. Raises BadRecord."""
 
     def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
-        """The payload of each record."""
         out: list[bytes | None] = []
         bad = {}
         payload = self.payload
@@ -66,7 +70,6 @@ class SideReader(ABC):
         return None
 
     def headers(self, records: Sequence[bytes], file: LogFile) -> Headers:
-        """The header of each record."""
         out: list[ForeignHeader | BadRecord] = []
         header = self.header
         for record in records:
@@ -90,6 +93,12 @@ class SideReader(ABC):
                 out.append(None)
         return out
 
+    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
+        try:
+            return self.key(record, file)
+        except BadRecord:
+            return None
+
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
         """key() of each line of the block, None for a bad record."""
         return self.keys_of([line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]], file)
@@ -97,3 +106,61 @@ class SideReader(ABC):
     def located_keys(self, block: bytes, file: LogFile) -> tuple[list[bytes | None], npt.NDArray[np.int64]] | None:
         """keys(), and where each line begins, from a format that has found that out anyway; None: it has not."""
         return None
+
+
+class FieldsSide(SideReader, Generic[_Fields]):
+    """A format that takes a whole record apart, and then finds the text of its key, id and time in the parts."""
+
+    def __init__(
+        self,
+        key: str,
+        id_field: str | None = None,
+        time_field: str | None = None,
+        time: TimeReader | None = None,
+        *,
+        absent: bytes | None = None,
+    ) -> None:
+        """``absent``: what stands where there is no value. Only headers need ``time_field`` and ``time``."""
+        roles = {"key": key, "id": id_field, "time": time_field}
+        self._names = {role: name for role, name in roles.items() if name is not None}
+        self._time = time
+        self._absent = absent
+
+    @abstractmethod
+    def _fields(self, record: bytes, file: LogFile) -> _Fields:
+        """Raises BadRecord."""
+
+    @abstractmethod
+    def _value(self, fields: _Fields, role: str) -> bytes:
+        """Of the field that ``_names`` has for this role. Raises BadRecord where there is none, or nothing in it."""
+
+    def key(self, record: bytes, file: LogFile) -> bytes:
+        return self._value(self._fields(record, file), "key")
+
+    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
+        fields = self._fields(record, file)
+        if self._time is None or "time" not in self._names:
+            raise BadRecord("no time field is configured for this side")
+        text = self._value(fields, "time")
+        try:
+            time_ns = self._time.from_text(text)
+        except ValueError as error:
+            raise BadRecord(f"time field {self._names['time']!r} {error}") from None
+        key = self._value(fields, "key")
+        return ForeignHeader(key, time_ns, self._value(fields, "id") if "id" in self._names else None)
+
+
+def column_places(names: Sequence[bytes], wanted: Mapping[str, str]) -> dict[str, int] | str:
+    """Where the columns stand that roles want; a text: why a file with these columns cannot be read."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        return f"header: column {_shown(twice)} stands there twice"
+    for role, name in wanted.items():
+        if name.encode() not in names:
+            known = ", ".join(map(_shown, names[:20]))
+            return f"header: {role} column {name!r} is missing, there are {known}"[:400]
+    return {role: names.index(name.encode()) for role, name in wanted.items()}
+
+
+def _shown(name: bytes) -> str:
+    return repr(name.decode("utf-8", "backslashreplace"))

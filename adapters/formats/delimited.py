@@ -11,21 +11,21 @@ Columns come from the configuration or from each file's own header, so files may
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader, without
+from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, column_places, without
 from photon.adapters.formats.json_scan import I64, Mask, cut_lines
 from photon.adapters.times import TimeReader
 
 LINE_END_MARK = b"\xfe"
 """Stands for a line end inside quotes: a record is one line of the same length. No UTF-8 text has this byte."""
-LAYOUTS_MAX = 1024
-"""Distinct headers remembered; logs of one kind have a few."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -54,13 +54,11 @@ class Layout:
 
     names: tuple[bytes, ...] = ()
     text_names: tuple[str, ...] | None = None  # None: not UTF-8
-    key: int = -1
-    id: int = -1
-    time: int = -1
+    places: Mapping[str, int] = field(default_factory=dict)
     fault: str = ""
 
 
-class DelimitedSide(SideReader):
+class DelimitedSide(FieldsSide[tuple[Layout, list[bytes]]]):
     """Reads one side of CSV or TSV. ``columns`` None: each file's header names them."""
 
     def __init__(
@@ -77,39 +75,16 @@ class DelimitedSide(SideReader):
         absent: bytes | None = None,
     ) -> None:
         """``multiline``: LINE_END_MARK stands for each line end inside quotes (``logs.quoted_framing``)."""
-        self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
+        super().__init__(key, id_field, time_field, time, absent=absent)
         self._delimiter, self._quote = delimiter, quote
         self._field = _field_pattern(delimiter, quote) if quote else None
         self._multiline = multiline
-        self._absent = absent
         self._hint = "" if multiline else " (if a line end belongs to the field: multiline = true)"
-        self._layouts: dict[bytes, Layout] = {}
+        self._layout_of_header = lru_cache(LAYOUTS_MAX)(self._read_header)
         self._fixed = None if columns is None else self._layout(tuple(name.encode() for name in columns))
 
-    def key(self, record: bytes, file: LogFile) -> bytes:
-        layout = self._layout_of(file)
-        return self._named(self._fields(record, layout), layout.key, "key", self._key)
-
-    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        layout = self._layout_of(file)
-        fields = self._fields(record, layout)
-        if self._time is None:
-            raise BadRecord("no time field is configured for this side")
-        text = fields[layout.time]
-        if not text or text == self._absent:
-            raise BadRecord(f"time field {self._time_field!r} is {'absent' if text else 'empty'}")
-        try:
-            time_ns = self._time.from_text(text)
-        except ValueError as error:
-            raise BadRecord(f"time field {self._time_field!r} {error}") from None
-        key = self._named(fields, layout.key, "key", self._key)
-        if self._id is None:
-            return ForeignHeader(key, time_ns)
-        return ForeignHeader(key, time_ns, self._named(fields, layout.id, "id", self._id))
-
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
-        layout = self._layout_of(file)
-        fields = self._fields(record, layout)
+        layout, fields = self._fields(record, file)
         if layout.text_names is None:
             return None
         try:
@@ -143,11 +118,12 @@ class DelimitedSide(SideReader):
         if not len(cuts):
             cuts = np.zeros(1, np.int64)
         last = len(cuts) - 1
-        left = starts if layout.key == 0 else cuts[np.minimum(first + layout.key - 1, last)] + 1
-        if layout.key == len(layout.names) - 1:
+        place = layout.places["key"]
+        left = starts if place == 0 else cuts[np.minimum(first + place - 1, last)] + 1
+        if place == len(layout.names) - 1:
             right = ends - (array[np.maximum(ends - 1, 0)] == ord("\r"))
         else:
-            right = cuts[np.minimum(first + layout.key, last)]
+            right = cuts[np.minimum(first + place, last)]
         if quoted:
             begins = plain & (array[left] == self._quote[0])
             left, right = left + begins, right - begins
@@ -160,25 +136,23 @@ class DelimitedSide(SideReader):
             out.append(block[a:b] if ok else self._key_or_none(block[start:end].removesuffix(b"\r"), file))
         return out
 
-    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
-        try:
-            return self.key(record, file)
-        except BadRecord:
-            return None
-
-    def _named(self, fields: list[bytes], index: int, role: str, name: str) -> bytes:
-        value = fields[index]
-        if value and value != self._absent:
-            return value
-        raise BadRecord(f"{role} field {name!r} is {'absent' if value else 'empty'}")
-
-    def _fields(self, record: bytes, layout: Layout) -> list[bytes]:
+    def _fields(self, record: bytes, file: LogFile) -> tuple[Layout, list[bytes]]:
+        layout = self._fixed or self._layout_of_header(file.header)
+        if layout.fault:
+            raise BadRecord(layout.fault)
         fields = self._split(record)
         if len(fields) == len(layout.names):
-            return fields
+            return layout, fields
         if not record:
             raise BadRecord("is empty")
         raise BadRecord(f"has {len(fields)} fields, not {len(layout.names)}")
+
+    def _value(self, fields: tuple[Layout, list[bytes]], role: str) -> bytes:
+        layout, values = fields
+        value = values[layout.places[role]]
+        if value and value != self._absent:
+            return value
+        raise BadRecord(f"{role} field {self._names[role]!r} is {'absent' if value else 'empty'}")
 
     def _split(self, record: bytes) -> list[bytes]:
         if self._field is None or self._quote not in record:
@@ -201,21 +175,6 @@ class DelimitedSide(SideReader):
         text = text.replace(self._quote * 2, self._quote)
         return text.replace(LINE_END_MARK, b"\n") if self._multiline else text
 
-    def _layout_of(self, file: LogFile) -> Layout:
-        layout = self._fixed or self._layout_of_header(file.header)
-        if layout.fault:
-            raise BadRecord(layout.fault)
-        return layout
-
-    def _layout_of_header(self, header: bytes) -> Layout:
-        layout = self._layouts.get(header)
-        if layout is None:
-            layout = self._read_header(header)
-            if len(self._layouts) >= LAYOUTS_MAX:
-                self._layouts.clear()
-            self._layouts[header] = layout
-        return layout
-
     def _read_header(self, header: bytes) -> Layout:
         text = header.removeprefix(_BOM).removesuffix(b"\r")
         if not text:
@@ -226,29 +185,16 @@ class DelimitedSide(SideReader):
             return Layout(fault=f"header: {bad.reason}")
 
     def _layout(self, names: tuple[bytes, ...]) -> Layout:
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            return Layout(fault=f"header: column {_shown(twice)} stands there twice")
-        places = {}
-        for role, name in (("key", self._key), ("id", self._id), ("time", self._time_field)):
-            if name is None:
-                continue
-            if name.encode() not in names:
-                known = ", ".join(map(_shown, names[:20]))
-                return Layout(fault=f"header: {role} column {name!r} is missing, there are {known}"[:400])
-            places[role] = names.index(name.encode())
+        places = column_places(names, self._names)
+        if isinstance(places, str):
+            return Layout(fault=places)
         try:
-            texts = tuple(name.decode() for name in names)
+            return Layout(names, tuple(name.decode() for name in names), places)
         except UnicodeDecodeError:
-            texts = None
-        return Layout(names, texts, key=places["key"], id=places.get("id", -1), time=places.get("time", -1))
+            return Layout(names, None, places)
 
 
 def _field_pattern(delimiter: bytes, quote: bytes) -> re.Pattern[bytes]:
     """One field from where it begins: group 1 quoted, or 2 plain; group 3 the delimiter, absent behind the last."""
     d, q = re.escape(delimiter), re.escape(quote)
     return re.compile(rb"(?:%b((?:[^%b]++|%b%b)*+)%b|([^%b]*+))(?:(%b)|\Z)" % (q, q, q, q, q, d, d))
-
-
-def _shown(name: bytes) -> str:
-    return repr(name.decode("utf-8", "backslashreplace"))

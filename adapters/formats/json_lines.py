@@ -139,7 +139,6 @@ class JsonLinesSide(SideReader):
         return text.replace(b"\r", b" ") if b"\r" in text else text
 
     def payloads(self, records: Sequence[bytes], files: Sequence[LogFile]) -> SidePayloads:
-        """Most records are JSON as they stand."""
         return SidePayloads(records, {}) if are_bare(records) else super().payloads(records, files)
 
     def keys_of(self, records: Sequence[bytes], file: LogFile) -> list[bytes | None]:
@@ -163,12 +162,6 @@ class JsonLinesSide(SideReader):
         return (
             None if self._scan is None else self._scan.located(block, lambda record: self._key_or_none(record, file))
         )
-
-    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
-        try:
-            return self.key(record, file)
-        except BadRecord:
-            return None
 
     def _time_ns(self, fields: dict[str, Any], record: bytes) -> int:
         time, name = self._time, self._time_field

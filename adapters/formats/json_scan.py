@@ -88,8 +88,6 @@ def cut_lines(block: bytes) -> tuple[npt.NDArray[np.uint8], I64, I64]:
 
 @dataclass(frozen=True, slots=True)
 class KeyScan:
-    """Finds the values of one field."""
-
     quoted: bytes
     escaped: re.Pattern[bytes]
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import orjson
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader, without
+from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.formats.base import FieldsSide, without
 from photon.adapters.formats.json_scan import CHUNK_BYTES, I64, Mask, cut_lines
-from photon.adapters.times import TimeReader
 
 _SPACE, _TAB, _QUOTE, _NEWLINE, _RETURN = b' \t"\n\r'
 _NAME = re.compile(rb'[^\s="\\]+')
@@ -104,37 +104,25 @@ class PairScan:
         return rows[good], value[good], end[good]
 
 
-class LogfmtSide(SideReader):
-    def __init__(
-        self,
-        key: str,
-        id_field: str | None = None,
-        time_field: str | None = None,
-        time: TimeReader | None = None,
-        *,
-        absent: bytes | None = None,
-    ) -> None:
-        self._absent = absent
-        self._key = key.encode()
-        self._id = None if id_field is None else id_field.encode()
-        self._time_field = None if time_field is None else time_field.encode()
-        self._time = time
-        self._scan = PairScan.for_name(self._key)
+Pairs = dict[bytes, bytes | None]
+"""Names and values in order of first appearance; None for a flag."""
 
-    def key(self, record: bytes, file: LogFile) -> bytes:
-        return self._named(parse_pairs(record), "key", self._key)
 
-    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        fields = parse_pairs(record)
-        if self._time is None or self._time_field is None:
-            raise BadRecord("no time field is configured for this side")
-        text = self._named(fields, "time", self._time_field)
-        try:
-            time_ns = self._time.from_text(text)
-        except ValueError as error:
-            raise BadRecord(f"time field {self._time_field.decode()!r} {error}") from None
-        key = self._named(fields, "key", self._key)
-        return ForeignHeader(key, time_ns, None if self._id is None else self._named(fields, "id", self._id))
+class LogfmtSide(FieldsSide[Pairs]):
+    @cached_property
+    def _scan(self) -> PairScan | None:
+        return PairScan.for_name(self._names["key"].encode())
+
+    def _fields(self, record: bytes, file: LogFile) -> Pairs:
+        return parse_pairs(record)
+
+    def _value(self, fields: Pairs, role: str) -> bytes:
+        name = self._names[role]
+        value = fields.get(name.encode())
+        if value and value != self._absent:
+            return value
+        what = "has no value" if value is None else "is absent" if value else "is empty"
+        raise BadRecord(f"{role} field {name!r} {what if name.encode() in fields else 'is missing'}")
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
         fields = parse_pairs(record)
@@ -150,28 +138,15 @@ class LogfmtSide(SideReader):
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        """As the contract says, but for lines that are no logfmt: see ``logfmt_scan`` (candidates)."""
+        """As the contract says, but for lines that are no logfmt: see ``PairScan`` (candidates)."""
         if self._scan is None:
             return super().keys(block, file)
         return without(self._scan.keys(block, lambda record: self._key_or_none(record, file)), self._absent)
 
-    def _named(self, fields: dict[bytes, bytes | None], role: str, name: bytes) -> bytes:
-        value = fields.get(name)
-        if value and value != self._absent:
-            return value
-        what = "has no value" if value is None else "is absent" if value else "is empty"
-        raise BadRecord(f"{role} field {name.decode()!r} {what if name in fields else 'is missing'}")
 
-    def _key_or_none(self, record: bytes, file: LogFile) -> bytes | None:
-        try:
-            return self.key(record, file)
-        except BadRecord:
-            return None
-
-
-def parse_pairs(record: bytes) -> dict[bytes, bytes | None]:
-    """Names and values in order of first appearance; None for a flag. Raises BadRecord."""
-    fields: dict[bytes, bytes | None] = {}
+def parse_pairs(record: bytes) -> Pairs:
+    """Raises BadRecord."""
+    fields: Pairs = {}
     at = len(record) - len(record.lstrip(b" \t"))
     size = len(record)
     if at == size:

@@ -22,8 +22,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from photon.adapters.contract import AdapterError, BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader
+from photon.adapters.contract import AdapterError, BadRecord, LogFile
+from photon.adapters.formats.base import FieldsSide
 from photon.adapters.times import TimeReader
 
 DESCRIPTOR_BYTES_MAX = 16 << 20
@@ -77,9 +77,7 @@ def read_descriptor(path: Path, where: str) -> bytes:
     return data
 
 
-class ProtobufSide(SideReader):
-    """Reads one side of length-delimited protobuf."""
-
+class ProtobufSide(FieldsSide[Message]):
     def __init__(
         self,
         message: Descriptor,
@@ -91,34 +89,14 @@ class ProtobufSide(SideReader):
         where: str = "join",
     ) -> None:
         """Raises AdapterError for a path that is no field of the message."""
+        super().__init__(key, id_field, time_field, time)
         self._parse = message_factory.GetMessageClass(message).FromString
-        self._time = time
-        self._time_field = time_field
-        self.numbers = {"key": _numbers(message, key, f"{where}.key")}
-        self._get_key = _getter(message, key, "key", f"{where}.key")
-        self._get_id = None if id_field is None else _getter(message, id_field, "id", f"{where}.id")
-        self._get_time = None if time_field is None else _getter(message, time_field, "time", f"{where}.time.field")
-        for role, name in (("id", id_field), ("time", time_field)):
-            if name is not None:
-                self.numbers[role] = _numbers(message, name, where)
-
-    def key(self, record: bytes, file: LogFile) -> bytes:
-        return self._get_key(self._message(record))
-
-    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        message = self._message(record)
-        if self._time is None or self._get_time is None:
-            raise BadRecord("no time field is configured for this side")
-        text = self._get_time(message)
-        try:
-            time_ns = self._time.from_text(text)
-        except ValueError as error:
-            raise BadRecord(f"time field {self._time_field!r} {error}") from None
-        key = self._get_key(message)
-        return ForeignHeader(key, time_ns, None if self._get_id is None else self._get_id(message))
+        places = {role: f"{where}.{'time.field' if role == 'time' else role}" for role in self._names}
+        self._get = {role: _getter(message, name, role, places[role]) for role, name in self._names.items()}
+        self.numbers = {role: _numbers(message, name, places[role]) for role, name in self._names.items()}
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
-        message = self._message(record)
+        message = self._fields(record, file)
         try:
             fields: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
         except (ValueError, json_format.Error) as error:  # a Timestamp out of range, an Any of an unknown type
@@ -128,13 +106,16 @@ class ProtobufSide(SideReader):
                 fields[RAW_NAME] = record.decode("ascii")
         return orjson.dumps(fields)
 
-    def _message(self, record: bytes) -> Message:
+    def _fields(self, record: bytes, file: LogFile) -> Message:
         try:
             return self._parse(b"" if record == EMPTY else binascii.a2b_base64(record, strict_mode=True))
         except binascii.Error:
             raise BadRecord("is not the base64 of a message") from None
         except DecodeError:
             raise BadRecord("is no such protobuf message") from None
+
+    def _value(self, fields: Message, role: str) -> bytes:
+        return self._get[role](fields)
 
 
 def has_unknown(message: Message) -> bool:

@@ -15,12 +15,12 @@ import warnings
 
 import orjson
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader, Stop, without
+from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.formats.base import FieldsSide, Stop, without
 from photon.adapters.times import TimeReader
 
 
-class RegexSide(SideReader):
+class RegexSide(FieldsSide[re.Match[bytes]]):
     """Reads one side through ``pattern``; names are its groups."""
 
     def __init__(
@@ -33,29 +33,14 @@ class RegexSide(SideReader):
         *,
         absent: bytes | None = None,
     ) -> None:
-        self._absent = absent
+        super().__init__(key, id_field, time_field, time, absent=absent)
         self._pattern, self._match = pattern, pattern.match
-        self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
-
-    def key(self, record: bytes, file: LogFile) -> bytes:
-        return self._group(self._matched(record), "key", self._key)
-
-    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        match = self._matched(record)
-        if self._time is None or self._time_field is None:
-            raise BadRecord("no time field is configured for this side")
-        try:
-            time_ns = self._time.from_text(self._group(match, "time", self._time_field))
-        except ValueError as error:
-            raise BadRecord(f"time field {self._time_field!r} {error}") from None
-        key = self._group(match, "key", self._key)
-        return ForeignHeader(key, time_ns, None if self._id is None else self._group(match, "id", self._id))
 
     def stops_at(self, record: bytes) -> Stop | None:
         return None if not record or self._match(record) else longest_fit(self._pattern, record)
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
-        groups = self._matched(record).groupdict()
+        groups = self._fields(record, file).groupdict()
         none = (None, self._absent)
         try:
             return orjson.dumps({name: text.decode() for name, text in groups.items() if text not in none})
@@ -63,21 +48,22 @@ class RegexSide(SideReader):
             return None
 
     def keys(self, block: bytes, file: LogFile) -> list[bytes | None]:
-        match, name = self._match, self._key
+        match, name = self._match, self._names["key"]
         out: list[bytes | None] = []
         for line in block.split(b"\n")[:-1]:
             found = match(line.removesuffix(b"\r"))
             out.append((found[name] or None) if found else None)
         return without(out, self._absent)
 
-    def _matched(self, record: bytes) -> re.Match[bytes]:
+    def _fields(self, record: bytes, file: LogFile) -> re.Match[bytes]:
         match = self._match(record)
         if match is None:
             raise BadRecord("does not match the pattern" if record else "is empty")
         return match
 
-    def _group(self, match: re.Match[bytes], role: str, name: str) -> bytes:
-        value: bytes | None = match[name]
+    def _value(self, fields: re.Match[bytes], role: str) -> bytes:
+        name = self._names[role]
+        value: bytes | None = fields[name]
         if value and value != self._absent:
             return value
         raise BadRecord(f"{role} group {name!r} is {'absent' if value else 'empty'}")

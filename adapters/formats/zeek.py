@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import orjson
 
-from photon.adapters.contract import BadRecord, ForeignHeader, LogFile
-from photon.adapters.formats.base import SideReader
+from photon.adapters.contract import BadRecord, LogFile
+from photon.adapters.formats.base import LAYOUTS_MAX, FieldsSide, column_places
 from photon.adapters.formats.delimited import DelimitedSide
 from photon.adapters.times import TimeReader
 
-LAYOUTS_MAX = 1024
-"""Distinct headers remembered."""
 NUMBERS = frozenset({b"count", b"int", b"double", b"time", b"interval", b"port"})
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(\\))")
 _JSON_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -43,41 +43,21 @@ class ZeekLayout:
     unset: bytes = b"-"
     names: tuple[bytes, ...] = ()
     types: tuple[bytes, ...] = ()
-    key: int = -1
-    id: int = -1
-    time: int = -1
+    places: Mapping[str, int] = field(default_factory=dict)
     fault: str = ""
 
 
-class ZeekSide(SideReader):
+class ZeekSide(FieldsSide[tuple[ZeekLayout, list[bytes]]]):
     def __init__(
         self, key: str, id_field: str | None = None, time_field: str | None = None, time: TimeReader | None = None
     ) -> None:
-        self._key, self._id, self._time_field, self._time = key, id_field, time_field, time
-        self._layouts: dict[bytes, tuple[ZeekLayout, DelimitedSide | None]] = {}
-
-    def key(self, record: bytes, file: LogFile) -> bytes:
-        layout = self._layout_of(file)
-        return _named(_split(record, layout), layout.key, layout, "key", self._key)
-
-    def header(self, record: bytes, file: LogFile) -> ForeignHeader:
-        layout = self._layout_of(file)
-        fields = _split(record, layout)
-        if self._time is None or self._time_field is None:
-            raise BadRecord("no time field is configured for this side")
-        text = _named(fields, layout.time, layout, "time", self._time_field)
-        try:
-            time_ns = self._time.from_text(text)
-        except ValueError as error:
-            raise BadRecord(f"time field {self._time_field!r} {error}") from None
-        key = _named(fields, layout.key, layout, "key", self._key)
-        event_id = None if self._id is None else _named(fields, layout.id, layout, "id", self._id)
-        return ForeignHeader(key, time_ns, event_id)
+        super().__init__(key, id_field, time_field, time)
+        self._known = lru_cache(LAYOUTS_MAX)(self._read_header)
 
     def payload(self, record: bytes, file: LogFile) -> bytes | None:
-        layout = self._layout_of(file)
+        layout, fields = self._fields(record, file)
         members = []
-        for name, kind, text in zip(layout.names, layout.types, _split(record, layout), strict=True):
+        for name, kind, text in zip(layout.names, layout.types, fields, strict=True):
             if text == layout.unset:
                 continue
             value = _value(text, kind, layout)
@@ -101,30 +81,40 @@ class ZeekSide(SideReader):
     def _value_or_none(self, text: bytes | None, marks: set[bytes]) -> bytes | None:
         return None if text is None or text in marks else (unescaped(text) or None)
 
-    def _layout_of(self, file: LogFile) -> ZeekLayout:
+    def _fields(self, record: bytes, file: LogFile) -> tuple[ZeekLayout, list[bytes]]:
         layout, _ = self._known(file.header)
         if layout.fault:
             raise BadRecord(layout.fault)
-        return layout
+        fields = record.split(layout.separator)
+        if len(fields) == len(layout.names):
+            return layout, fields
+        if not record:
+            raise BadRecord("is empty")
+        if record.startswith(b"#"):
+            raise BadRecord("is a header line")
+        raise BadRecord(f"has {len(fields)} fields, not {len(layout.names)}")
 
-    def _known(self, header: bytes) -> tuple[ZeekLayout, DelimitedSide | None]:
-        known = self._layouts.get(header)
-        if known is None:
-            if len(self._layouts) >= LAYOUTS_MAX:
-                self._layouts.clear()
-            layout = read_layout(header, self._key, self._id, self._time_field)
-            cutter = None
-            if not layout.fault and len(layout.separator) == 1:
-                columns = tuple(f"{at}" for at in range(len(layout.names)))
-                cutter = DelimitedSide(f"{layout.key}", delimiter=layout.separator, quote=b"", columns=columns)
-            known = self._layouts[header] = (layout, cutter)
-        return known
+    def _value(self, fields: tuple[ZeekLayout, list[bytes]], role: str) -> bytes:
+        layout, texts = fields
+        text = texts[layout.places[role]]
+        if text == layout.unset:
+            shown = text.decode("utf-8", "backslashreplace")
+            raise BadRecord(f"{role} field {self._names[role]!r} is unset ({shown})")
+        if not text or text == layout.empty:
+            raise BadRecord(f"{role} field {self._names[role]!r} is empty")
+        return unescaped(text)
+
+    def _read_header(self, header: bytes) -> tuple[ZeekLayout, DelimitedSide | None]:
+        layout = read_layout(header, self._names)
+        if layout.fault or len(layout.separator) != 1:
+            return layout, None
+        columns = tuple(f"{at}" for at in range(len(layout.names)))
+        key = f"{layout.places['key']}"
+        return layout, DelimitedSide(key, delimiter=layout.separator, quote=b"", columns=columns)
 
 
-def read_layout(
-    header: bytes, key: str, id_field: str | None, time_field: str | None, *, named: bool = True
-) -> ZeekLayout:
-    """The layout that header lines (``#…``, separated by newlines) describe; where the fields stand, if ``named``."""
+def read_layout(header: bytes, wanted: Mapping[str, str]) -> ZeekLayout:
+    """The layout that header lines (``#…``, separated by newlines) describe. ``wanted``: role -> its field."""
     separator, marks = b"\t", {b"set_separator": b",", b"empty_field": b"(empty)", b"unset_field": b"-"}
     names: tuple[bytes, ...] = ()
     types: tuple[bytes, ...] = ()
@@ -140,16 +130,16 @@ def read_layout(
             types = tuple(rest.split(separator))
         elif directive in marks:
             marks[directive] = unescaped(rest) if directive == b"set_separator" else rest
-    fault = _fault(separator, names, types)
-    places = {}
-    for role, name in (("key", key), ("id", id_field), ("time", time_field)):
-        if name is None or fault or not named:
-            continue
-        if name.encode() not in names:
-            there = ", ".join(repr(known.decode("utf-8", "backslashreplace")) for known in names[:20])
-            fault = f"header: {role} column {name!r} is missing, there are {there}"[:400]
-        else:
-            places[role] = names.index(name.encode())
+    places = column_places(names, wanted)
+    fault = ""
+    if not names:
+        fault = "no #fields line comes before this record"
+    elif not separator or b"\n" in separator:
+        fault = "header: #separator is empty or a line end"
+    elif types and len(types) != len(names):
+        fault = f"header: #types has {len(types)} columns, #fields {len(names)}"
+    elif isinstance(places, str):
+        fault = places
     return ZeekLayout(
         separator,
         marks[b"set_separator"],
@@ -157,29 +147,14 @@ def read_layout(
         marks[b"unset_field"],
         names,
         types or (b"string",) * len(names),
-        places.get("key", -1),
-        places.get("id", -1),
-        places.get("time", -1),
+        {} if isinstance(places, str) else places,
         fault,
     )
 
 
-def _fault(separator: bytes, names: tuple[bytes, ...], types: tuple[bytes, ...]) -> str:
-    if not names:
-        return "no #fields line comes before this record"
-    if not separator or b"\n" in separator:
-        return "header: #separator is empty or a line end"
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        return f"header: column {twice.decode('utf-8', 'backslashreplace')!r} stands there twice"
-    if types and len(types) != len(names):
-        return f"header: #types has {len(types)} columns, #fields {len(names)}"
-    return ""
-
-
 def zeek_row(record: bytes, header: bytes) -> dict[str, str | int]:
     """The fields of a record that are set, as text; empty when the record does not fit the header."""
-    layout = read_layout(header, "", None, None, named=False)
+    layout = read_layout(header, {})
     fields = record.split(layout.separator)
     if layout.fault or len(fields) != len(layout.names):
         return {}
@@ -195,26 +170,6 @@ def unescaped(text: bytes) -> bytes:
     if b"\\" not in text:
         return text
     return _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else b"\\", text)
-
-
-def _split(record: bytes, layout: ZeekLayout) -> list[bytes]:
-    fields = record.split(layout.separator)
-    if len(fields) == len(layout.names):
-        return fields
-    if not record:
-        raise BadRecord("is empty")
-    if record.startswith(b"#"):
-        raise BadRecord("is a header line")
-    raise BadRecord(f"has {len(fields)} fields, not {len(layout.names)}")
-
-
-def _named(fields: list[bytes], index: int, layout: ZeekLayout, role: str, name: str) -> bytes:
-    text = fields[index]
-    if text == layout.unset:
-        raise BadRecord(f"{role} field {name!r} is unset ({text.decode('utf-8', 'backslashreplace')})")
-    if not text or text == layout.empty:
-        raise BadRecord(f"{role} field {name!r} is empty")
-    return unescaped(text)
 
 
 def _value(text: bytes, kind: bytes, layout: ZeekLayout) -> bytes | None:

@@ -173,7 +173,6 @@ def _key_fields(key: Any) -> list[str]:
 
 
 def _time(side: Side, told: TimeConfig | str | None) -> TimeConfig | str:
-    """The event time of the foreign side, or the problem."""
     if isinstance(told, TimeConfig):
         return told
     if told is None:

@@ -46,7 +46,7 @@ PREFIX_CHARS = 3
 """Two sides that put so many letters before their numbers mean the same kind of thing by them."""
 
 KEY_NAME = re.compile(
-    r"(?i:(?:^|[_.@-])(?:id|uid|uuid|guid|key|hash|number|no|ref)$)|[a-z](?:Id|ID|Key|Uuid|No|Ref)$",
+    r"(?i:(?:^|[_.@-])(?:id|uid|uuid|guid|key|hash|number|no|ref)$)|[a-z](?:Id|ID|Key|Uuid|No|Ref)$"
 )
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<digits>[0-9]{1,18})(?P<after>[^0-9]*)")
 _FRACTION = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
@@ -68,8 +68,6 @@ PLACE = re.compile(r"[cf][0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pair of fields and what speaks for it."""
-
     primary: str
     foreign: str
     distinct: int

@@ -59,7 +59,6 @@ def is_named_time(name: str) -> bool:
 
 
 def find_time(side: Side) -> TimeConfig | str:
-    """The event time of the foreign side, or the problem."""
     if side.format == "zeek" and ZEEK_TIME.field in side.names():
         return ZEEK_TIME
     found = candidates(side)

@@ -46,8 +46,6 @@ _SUFFIXES = re.compile(r"(?:\.[a-z]+|[0-9._-]+)+$")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side's sample and its format."""
-
     format: str
     rows: list[Row]
     files: tuple[str, ...]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from photon.adapters.logs.elsewhere import FoundFile, elsewhere
 from photon.adapters.logs.problems import LogDirectoryError, ProblemKind, ProblemReporter
 
 DEPTH_MAX = 32
@@ -18,17 +19,6 @@ UNSUPPORTED_SUFFIXES = (".bz2", ".xz", ".lz4", ".br", ".zip", ".Z")
 
 Enter = Callable[[str], None]
 """Told of each directory before it is listed ("": the log directory itself), and of each link to a file."""
-
-
-class FoundFile(NamedTuple):
-    """A file as one scan saw it."""
-
-    path: str  # relative to the log directory, '/' between the parts
-    key: tuple[int, int]  # device, inode
-    size: int  # bytes on disk
-    mtime_ns: int
-    links: int = 1  # names of this inode
-    link: bool = False  # the path is a symbolic link to it
 
 
 class SeenFiles(NamedTuple):
@@ -99,8 +89,9 @@ def _translate(pattern: str) -> str:
 
 def check_directory(directory: Path) -> None:
     """Raises LogDirectoryError when it is not a directory that can be listed."""
+    there = elsewhere(directory)
     try:
-        os.listdir(directory)
+        os.listdir(directory) if there is None else there.check()
     except FileNotFoundError:
         raise LogDirectoryError("no such directory", str(directory), "create it or name another one") from None
     except NotADirectoryError:
@@ -120,6 +111,8 @@ def discover(
 
     Raises OSError when the directory itself cannot be listed.
     """
+    if (there := elsewhere(directory)) is not None:
+        return sorted(file for file in there.files() if _is_wanted(file.path, patterns, problems))
     found: dict[tuple[int, int], FoundFile] = {}
     for path, entry in _walk(directory, "", patterns, problems, 0, enter):
         if not _is_log(path, patterns, problems):
@@ -200,6 +193,11 @@ def _is_log(path: str, patterns: Patterns, problems: ProblemReporter) -> bool:
         problems.tell(ProblemKind.UNSUPPORTED, path, "this compression cannot be read; use gzip or zstd")
         return False
     return True
+
+
+def _is_wanted(path: str, patterns: Patterns, problems: ProblemReporter) -> bool:
+    named = all(_is_named(part, path, problems) for part in path.split("/"))
+    return named and _is_log(path, patterns, problems)
 
 
 def _is_named(name: str, path: str, problems: ProblemReporter) -> bool:

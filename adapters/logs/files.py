@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from photon.adapters.contract import Framing
-from photon.adapters.logs.discovery import FoundFile
-from photon.adapters.logs.identity import HEAD_BYTES, Head, log_name, read_head
+from photon.adapters.logs.elsewhere import FoundFile, is_final
+from photon.adapters.logs.identity import HEAD_BYTES, Head, head_by_path, log_name, read_head
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.tracked_logs import TrackedFile
 from photon.adapters.logs.unended_lines import RestRule, Writing, waits
 
+HEADS_AWAITED_MAX = 8
 CUT_SHORT = "the compressed stream ends in its middle"
 
 
@@ -31,7 +32,9 @@ class Files:
         framing: Framing,
         changed: Callable[[str], None],
         rest: RestRule | None = None,
+        read_whole: Callable[[TrackedFile], Head | None] = lambda file: None,
     ) -> None:
+        """``read_whole``: the head of a final file that was read to its end by an earlier process."""
         self._directory = directory
         self._rest = rest
         self._sources = sources
@@ -40,6 +43,12 @@ class Files:
         self._forward = framing.kind == "varint"
         self._framing = framing
         self._changed = changed
+        self._final = is_final(directory)
+        self._read_whole = read_whole
+        self.awaited: set[tuple[int, int]] = set()
+        """Files whose first bytes are on their way here;"""
+        self.later: set[tuple[int, int]] = set()
+        """and those that these are waited for."""
         self._files: dict[tuple[int, int], TrackedFile] = {}
         self._paths: dict[str, TrackedFile] = {}
         self._claims: dict[str, dict[tuple[int, int], TrackedFile]] = {}
@@ -75,6 +84,8 @@ class Files:
             del self._paths[file.path]
         file.gone = True
         self._unfinished.discard(file.key)
+        self.awaited.discard(file.key)
+        self.later.discard(file.key)
         self._claim(file, None)
 
     def note(self, found: FoundFile) -> None:
@@ -100,6 +111,9 @@ class Files:
 
     def look_again(self, file: TrackedFile) -> None:
         """Other bytes than expected stand in it: what is it now?"""
+        if self._final:
+            self.identify(file)
+            return
         try:
             st = (self._directory / file.path).stat()
             file.size, file.mtime_ns = (st.st_size, st.st_mtime_ns) if (st.st_dev, st.st_ino) == file.key else (0, -1)
@@ -119,6 +133,15 @@ class Files:
         if file.size == 0:
             self._claim(file, None)
             return
+        if self._final:
+            known = self._read_whole(file)
+            if known is None and not self._has_header:
+                known = head_by_path(file.path)
+            if known is not None:
+                self._unfinished.discard(file.key)
+                self._claim(file, known)
+                return
+        final = final or self._final
         read = self._read_head_bytes(file)
         if read is None:
             file.mtime_ns = -1
@@ -144,12 +167,16 @@ class Files:
         self._unfinished.discard(file.key)
 
     def _head(self, file: TrackedFile, data: bytes, *, final: bool) -> Head | None:
-        return read_head(file.path, data, has_header=self._has_header, final=final, framing=self._framing)
+        return read_head(
+            file.path, data, has_header=self._has_header, final=final, framing=self._framing, by_path=self._final
+        )
 
     def last_line_counts(self, file: TrackedFile, begin: int) -> bool:
         """Whether a last line without its end, which begins there, is whole; that it waits is told. To be asked after
         the line was read: what is written meanwhile then shows.
         """
+        if self._final:
+            return True
         written_ns = file.mtime_ns
         with contextlib.suppress(OSError):
             st = (self._directory / file.path).stat()
@@ -182,14 +209,23 @@ class Files:
 
     def _read_head_bytes(self, file: TrackedFile) -> tuple[bytes, str, bool] | None:
         """The first bytes, what is damaged, and whether it is cut short; None when it cannot be read now."""
+        if len(self.awaited) >= HEADS_AWAITED_MAX and file.key not in self.awaited:
+            self.later.add(file.key)
+            return None
+        self.later.discard(file.key)
         source = self._sources.open(file)
         if source is None:
             return None
         try:
             data = source.read(0, HEAD_BYTES)
+            self.awaited.discard(file.key)
             self._problems.solved(ProblemKind.UNREADABLE, file.path)
             return data, source.damage(), source.cut_short()
+        except BlockingIOError:
+            self.awaited.add(file.key)
+            return None
         except OSError as err:
+            self.awaited.discard(file.key)
             self._problems.tell(ProblemKind.UNREADABLE, file.path, f"cannot be read ({err.strerror})")
             return None
         finally:

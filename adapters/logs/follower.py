@@ -18,9 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
+from photon.adapters.logs import elsewhere
 from photon.adapters.logs.api import Block, LogPosition
 from photon.adapters.logs.assignment import Logs
-from photon.adapters.logs.discovery import FoundFile, SeenFiles, check_directory, compile_patterns, discover, look_at
+from photon.adapters.logs.discovery import SeenFiles, check_directory, compile_patterns, discover, look_at
+from photon.adapters.logs.elsewhere import FoundFile
 from photon.adapters.logs.files import Files
 from photon.adapters.logs.identity import ALIKE_MARK
 from photon.adapters.logs.lag import WORST, Lag, LogReading, Unread, lag_of_all, mark, read_of, readings_of, unread_of
@@ -31,6 +33,8 @@ from photon.adapters.logs.same_beginnings import Alike
 from photon.adapters.logs.tracked_logs import TrackedFile, TrackedLog
 from photon.adapters.logs.unended_lines import RestRule
 
+AWAITED_MAX = 8
+"""Logs whose bytes are being fetched from elsewhere, before reading stops until they are here."""
 TURN_BYTES = 16 << 20
 """After so much of one plain file the next one has its turn. Compressed files are read through: leaving one and
 coming back may mean to inflate it again from its start."""
@@ -52,10 +56,12 @@ class Follower:
         enter: Callable[[str], None] = lambda path: None,
         held: bool = False,
         rest: RestRule | None = None,
+        hurried: bool = False,
     ) -> None:
         """``positions``: where each known log is read on. ``enter`` receives each directory, before it is listed,
         and of each link to a file (relative paths). ``held``: logs are read only once they are given with ``own``.
         ``rest``: when a last line without line end counts at the end (``poll``); None: always.
+        ``hurried``: what has to be fetched from elsewhere is handed out by a later ``poll``.
         Raises LogDirectoryError.
         """
         check_directory(directory)
@@ -75,7 +81,10 @@ class Follower:
             framing=framing,
             changed=self._touched.add,
             rest=rest,
+            read_whole=lambda file: self._logs.read_whole(file),
         )
+        self._final = elsewhere.is_final(directory)
+        self._hurried = hurried and self._final
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._alike = Alike(self._files, self._logs, self._sources, self._problems)
         self._reader = LogReader(
@@ -88,6 +97,7 @@ class Follower:
             framing=framing,
             ready=self._now_ready,
             touch=self._touched.add,
+            whole_files=self._final,
         )
         self._ready: deque[TrackedLog] = deque()
         self._behind: dict[str, TrackedLog] = {}  # logs that may not be read to the end
@@ -105,6 +115,11 @@ class Follower:
         """Bytes on disk known to have been there and never read (vanished files)."""
         return self._logs.lost_bytes
 
+    def seen_ns(self, scanned_ns: int) -> int:
+        """Up to when all that was there then has been seen, by a scan that began at ``scanned_ns`` (wall clock)."""
+        there = elsewhere.elsewhere(self._directory)
+        return scanned_ns if there is None else min(scanned_ns, there.whole_ns())
+
     @property
     def moves(self) -> int:
         """Counts up whenever what ``path_of`` says of some log may have changed."""
@@ -114,7 +129,7 @@ class Follower:
     def restless(self) -> bool:
         """The next scan has something to look at though no file may change."""
         waits = self._touched or self._sources.missed or self._logs.restless or self._alike.unsure
-        return bool(waits or not self._whole)
+        return bool(waits or self._files.awaited or self._files.later or not self._whole)
 
     def unread(self, kinds: Sequence[ProblemKind] = UNREAD) -> list[Problem]:
         """Files that are there and not read, or not to their ends."""
@@ -141,7 +156,7 @@ class Follower:
 
     def caught_up(self) -> bool:
         """All that the last scan saw was handed out; partial last lines wait."""
-        return not self._ready and not self._sources.missed
+        return not (self._ready or self._sources.missed or self._files.awaited or self._files.later)
 
     def backlog(self) -> tuple[int, int]:
         """(bytes on disk read, bytes on disk known) of the files that are there now."""
@@ -206,6 +221,12 @@ class Follower:
         """
         if changed is not None and not self.restless and self._scan_paths(changed, deleted):
             return False
+        if self._hurried:
+            with elsewhere.hurried():
+                return self._scan_all()
+        return self._scan_all()
+
+    def _scan_all(self) -> bool:
         self._sources.scanned()
         try:
             found = discover(self._directory, self._patterns, self._problems, self._enter)
@@ -311,21 +332,32 @@ class Follower:
         while True:
             if final and not self._ready:
                 self._finish()
-            blocks = self._read_ready(max_bytes, final)
+            if self._hurried and not final:
+                with elsewhere.hurried():
+                    blocks = self._read_ready(max_bytes, final)
+            else:
+                blocks = self._read_ready(max_bytes, final)
             if blocks or not self._sources.missed:
                 return blocks
             self.scan()  # what was renamed since the last one stands elsewhere: without it nothing is caught up
 
     def _read_ready(self, max_bytes: int, final: bool) -> list[Block]:
         blocks: list[Block] = []
-        got = 0
+        got = waiting = 0
         while self._ready and got < max_bytes:
             log = self._ready[0]
-            pieces, more = self._reader.read(log, final)
+            pieces, more = self._reader.read(log, final or self._final)
             for piece in pieces:
                 blocks += self._reader.blocks(log, piece)
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
+            if self._reader.awaiting:  # the next one that is not, or we come back
+                self._ready.rotate(-1)
+                self._turn = 0
+                waiting += 1
+                if waiting >= min(len(self._ready), AWAITED_MAX):
+                    break
+                continue
             if not more:
                 self._ready.popleft().queued = False
                 self._turn = 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from pathlib import Path
+
+from photon.adapters.logs.elsewhere import open_stored
 
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 """Names that say that, and how, a file is compressed."""
@@ -12,14 +13,6 @@ READ_BYTES = 1 << 18
 """Compressed bytes taken at a time."""
 INFLATE_BYTES = 1 << 20
 """Uncompressed bytes made at a time."""
-
-
-def open_for_reading(path: Path) -> tuple[int, tuple[int, int]]:
-    """(descriptor, (device, inode)). Raises OSError."""
-    # O_NONBLOCK: what was a file a moment ago may be a pipe now.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    st = os.fstat(fd)
-    return fd, (st.st_dev, st.st_ino)
 
 
 class ForwardBytes(ABC):
@@ -74,15 +67,16 @@ class ForwardBytes(ABC):
 
 class ForwardSource(ForwardBytes):
     def __init__(self, path: Path) -> None:
-        self._fd, self.key = open_for_reading(path)
+        self._file = open_stored(path)
+        self.key = self._file.key
         self._restart(0)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        return self._file.size()
 
     def unlinked(self) -> bool:
         """The file has no name any more."""
-        return os.fstat(self._fd).st_nlink == 0
+        return self._file.unlinked()
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._file.close()

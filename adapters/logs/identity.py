@@ -62,7 +62,8 @@ class Head:
     identity: str  # 32 hex digits
     header: bytes  # without line end
     data_start: int  # offset of the first byte after byte order mark and header record
-    fingerprint: bytes  # the first data record with its line end, or its begin; to be found again at each read
+    fingerprint: bytes  # the first data record with its line end, or its begin; to be found again at each read.
+    # Empty where other bytes make another file
     fingerprint_at: int  # its offset
     record: str  # digest of what decides of the first data record; equal in files that hold the same log
 
@@ -71,10 +72,13 @@ class Head:
         return self.record == other.record and self.fingerprint_at == other.fingerprint_at
 
 
-def read_head(path: str, head: bytes, *, has_header: bool, final: bool, framing: Framing = LINES) -> Head | None:
+def read_head(
+    path: str, head: bytes, *, has_header: bool, final: bool, framing: Framing = LINES, by_path: bool = False
+) -> Head | None:
     """The identity of a file that begins with ``head`` (HEAD_BYTES of it, or all there is yet).
 
     None: the first data record is not complete yet. ``final``: no more will come, a last line needs no line end.
+    ``by_path``: a file is one log for ever, and known by its path alone.
     In Zeek's logs lines that begin with ``#`` are no records; a log of messages has no byte order mark.
     """
     start = len(BOM) if head.startswith(BOM) and framing.kind != "varint" else 0
@@ -103,10 +107,10 @@ def read_head(path: str, head: bytes, *, has_header: bool, final: bool, framing:
     if stop < 0 and (not record or (comments and record.startswith(b"#"))):
         return None  # a header and nothing else
     return Head(
-        identity_of(log_name(path), record),
+        identity_of(path, b"") if by_path else identity_of(log_name(path), record),
         header,
         start,
-        raw[begin : min(len(head) if stop < 0 else stop + 1, begin + FINGERPRINT_BYTES)],
+        b"" if by_path else raw[begin : min(len(head) if stop < 0 else stop + 1, begin + FINGERPRINT_BYTES)],
         begin,
         identity_of("", record),
     )
@@ -123,6 +127,16 @@ def proof_of(before: bytes) -> bytes:
     if LINE_END_MARK in before:
         before = before.replace(LINE_END_MARK, b"\n")
     return xxh3_128_digest(before)  # twice a read; nobody who may write logs has to forge it
+
+
+def proof_of_whole(key: tuple[int, int]) -> bytes:
+    """In place of a position's proof: this file is final, and was read to its end."""
+    return xxh3_128_digest(b"whole %d %d" % key)
+
+
+def head_by_path(path: str, header: bytes = b"") -> Head:
+    """Of a final file, without looking into it; a byte order mark is met when it is read."""
+    return Head(identity_of(path, b""), header, 0, b"", 0, "")
 
 
 def may_be_copies(one: bytes, other: bytes) -> bool:

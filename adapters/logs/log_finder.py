@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.adapters.contract import LINES, Framing
-from photon.adapters.logs.discovery import FoundFile, compile_patterns, discover
+from photon.adapters.logs.discovery import compile_patterns, discover
+from photon.adapters.logs.elsewhere import FoundFile, is_final
 from photon.adapters.logs.framings import open_anywhere
-from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, numbered, read_head
 from photon.adapters.logs.problems import ProblemReporter
 
 COMPRESSED = (".gz", ".zst")
@@ -77,12 +78,16 @@ class LogFinder:
             return b""
 
     def _head(self, path: str) -> Head | None:
-        framing = self._framing
+        framing, by_path = self._framing, is_final(self._directory)
+        if by_path and not self._has_header:
+            return head_by_path(path)
         try:
             source = open_anywhere(self._directory / path, framing)
             try:
                 data = source.read(0, HEAD_BYTES)
-                return read_head(path, data, has_header=self._has_header, final=True, framing=framing)
+                return read_head(
+                    path, data, has_header=self._has_header, final=True, framing=framing, by_path=by_path
+                )
             finally:
                 source.close()
         except OSError:

@@ -7,8 +7,10 @@ import zlib
 from pathlib import Path
 from typing import Protocol
 
-from photon.adapters.logs.forward import READ_BYTES, ForwardSource, open_for_reading
+from photon.adapters.logs.elsewhere import StoredFile, open_for_reading, open_stored
+from photon.adapters.logs.forward import READ_BYTES, ForwardSource
 from photon.adapters.logs.zstd_source import ZstdSource
+from photon.objects.paths import ObjectPath
 
 
 class Source(Protocol):
@@ -46,7 +48,9 @@ def open_source(path: Path) -> Source:
     """Raises OSError. Compressed when the name says ``.gz`` or ``.zst``."""
     if path.name.endswith(".zst"):
         return ZstdSource(path)
-    return GzipSource(path) if path.name.endswith(".gz") else PlainSource(path)
+    if path.name.endswith(".gz"):
+        return GzipSource(path)
+    return PlainObject(open_stored(path)) if isinstance(path, ObjectPath) else PlainSource(path)
 
 
 class PlainSource:
@@ -87,6 +91,28 @@ class PlainSource:
         os.close(self._fd)
 
 
+class PlainObject:
+    """A plain file that is not on this machine."""
+
+    compressed = False
+
+    def __init__(self, file: StoredFile) -> None:
+        self.key = file.key
+        self.read = file.read
+        self.size = file.size
+        self.unlinked = file.unlinked
+        self.close = file.close
+
+    def consumed(self) -> int:
+        return 0
+
+    def damage(self) -> str:
+        return ""
+
+    def cut_short(self) -> bool:
+        return False
+
+
 class GzipSource(ForwardSource):
     """A gzip file, possibly of several members, possibly still growing. Reading back starts it again."""
 
@@ -104,7 +130,7 @@ class GzipSource(ForwardSource):
         """The next uncompressed bytes; empty at the end of what is there."""
         while not self._damage:
             if not self._waiting and not self._pending:
-                self._waiting = os.pread(self._fd, READ_BYTES, self._taken)
+                self._waiting = self._file.read(self._taken, READ_BYTES)
                 self._taken += len(self._waiting)
                 if not self._waiting:
                     return b""

@@ -15,7 +15,7 @@ from photon.adapters.logs.assignment import Logs
 from photon.adapters.logs.files import CUT_SHORT, Files
 from photon.adapters.logs.framing import Framed, Piece, frame
 from photon.adapters.logs.framings import Lines, headed_blocks
-from photon.adapters.logs.identity import PROOF_BYTES, proof_of
+from photon.adapters.logs.identity import BOM, PROOF_BYTES, proof_of, proof_of_whole
 from photon.adapters.logs.open_files import OpenFiles
 from photon.adapters.logs.problems import ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source
@@ -57,8 +57,10 @@ class LogReader:
         framing: Framing,
         ready: Callable[[TrackedLog], None],
         touch: Callable[[str], None],
+        whole_files: bool = False,
     ) -> None:
-        """``touch``: the next scan has to match this log."""
+        """``touch``: the next scan has to match this log. ``whole_files``: nothing is appended to any."""
+        self._whole_files = whole_files
         self._files = files
         self._logs = logs
         self._alike = alike
@@ -69,10 +71,13 @@ class LogReader:
         self._headed = framing.kind == "zeek"
         self._ready = ready
         self._touch = touch
+        self.awaiting = False
+        """The log that was read last has bytes that are on their way here."""
         self._last = ReadBytes(0, b"", b"")  # what ``read`` read; ``blocks`` asks for proofs of places in it
 
     def read(self, log: TrackedLog, final: bool) -> tuple[list[Piece], bool]:
         """The log's next records, and whether there may be more of them now."""
+        self.awaiting = False
         if log.held:
             return [], False
         file = log.file
@@ -82,6 +87,9 @@ class LogReader:
         done = (file.key, file.size, FINISHED if final else file.mtime_ns)
         try:
             read, at_end = self._checked(log, source)
+        except BlockingIOError:
+            self.awaiting = True
+            return [], True
         except OSError as err:
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
             self._sources.close(log.identity)
@@ -104,6 +112,8 @@ class LogReader:
         if at_end:
             log.done = done
             self._logs.cut(log, cut_short)
+            if self._whole_files and not (damage or cut_short):
+                log.proof = proof_of_whole(file.key)
             if damage or (final and cut_short):
                 self._problems.tell(
                     ProblemKind.DAMAGED, log.path, f"{damage or CUT_SHORT}; read up to byte {log.next}"
@@ -155,6 +165,9 @@ class LogReader:
             if at_end or log.long or want > self._max_record or self._lines.has_record(data):
                 break
             want = min(want * 2, max(self._max_record + 1, BLOCK_BYTES + 1))
+        if self._whole_files and not log.next and data.startswith(BOM):
+            log.next = log.data_start = len(BOM)
+            return ReadBytes(log.next, BOM, data[len(BOM) :]), at_end
         if not source.compressed:
             head = file.head
             if head is not None and source.read(head.fingerprint_at, len(head.fingerprint)) != head.fingerprint:

@@ -180,6 +180,8 @@ class SharedFollower(Follower):
             read = ReadBytes(reading.next, prefix, data)
             same = reading.proof in (b"", proof_of(prefix))
             whole = len(data) == min(want, left) and same and self._is_same(log, source)
+        except BlockingIOError:  # on its way here
+            return []
         except OSError as error:
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({error.strerror})")
             reading.close()

@@ -14,11 +14,12 @@ from pathlib import Path
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
+from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.files import CUT_SHORT
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
 from photon.adapters.logs.framings import Lines, as_lines
-from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, numbered, read_head
+from photon.adapters.logs.identity import HEAD_BYTES, Head, copies, head_by_path, numbered, read_head
 from photon.adapters.logs.problems import Problem, ProblemKind, ProblemReporter
 from photon.adapters.logs.reader import Source, open_source
 from photon.adapters.logs.zeek_framing import split_headers
@@ -125,6 +126,8 @@ def _chosen(same: list[tuple[int, StandingLog]], problems: ProblemReporter) -> S
 
 
 def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporter) -> Head | None:
+    if is_final(directory) and not reading.has_header:
+        return head_by_path(path)
     try:
         source = as_lines(open_source(directory / path), reading.framing)
         try:
@@ -135,8 +138,9 @@ def _head(directory: Path, path: str, reading: Reading, problems: ProblemReporte
     except OSError as error:
         problems.tell(ProblemKind.UNREADABLE, path, f"cannot be read ({error.strerror})")
         return None
-    final = reading.final and not broken
-    head = read_head(path, data, has_header=reading.has_header, final=final, framing=reading.framing)
+    whole = is_final(directory)
+    final = (reading.final or whole) and not broken
+    head = read_head(path, data, has_header=reading.has_header, final=final, framing=reading.framing, by_path=whole)
     if head is None and broken:
         problems.tell(ProblemKind.DAMAGED, path, str(broken))
     return head
@@ -218,7 +222,7 @@ class _SliceReader:
                 break
             want = min(want * 2, max(self._reading.max_record + 1, READ_BYTES + 1))
         broken = (self._source.damage() or (CUT_SHORT if self._source.cut_short() else "")) if at_end else ""
-        final = self._reading.final and at_end and not broken
+        final = (self._reading.final or is_final(self._path)) and at_end and not broken
         lines = self._lines.marked(data, inside=self._long is not None, final=final)
         framed = frame(lines, self.at, max_record=self._reading.max_record, final=final, long=self._long)
         self.at, self._long = framed.next, framed.long

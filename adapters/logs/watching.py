@@ -10,6 +10,7 @@ from typing import Protocol
 
 from photon.adapters.logs.api import Changes
 from photon.adapters.logs.discovery import check_directory
+from photon.adapters.logs.elsewhere import elsewhere
 from photon.adapters.logs.mounts import is_network, read_type
 
 
@@ -56,7 +57,7 @@ def open_watcher(directory: Path, watch: Watch, report: Callable[[str], None]) -
     Raises LogDirectoryError.
     """
     check_directory(directory)
-    if watch is Watch.POLL:
+    if watch is Watch.POLL or elsewhere(directory) is not None:
         return None
     kind = read_type(directory)
     if watch is Watch.AUTO and is_network(kind):

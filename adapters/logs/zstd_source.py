@@ -12,7 +12,6 @@ one frame a flush) is therefore cheap to enter in its middle, a file of one fram
 from __future__ import annotations
 
 import bisect
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +116,7 @@ class ZstdSource(ForwardSource):
     def _fill(self, count: int) -> bytes:
         """The next ``count`` compressed bytes, not used up yet; fewer at the end of what is there."""
         while len(self._waiting) - self._at < count:
-            more = os.pread(self._fd, max(READ_BYTES, count), self._taken)
+            more = self._file.read(self._taken, max(READ_BYTES, count))
             if not more:
                 break
             self._waiting = self._waiting[self._at :] + more

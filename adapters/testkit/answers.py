@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, Filtered, ForeignHeader, Joined, LogFile, Unpaired
@@ -17,8 +18,14 @@ Pair = tuple[Sample, Sample]
 """A foreign record and the primary record that it names."""
 
 
+class Method(NamedTuple):
+    name: str
+    ask: Callable[[bytes, LogFile], object]
+    fault: Callable[[object], str | None]
+    """Why an answer is none; empty or None when it is one."""
+
+
 def place(side: str, sample: Sample) -> str:
-    """The place of a record, for people."""
     return f"{side} {sample.file.path} line {sample.line}"
 
 
@@ -32,6 +39,19 @@ def asked(adapter: Adapter, ask: Callable[[], object]) -> object:
             return bad
 
     return Guard(adapter).many(answer)
+
+
+def methods(adapter: Adapter, side: str) -> tuple[Method, ...]:
+    """Those for one record of a ``primary`` or ``foreign`` log, what names it first."""
+    if side == "primary":
+        return (
+            Method("primary_key", adapter.primary_key, key_fault),
+            Method("primary_payload", adapter.primary_payload, payload_fault),
+        )
+    return (
+        Method("foreign_header", adapter.foreign_header, header_fault),
+        Method("foreign_payload", adapter.foreign_payload, payload_fault),
+    )
 
 
 def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
@@ -53,16 +73,14 @@ def pairs(adapter: Adapter, samples: Samples) -> list[Pair]:
 def answers(adapter: Adapter, samples: Samples, *, backwards: bool = False) -> Answers:
     """The answer of each method for one record. ``backwards``: asked from the last record to the first."""
     asks: list[tuple[str, Callable[[], object]]] = []
-    for each in samples.primary:
-        here = place("primary", each)
-        asks.append((f"{here}: primary_key", partial(adapter.primary_key, each.record, each.file)))
-        asks.append((f"{here}: primary_payload", partial(adapter.primary_payload, each.record, each.file)))
-    for each in samples.foreign:
-        here = place("foreign", each)
-        asks.append((f"{here}: foreign_header", partial(adapter.foreign_header, each.record, each.file)))
-        asks.append((f"{here}: foreign_payload", partial(adapter.foreign_payload, each.record, each.file)))
-        if adapter.defines("unmatched_payload"):
-            asks.append((f"{here}: unmatched_payload", partial(adapter.unmatched_payload, each.record, each.file)))
+    for side, own in (("primary", samples.primary), ("foreign", samples.foreign)):
+        known = [(method.name, method.ask) for method in methods(adapter, side)]
+        if side == "foreign" and adapter.defines("unmatched_payload"):
+            known.append(("unmatched_payload", adapter.unmatched_payload))
+        for each in own:
+            asks += [
+                (f"{place(side, each)}: {name}", partial(method, each.record, each.file)) for name, method in known
+            ]
     for foreign, primary in pairs(adapter, samples):
         ask = partial(adapter.join, foreign.record, foreign.file, primary.record, primary.file)
         asks.append((f"{place('foreign', foreign)}: join", ask))
@@ -95,17 +113,11 @@ def by_file(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 def reading_fault(adapter: Adapter, side: str, sample: Sample) -> str:
     """Why a running join would refuse this record; empty when it would take it."""
-    record, file = sample.record, sample.file
-    asks: tuple[tuple[Callable[[bytes, LogFile], object], Callable[[object], str | None]], ...]
-    if side == "primary":
-        asks = ((adapter.primary_key, key_fault), (adapter.primary_payload, payload_fault))
-    else:
-        asks = ((adapter.foreign_header, header_fault), (adapter.foreign_payload, payload_fault))
-    for ask, fault_of in asks:
-        found = asked(adapter, partial(ask, record, file))
+    for method in methods(adapter, side):
+        found = asked(adapter, partial(method.ask, sample.record, sample.file))
         if isinstance(found, BadRecord):
             return f"is rejected: {found.reason}"
-        fault = found.reason if isinstance(found, Fault) else fault_of(found)
+        fault = found.reason if isinstance(found, Fault) else method.fault(found)
         if fault:
             return fault
     return ""

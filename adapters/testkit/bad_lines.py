@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
-from photon.adapters.faults import header_fault, key_fault, payload_fault
-from photon.adapters.testkit.answers import asked
+from photon.adapters.testkit.answers import asked, methods
 from photon.adapters.testkit.samples import Sample, Samples
 
 LONG_BYTES = 2 << 20
@@ -65,37 +65,18 @@ def shown(record: bytes) -> str:
     return f"{record[:SHOWN_BYTES]!r}… of {len(record)} bytes"
 
 
-def _faults(adapter: Adapter, side: str, record: bytes, file: LogFile) -> list[str]:
-    if side == "primary":
-        key = _asked_for(adapter, "primary_key", lambda: adapter.primary_key(record, file), key_fault)
-        return key + _asked_for(
-            adapter,
-            "primary_payload",
-            lambda: adapter.primary_payload(record, file),
-            lambda it: payload_fault(it) or "",
-        )
-    return _asked_for(
-        adapter,
-        "foreign_header",
-        lambda: adapter.foreign_header(record, file),
-        lambda header: header_fault(header) or _made_up(record, header),
-    ) + _asked_for(
-        adapter, "foreign_payload", lambda: adapter.foreign_payload(record, file), lambda it: payload_fault(it) or ""
-    )
-
-
-def _asked_for(
-    adapter: Adapter, method: str, ask: Callable[[], object], fault_of: Callable[[object], str]
-) -> list[str]:
-    given = asked(adapter, ask)
-    if isinstance(given, BadRecord):
-        one_line = isinstance(given.reason, str) and given.reason and "\n" not in given.reason
-        fault = "" if one_line else f"BadRecord({given.reason!r}): the reason is one line of text"
-    elif isinstance(given, Fault):
-        fault = given.reason if given.hung else f"{given.reason}; raise BadRecord(reason) instead"
-    else:
-        fault = fault_of(given)
-    return [f"{method}: {fault}"] if fault else []
+def _faults(adapter: Adapter, side: str, record: bytes, file: LogFile) -> Iterator[str]:
+    for method in methods(adapter, side):
+        given = asked(adapter, partial(method.ask, record, file))
+        if isinstance(given, BadRecord):
+            one_line = isinstance(given.reason, str) and given.reason and "\n" not in given.reason
+            fault = "" if one_line else f"BadRecord({given.reason!r}): the reason is one line of text"
+        elif isinstance(given, Fault):
+            fault = given.reason if given.hung else f"{given.reason}; raise BadRecord(reason) instead"
+        else:
+            fault = method.fault(given) or _made_up(record, given)
+        if fault:
+            yield f"{method.name}: {fault}"
 
 
 def _made_up(record: bytes, header: object) -> str:

@@ -73,7 +73,6 @@ def speeds(adapter: Adapter, samples: Samples, clock: Clock = time.thread_time) 
 
 
 def speed_findings(measured: list[Speed], slowest_per_s: float = SLOWEST_PER_S) -> list[str]:
-    """One line for each method below the bound."""
     return [
         f"{each.method}: {each.per_s:,.0f} records/s, fewer than {slowest_per_s:,.0f}"
         for each in measured
@@ -206,7 +205,6 @@ class Report:
 
     @property
     def kept(self) -> bool:
-        """Whether nothing was found."""
         return not any(self.findings.values())
 
     def __str__(self) -> str:

@@ -44,7 +44,6 @@ class AdapterTests:
         return self.adapter_class(dict(self.options))
 
     def samples(self) -> Samples:
-        """The records that it must be able to read."""
         __tracebackhide__ = True  # pytest shows the line that a person wrote, not ours
         try:
             return Samples.read(self.adapter(), primary=self.primary, foreign=self.foreign)

@@ -127,7 +127,6 @@ def _made(task: _Task) -> Adapter:
 
 
 def main() -> None:
-    """Answers one task."""
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     sides = (
         [Sample(each.record, LogFile(each.path, each.header), each.line) for each in side]

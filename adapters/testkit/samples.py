@@ -18,8 +18,6 @@ SAMPLE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One record without its line end, and where it stands."""
-
     record: bytes
     file: LogFile
     line: int = 0

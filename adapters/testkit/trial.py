@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,13 @@ import orjson
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Skipped, Unpaired
-from photon.adapters.faults import header_fault, key_fault, payload_fault
 from photon.adapters.formats.base import Stop
 from photon.adapters.testkit import Report, Sample, Samples, examine
-from photon.adapters.testkit.answers import asked
+from photon.adapters.testkit.answers import asked, methods
 from photon.adapters.testkit.samples import read_samples
 from photon.adapters.times import rfc3339_us
 
 RECORDS = 20
-RECORDS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +48,10 @@ class Trial:
 
     @property
     def rejected(self) -> list[Tried]:
-        """Records that cannot be read."""
         return [each for each in self.records if each.reason]
 
     @property
     def read(self) -> list[Tried]:
-        """The others."""
         return [each for each in self.records if not each.reason]
 
 
@@ -70,21 +66,19 @@ def _tried(adapter: Adapter, side: str, sample: Sample) -> Tried | None:
     """None: the adapter skips it."""
     record, file = sample.record, sample.file
     key, event_id, time_ns = b"", None, None
-    header = asked(
-        adapter, partial(adapter.primary_key if side == "primary" else adapter.foreign_header, record, file)
-    )
+    naming, reading = methods(adapter, side)
+    header = asked(adapter, partial(naming.ask, record, file))
     if isinstance(header, Skipped):
         return None
-    fault = _refusal(header) or (key_fault(header) if side == "primary" else header_fault(header))
+    fault = _refusal(header) or naming.fault(header) or ""
     if isinstance(header, ForeignHeader):
         key, time_ns, event_id = header
     elif isinstance(header, bytes):
         key = header
     payload = None
     if not fault:
-        read = adapter.primary_payload if side == "primary" else adapter.foreign_payload
-        payload = asked(adapter, partial(read, record, file))
-        fault = _refusal(payload) or payload_fault(payload) or ""
+        payload = asked(adapter, partial(reading.ask, record, file))
+        fault = _refusal(payload) or reading.fault(payload) or ""
     if fault or not isinstance(payload, bytes | None):
         stop = adapter.stops_at(side, record) if isinstance(adapter, ConfiguredAdapter) else None
         return Tried(sample.line, sample.offset, record, fault, stop=stop)
@@ -108,10 +102,7 @@ def report_json(report: Report | None) -> dict[str, Any]:
     """The report for ``-o json``; empty without one."""
     if report is None:
         return {}
-    return {
-        "checks": report.findings,
-        "speed": {each.method: round(each.per_s) for each in report.speeds},
-    }
+    return {"checks": report.findings, "speed": {each.method: round(each.per_s) for each in report.speeds}}
 
 
 def matches(primary: Trial, foreign: Trial) -> int:
@@ -180,10 +171,3 @@ def _text(name: str, data: bytes) -> dict[str, Any]:
         from base64 import b64encode
 
         return {f"{name}_raw_base64": b64encode(data).decode()}
-
-
-def first_reasons(trial: Trial, most: int = 5) -> Sequence[str]:
-    """``line N: why`` of the first records that are rejected."""
-    lines = [f"line {each.line}: {each.reason}" for each in trial.rejected[:most]]
-    left = len(trial.rejected) - most
-    return [*lines, f"… and {left} more"] if left > 0 else lines

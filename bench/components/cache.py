@@ -37,9 +37,8 @@ from photon.config.disk import RealDisk
 from photon.eventstore.api import LookUpCode
 from photon.eventstore.cache_nodes.nodes import CacheNodes
 from photon.eventstore.cache_nodes.wire import source_of
-from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
 from photon.eventstore.engine import EventStoreConfig, EventStoreEngine
-from photon.eventstore.file_map import MappedBlock, MapTotals
+from photon.eventstore.file_map import MappedBlock, MapSettings, MapTotals, open_map
 from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import hash_keys
 from photon.eventstore.primary_reader import BlockCache, PrimaryReader
@@ -152,7 +151,7 @@ def own_cache(logs: Path, events: int, *, map_in: Path | None) -> float:
     """Events for each CPU second, into the cache of this process."""
     file_map: Any = NoMap()
     if map_in is not None:
-        file_map, _ = open_or_rebuild(map_in, MapSettings(b"rule"), log_name, RealDisk())
+        file_map, _ = open_map(map_in, MapSettings(b"rule"), log_name, RealDisk(), SystemClock(), None)
     began = time.process_time()
     read_all(logs, CacheEventStore(adapter(), NODE_BYTES), file_map)
     took = time.process_time() - began

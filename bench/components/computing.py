@@ -2,31 +2,38 @@
 
 ``python -m bench.components.computing [--records N] [--peers] [--hbase]``. Throughput: one process reads published
 files, counts seconds of each of 1,000 keys, sums the counts by second, and publishes the sums, exactly once (SQLite,
-every commit synced). ``--peers``: Bytewax computes the same windows over the same lines, with recovery, in its own
-environment. ``--hbase``: with the state in an HBase of one machine (see ``hbase.py``). Latency: one computation that
-passes records on, at 2,000 a second, from when a record is there until it may leave: for strong productions after the
-commit, for weak ones before it. Cache: CPU seconds where all rows are in memory, and where a tenth of them is.
-Processes (``--processes``, nothing else): ``photon compute run`` with 1 to 4 of them, two computations under
-different keys, strong productions, from when a record is published until the second one has it. Wall clock of a busy
-machine is a lower bound of its speed; CPU seconds suffer less.
+every commit synced). ``--peers``: so do Bytewax and Flink over the same file, with recovery, one after the other in
+environments of their own, and all sums are compared; of theirs the time that they take over one record, which is that
+of their start, is taken off. ``--hbase``: with the state in an HBase of one machine (see ``hbase.py``). Latency: one
+computation that passes records on, at 2,000 a second, from when a record is there until it may leave: for strong
+productions after the commit, for weak ones before it. Cache: CPU seconds where all rows are in memory, and where a
+tenth of them is. Processes (``--processes``, nothing else): ``photon compute run`` with 1 to 4 of them, two
+computations under different keys, strong productions, from when a record is published until the second one has it.
+Wall clock of a busy machine is a lower bound of its speed; CPU seconds suffer less.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from bench.components.hbase import hbase_at
-from bench.peers.environments import BYTEWAX, Unavailable
+from bench.peers.environments import BYTEWAX, FLINK, Environment, Unavailable
+from bench.results import BenchmarkFailed
 from photon.assembly.computing import Running, Site, keep_in_hbase
 from photon.computing import SECOND_NS, Computation, Context, Record, Timer, Topology, seconds
 from photon.computing.engine import Engine, Limits
@@ -45,6 +52,20 @@ TABLE = "computing_bench"
 RATE = 2_000
 TICK_S = 0.001
 LATENCY_S, WARM_S = 10.0, 5.0
+
+
+class Took(NamedTuple):
+    """Seconds."""
+
+    wall: float
+    cpu: float
+
+    def less(self, other: Took) -> Took:
+        return Took(self.wall - other.wall, self.cpu - other.cpu)
+
+    def rates(self, records: int) -> str:
+        """For people."""
+        return f"{records / self.wall:,.0f} records/s ({records / self.cpu:,.0f} a CPU second)"
 
 
 class Count(Computation):
@@ -80,13 +101,19 @@ def windows() -> Topology:
     return made
 
 
-def throughput(base: Path, records: int, thrift: str = "") -> tuple[float, float]:
-    """Seconds of wall clock and of CPU; the sums are checked. ``thrift``: of the HBase that has the state."""
-    publisher = Publisher(RealDisk(), base / "in", "in")
+def recorded(base: Path, records: int) -> Counter[int]:
+    """Publishes them below ``in``, in one file. How many there are of each second since 1970."""
+    publisher = Publisher(RealDisk(), base / "in", "in", roll_bytes=1 << 40)
     for at in range(0, records, 10_000):
         numbers = range(at, min(at + 10_000, records))
         publisher.publish(Item(n, "", "", T_NS + n * 100_000, _value(n), "in") for n in numbers)
     publisher.close()
+    return Counter((T_NS + n * 100_000) // SECOND_NS for n in range(records))
+
+
+def throughput(base: Path, truth: Counter[int], thrift: str = "") -> Took:
+    """Over what is recorded there. ``truth``: what is to come of it; ``thrift``: of the HBase that has the state.
+    Raises BenchmarkFailed."""
     site = Site(windows(), base, base / "state")
     if thrift:
         keep_in_hbase(site, [thrift], TABLE, 1, [], durable=False)
@@ -98,10 +125,17 @@ def throughput(base: Path, records: int, thrift: str = "") -> tuple[float, float
         running.run(threading.Event())
     finally:
         running.close()
-    took = time.perf_counter() - begun, time.process_time() - cpu
+    took = Took(time.perf_counter() - begun, time.process_time() - cpu)
     lines = (base / "totals" / "joined" / "i0-000001.jsonl").read_bytes().splitlines()
-    assert sum(msgspec.json.decode(line)["foreign"]["count"] for line in lines) == records
+    found = [msgspec.json.decode(line)["foreign"] for line in lines]
+    _same("photon", Counter({each["second"] // SECOND_NS - 1: each["count"] for each in found}), truth)
     return took
+
+
+def _same(who: str, found: Counter[int], truth: Counter[int]) -> None:
+    if found != truth:
+        wrong = [(each, found[each], truth[each]) for each in sorted(truth | found) if found[each] != truth[each]]
+        raise BenchmarkFailed(f"{who}: second, found, truth: {wrong[:5]}")
 
 
 def _value(n: int) -> bytes:
@@ -256,15 +290,73 @@ def _spread(n: int, now: float) -> bytes:
     return msgspec.msgpack.encode({"user": f"user {n % KEYS}", "n": n, "at": now})
 
 
-def bytewax(base: Path) -> float:
-    """Seconds of wall clock, with recovery. Raises Unavailable."""
-    script = Path(__file__).parents[1] / "peers" / "bytewax_windows.py"
-    python = BYTEWAX.python()
-    begun = time.perf_counter()
-    environment = {**os.environ, "PYTHONPATH": str(script.parent)}
-    command = [str(python), str(script), str(base / "in" / "joined"), str(base / "bytewax")]
-    subprocess.run(command, check=True, env=environment, capture_output=True)
-    return time.perf_counter() - begun
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """``sums``: second -> records, of what it has written below a directory; ``last``: whether that of the last
+    second is among them."""
+
+    name: str
+    script: str
+    environment: Environment
+    sums: Callable[[Path], Counter[int]]
+    last: bool = True
+    prints_cpu: bool = False
+    """Seconds of what its script does not wait for."""
+
+    def over(self, lines: Path, state: Path) -> Took:
+        """Of its processes. Raises Unavailable."""
+        script = Path(__file__).parents[1] / "peers" / self.script
+        python = self.environment.python()
+        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        given = {**os.environ, "PYTHONPATH": str(script.parent)}
+        done = subprocess.run([str(python), str(script), str(lines), str(state)], env=given, capture_output=True)
+        if done.returncode:
+            said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()] or [""]
+            why = next((line for line in reversed(said) if line.startswith("Caused by")), said[-1])
+            raise Unavailable(f"ended with {done.returncode}: {why}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if self.prints_cpu:
+            cpu += float(done.stdout.split()[-1])
+        return Took(time.perf_counter() - begun, cpu)
+
+    def beside(self, base: Path, truth: Counter[int]) -> str:
+        """Over the same lines, and what it took, for people. Raises Unavailable, BenchmarkFailed."""
+        start = base / f"{self.name}-start"
+        recorded(start, 1)
+        idle = self.over(start / "in" / "joined", start / "state")
+        took = self.over(base / "in" / "joined", base / self.name)
+        found = self.sums(base / self.name / "out")
+        if not self.last:
+            truth = Counter({second: n for second, n in truth.items() if second < max(truth)})
+            found = Counter({second: n for second, n in found.items() if second in truth})
+        _same(self.name, found, truth)
+        return f"{took.less(idle).rates(truth.total())}; its start took {idle.wall:.1f} s, {idle.cpu:.1f} of CPU"
+
+
+def _bytewax_sums(out: Path) -> Counter[int]:
+    """It writes each new sum of a second."""
+    found = Counter[int]()
+    for second, n in (line.split() for line in out.read_text().splitlines()):
+        found[int(second)] = max(found[int(second)], int(n))
+    return found
+
+
+def _flink_sums(out: Path) -> Counter[int]:
+    """``"2025-10-09 08:53:20.000",10000``, in files whose names end in nothing."""
+    found = Counter[int]()
+    for file in out.glob("part-*"):
+        for line in file.read_text().splitlines():
+            moment, n = line.rsplit(",", 1)
+            at = datetime.fromisoformat(moment.strip('"')).replace(tzinfo=UTC)
+            found[round(at.timestamp())] += int(n)
+    return found
+
+
+PEERS = (
+    Peer("bytewax", "bytewax_windows.py", BYTEWAX, _bytewax_sums, last=False),
+    Peer("flink", "flink_windows.py", FLINK, _flink_sums, prints_cpu=True),
+)
 
 
 def main() -> None:
@@ -283,24 +375,22 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="photon-computing-") as directory:
         base = Path(directory)
-        wall, cpu = throughput(base, given.records)
-        rate, of_cpu = given.records / wall, given.records / cpu
-        print(f"two stages, exactly once: {rate:,.0f} records/s ({of_cpu:,.0f} a CPU second)")
+        truth = recorded(base, given.records)
+        print(f"two stages, exactly once: {throughput(base, truth).rates(given.records)}", flush=True)
         if given.hbase:
             with hbase_at() as (_, thrift, _), tempfile.TemporaryDirectory(prefix="photon-computing-") as other:
-                wall, cpu = throughput(Path(other), given.records, thrift)
+                took = throughput(Path(other), recorded(Path(other), given.records), thrift)
                 rows = VersionedRows([thrift], TABLE)
                 strong = latency(HBaseStore(rows, "pass", even(2).all[0]), Pass())
                 rows.close()
-            wall, cpu = given.records / wall, given.records / cpu
-            print(f"the same in HBase: {wall:,.0f} records/s ({cpu:,.0f} a CPU second)")
+            print(f"the same in HBase: {took.rates(given.records)}")
             print("one stage at {:,}/s in HBase: p50 {:.1f} ms, p95 {:.1f} ms".format(RATE, *strong))
         if given.peers:
-            try:
-                took = bytewax(base)
-                print(f"bytewax, recovery on: {given.records / took:,.0f} records/s")
-            except Unavailable as why:
-                print(f"bytewax: {why}")
+            for peer in PEERS:
+                try:
+                    print(f"{peer.name}, recovery on: {peer.beside(base, truth)}", flush=True)
+                except Unavailable as why:
+                    print(f"{peer.name}: {why}")
         for computation in (Pass(), WeakPass()):
             name = "weak, no dedup" if computation.idempotent else "strong, exactly once"
             store = SqliteStore(base / f"{type(computation).__name__}.db", even(2).all[0])

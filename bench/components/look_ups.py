@@ -18,12 +18,12 @@ from pathlib import Path
 
 from bench.components.cache import adapter, read_all, write_log
 from photon.adapters.logs.identity import log_name
-from photon.config.clock import NEVER_NS
+from photon.config.clock import NEVER_NS, SystemClock
 from photon.config.disk import RealDisk
 from photon.eventstore import columns
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.api import LookUpCode
-from photon.eventstore.embedded_file_map import MapSettings, open_or_rebuild
+from photon.eventstore.file_map import MapSettings, open_map
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.segments import CACHE_BYTES_MAX, CacheEventStore
 from photon.eventstore.tiered import TieredEventStore
@@ -35,7 +35,7 @@ CACHES = {"cache": CACHE_BYTES_MAX, "log": 1}
 @contextmanager
 def opened(directory: Path, state: Path, cache_bytes: int) -> Iterator[TieredEventStore]:
     """What answers look-ups, when all of ``directory`` is read."""
-    file_map, _ = open_or_rebuild(state, MapSettings(b"rule"), log_name, RealDisk())
+    file_map, _ = open_map(state, MapSettings(b"rule"), log_name, RealDisk(), SystemClock(), None)
     cache = CacheEventStore(adapter(), cache_bytes)
     read_all(directory, cache, file_map)
     logs = LogsEventStore(directory, adapter(), lambda identity: "queries.log")

@@ -1,13 +1,16 @@
-"""``python -m bench.components.spark_verify``: nightly verification of generated sets, start-up of Spark included.
+"""``python -m bench.components.spark_verify``: nightly verification of generated sets, and plain Spark's join.
 
-Each set is verified in a process of its own on local[2]; its output is built as a joiner builds it, so that no join
-has to run before. The registry's entries come as Parquet: reading an export is not in the figures, all else is. Wall
-time says little on a busy machine: compare CPU seconds, of Python and Java together, and the load beside them.
+Three runs a set, each in a process of its own on local[2]: ``plain`` is the join that a person writes with
+DataFrames, ``fresh`` the verification's fresh join of the same raw logs, with the same result, and ``verify`` all of
+a verification. Its output is built as a joiner builds it, so that no join has to run before. The registry's entries
+come as Parquet: reading an export is not in the figures, all else is. Wall time says little on a busy machine:
+compare CPU seconds, of Python and Java together, and the load beside them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -15,8 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.components.join import _resident, generate
 from photon.adapters.configured import ConfiguredAdapter
@@ -30,6 +34,11 @@ from photon.spark.sources import OutputSource, PipelineSources, RegistrySource
 from tests.lines import joined_lines, undone_lines
 from tests.spark.small_deployment import FOREIGN, HOUR_NS, KEY, PRIMARY, Deployment, LogSource
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FROM_HOUR = 1_760_000_000 // 3600
+TO_HOUR = FROM_HOUR + 24 * 14
 AT_NS = 1_760_100_000_000_000_000
 MADE_AT = "2026-11-21T03:00:00.000000Z"
 
@@ -91,38 +100,94 @@ def prepare(root: Path, clicks: int) -> None:
     pq.write_table(pa.Table.from_pylist(rows), root / "entries" / "entries.parquet")
 
 
-def child(root: Path) -> None:
-    """Verifies one set; the parent measures."""
+def plain(spark: SparkSession, root: Path) -> list[Any]:
+    """By hand: each click with the query of its key."""
+    from pyspark.sql import functions as sql
+
+    def logs(name: str, fields: str) -> DataFrame:
+        lines = spark.read.text((root / "logs" / name).as_uri())
+        return lines.select(sql.encode("value", "UTF-8").alias(name), sql.from_json("value", fields).alias("of"))
+
+    clicks = logs("clicks", "click_id string, query_id string, time_us bigint").select("clicks", "of.*")
+    queries = logs("queries", "query_id string").select("queries", "of.query_id").dropDuplicates(["query_id"])
+    joined = clicks.join(queries, "query_id", "left").selectExpr(
+        "encode(click_id, 'UTF-8') AS event_id", "time_us * 1000 AS event_time_ns", "xxhash64(clicks) AS foreign",
+        "if(queries IS NULL, NULL, xxhash64(queries)) AS primary",
+    )  # fmt: skip
+    return _summed(joined)
+
+
+def fresh(spark: SparkSession, root: Path) -> list[Any]:
+    """As the verification does it."""
+    from pyspark import StorageLevel
+
+    from photon.spark import logs
+    from photon.spark.key_filter import filter_of
+    from photon.spark.verify.fresh import lines_of
+    from photon.spark.verify.job import VerifyQuestion, pairs
+    from photon.spark.verify.narrow_rows import NARROW
+
+    sources = _sources(root)
+    make_adapter = partial(ConfiguredAdapter, {"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})
+    question = VerifyQuestion(FROM_HOUR, TO_HOUR, ("east",), make_adapter)
+    foreign = logs.foreign(spark, sources.join, sources.foreign).selectExpr("*", "false AS unread")
+    foreign = foreign.persist(StorageLevel.DISK_ONLY)
+    primary = logs.primary(spark, sources.join, sources.primary, filter_of(foreign))
+    lines = pairs(primary, foreign, question).mapInArrow(lines_of(make_adapter, FROM_HOUR, TO_HOUR), NARROW)
+    return _summed(lines)
+
+
+def _summed(lines: DataFrame) -> list[Any]:
+    found = lines.selectExpr(
+        "count(*)", "count(primary)", "sum(CAST(xxhash64(event_id, event_time_ns, foreign, primary) AS DECIMAL(20)))"
+    )
+    return [str(value) for value in found.collect()[0]]
+
+
+def verify(spark: SparkSession, root: Path) -> list[Any]:
     from photon.spark import exports, schemas
-    from photon.spark.session import session
     from photon.spark.verify.reading import VerifyTask
     from photon.spark.verify.run import run
 
-    def entries(spark: Any, source: RegistrySource) -> Any:
+    def entries(spark: Any, source: RegistrySource, **_: Any) -> Any:
         found = spark.read.parquet(Path(source.directory).as_uri())
         return found.selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, kind in
                                   (column.split() for column in schemas.REGISTRY.split(", "))))  # fmt: skip
 
     exports.registry = entries  # type: ignore[assignment]
-    sources = PipelineSources(
+    registry = RegistrySource(directory=str(root / "entries"))
+    task = VerifyTask(_sources(root), "f" * 32, FROM_HOUR, TO_HOUR, MADE_AT, registry=registry)
+    found = run(spark, task, root / "report", print)
+    print(found.verdict.counts)
+    if found.verdict.problems:
+        raise SystemExit("there are problems")
+    return []
+
+
+PARTS = {"plain": plain, "fresh": fresh, "verify": verify}
+
+
+def _sources(root: Path) -> PipelineSources:
+    return PipelineSources(
         Deployment(root).source(),
         [LogSource(datacentre="east", directory=str(root / "logs" / "clicks"))],
         [LogSource(datacentre="east", directory=str(root / "logs" / "queries"))],
         [OutputSource(datacentre="east", output=str(root / "output"), state=str(root / "state"))],
     )
-    begin = 1_760_000_000 // 3600
-    task = VerifyTask(
-        sources, "f" * 32, begin, begin + 24 * 14, MADE_AT, registry=RegistrySource(directory=str(root / "entries"))
-    )
+
+
+def child(root: Path, part: str) -> None:
+    """Runs one part; the last line is its result, and CPU and wall seconds without the session's start."""
+    from photon.spark.session import session
+
     spark = session("bench", master="local[2]", settings={"spark.ui.enabled": "false", "spark.local.dir": str(root)})
-    found = run(spark, task, root / "report", print)
-    print(found.verdict.counts)
-    if found.verdict.problems:
-        raise SystemExit("there are problems")
+    began, cpu = time.perf_counter(), cpu_s(os.getpid())
+    result = PARTS[part](spark, root)
+    print(json.dumps([result, cpu_s(os.getpid()) - cpu, time.perf_counter() - began]))
     spark.stop()
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """CPU seconds of a process, those below it, and those that they have waited for."""
     ticks, pending = 0, [pid]
     while pending:
@@ -137,36 +202,52 @@ def _cpu_s(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measured(root: Path, clicks: int) -> None:
-    """Prints a line of figures."""
+def measured(root: Path, part: str) -> tuple[list[Any], float]:
+    """Result and CPU seconds without the session's start; prints a line of figures."""
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "bench.components.spark_verify", "--child", str(root)])
-    peak, cpu = 0, 0.0
-    while process.poll() is None:
-        peak = max(peak, _resident(process.pid))
-        cpu = max(cpu, _cpu_s(process.pid))  # Java is waited for by nobody: its time is read while it lives
-        time.sleep(0.2)
-    wall = time.perf_counter() - began
+    command = [sys.executable, "-m", "bench.components.spark_verify", "--child", str(root), part]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=said)
+        peak, cpu = 0, 0.0
+        while process.poll() is None:
+            peak = max(peak, _resident(process.pid))
+            cpu = max(cpu, cpu_s(process.pid))  # Java is waited for by nobody: its time is read while it lives
+            time.sleep(0.2)
+        wall = time.perf_counter() - began
+        said.seek(0)
+        lines = said.read().splitlines()
     if process.returncode:
-        raise SystemExit(f"it ended with {process.returncode}")
-    load = os.getloadavg()[0]
-    print(f"{clicks:9,} clicks  {wall:7.1f} s wall  {cpu:7.1f} s CPU  {peak / 2**20:6,.0f} MiB peak  load {load:.1f}")
+        raise SystemExit(f"{part} ended with {process.returncode}: {lines}")
+    result, own_cpu, own_wall = json.loads(lines[-1])
+    print(f"{part:7} {wall:7.1f} s wall {cpu:7.1f} s CPU, without start {own_wall:7.1f} s wall {own_cpu:7.1f} s CPU  "
+          f"{peak / 2**20:6,.0f} MiB peak  load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+    return result, own_cpu
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clicks", type=int, nargs="+", default=[100_000])
-    parser.add_argument("--child", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS))
+    parser.add_argument("--kept", type=Path, help="where sets are made, and kept for another run")
+    parser.add_argument("--child", nargs=2)
     options = parser.parse_args()
     if options.child:
-        return child(options.child)
+        return child(Path(options.child[0]), options.child[1])
     for clicks in options.clicks:
-        root = Path(tempfile.mkdtemp(prefix="photon-verify-"))
+        root = Path(tempfile.mkdtemp(prefix="photon-verify-")) if options.kept is None else options.kept / str(clicks)
         try:
-            prepare(root, clicks)
-            measured(root, clicks)
+            if not (root / "entries").exists():
+                prepare(root, clicks)
+            print(f"{clicks:,} clicks")
+            of = {part: measured(root, part) for part in options.parts}
+            if of.keys() >= {"plain", "fresh"}:
+                if of["plain"][0] != of["fresh"][0]:
+                    raise SystemExit(f"plain Spark {of['plain'][0]}, the fresh join {of['fresh'][0]}")
+                print(f"both {of['plain'][0]}; CPU of the fresh join to plain Spark's: "
+                      f"{of['fresh'][1] / of['plain'][1]:.2f}")  # fmt: skip
         finally:
-            shutil.rmtree(root, ignore_errors=True)
+            shutil.rmtree(root if options.kept is None else root / "report", ignore_errors=True)
+            shutil.rmtree(root / ".verified", ignore_errors=True)
     return None
 
 

@@ -27,7 +27,6 @@ def of_process() -> Iterable[Family]:
 
 
 def text_of(*families: Iterable[Family]) -> bytes:
-    """The numbers in Prometheus text format."""
     registry = CollectorRegistry(auto_describe=False)
     for each in families:
         registry.register(_Collected(each))

@@ -30,7 +30,6 @@ class Readings:
         self._family(name).add_metric(self._values(name, labels), value)
 
     def put_all(self, prefix: str, values: Mapping[str, float], **labels: str) -> None:
-        """Several, by what follows the prefix."""
         for name, value in values.items():
             self.put(f"{prefix}_{name}", value, **labels)
 
@@ -41,17 +40,14 @@ class Readings:
         )
 
     def families(self) -> Iterable[Family]:
-        """In the order of their first value."""
         return self._families.values()
 
     def text(self) -> str:
-        """The numbers in Prometheus text format."""
         from photon.config.metrics.prometheus import text_of
 
         return text_of(self.families()).decode()
 
     def take(self, other: Readings) -> None:
-        """Adds another's samples."""
         for name, family in other._families.items():
             known = self._families.setdefault(name, family)
             if known is not family:
@@ -93,7 +89,6 @@ class ProcessMetrics:
         self._said: set[str] = set()
 
     def add(self, source: Source) -> None:
-        """One more."""
         self._sources.append(source)
 
     async def text(self) -> bytes:

@@ -14,12 +14,9 @@ METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 
 class MetricsService:
-    """Answers from what the process counts now."""
-
     def __init__(self, metrics: ProcessMetrics) -> None:
         self._metrics = metrics
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802
-        """See metrics.proto."""
         details = await self._metrics.details() if request.details else b""
         return pb.MetricsReply(text=await self._metrics.text(), details=details)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 
 class Kind(enum.StrEnum):
-    """The kinds of Prometheus metrics that are used."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -21,8 +19,6 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric."""
-
     name: str
     kind: Kind
     labels: tuple[str, ...]
@@ -48,6 +44,14 @@ _OF_PROCESS = [
     *_gauges("photon", (), clock_seconds="Unix time by the clock of the process's machine, as it answered."),
     *_gauges("photon", ("directory",), disk_free_bytes="Free on the disk of one of its directories."),
     *_counters("photon_metrics", (), failures="Parts of a process whose metrics could not be read."),
+    *_counters("photon_objects", ("kind",), requests="Sent to object stores: lists, reads, writes, deletes."),
+    *_counters(
+        "photon_objects",
+        (),
+        retries="Requests to object stores that were sent again.",
+        read_bytes="Read from object stores.",
+        written_bytes="Written to object stores.",
+    ),
 ]
 
 _DISPATCHER = [
@@ -315,7 +319,7 @@ _WAN = [
         ("source", "destination"),
         delay_seconds="One way.",
         fault="1: bytes from source to destination are dropped, reset or refused.",
-    ),
+    )
 ]
 
 _STATUS = [

@@ -11,7 +11,7 @@ set -eu
 image=${1:-local/python:3.11}
 suite=bookworm
 cache=${PHOTON_IMAGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/photon}
-tree=$cache/base-image-$suite-1.tar
+tree=$cache/base-image-$suite-2.tar
 bundle=/etc/ssl/certs/ca-certificates.crt
 
 fail() { echo "base_image: $*" >&2; exit 1; }
@@ -28,9 +28,11 @@ if [ ! -s "$tree" ]; then
   [ -n "$mirror" ] || fail "no source of Debian $suite in this machine's apt; use a machine that can pull python:3.11-slim-bookworm"
   work=$(mktemp -d "$cache/base-image.XXXXXX")
   trap 'rm -rf "$work"' EXIT
-  debootstrap --variant=minbase --include=python3,python3-pip,python3-venv,ca-certificates $suite "$work/tree" "$mirror" \
+  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates $suite "$work/tree" "$mirror" \
     >"$work/log" 2>&1 || { tail -5 "$work/log" >&2; fail "debootstrap failed"; }
   rm -f "$work"/tree/usr/lib/python3*/EXTERNALLY-MANAGED
+  # What no service reads: half of the image otherwise
+  rm -rf "$work"/tree/usr/share/locale "$work"/tree/usr/share/doc "$work"/tree/usr/share/man "$work"/tree/usr/share/info
   ln -sf python3 "$work/tree/usr/bin/python"
   rm -rf "$work"/tree/var/cache/apt/archives/*.deb "$work"/tree/var/lib/apt/lists/*
   # What it trusts and how it is configured: like this machine, also where a proxy signs what passes through it

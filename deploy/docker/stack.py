@@ -1,6 +1,7 @@
 """Starts, judges and ends the deployment of docker-compose.yml: what `make up`, `make smoke` and the tests run.
 
     python deploy/docker/stack.py up      build, start, wait until all are healthy and joins flow in both datacentres
+    python deploy/docker/stack.py reload  bring the changed deployment file to all processes, one after the other
     python deploy/docker/stack.py down    end it; its volumes go as well (--keep keeps them)
     python deploy/docker/stack.py smoke   up, traffic, a verdict on every event, down
 
@@ -17,14 +18,28 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILT = ("certs", "wan", "hbase-east")
-"""Services whose images are all that there are."""
+BUILT = ("wan", "certs")
+"""Services whose images are all that there are, without a profile."""
+SETTINGS = ROOT / "deploy" / "compose" / "photon.toml"
+APPLIED = ROOT / ".photon-applied.toml"
+"""What the running processes have been started with, as far as this script did it."""
+CONFIG = ("--config", "/etc/photon/photon.toml")
+ORDER = ("registry", "cache", "copies", "eventstore", "joiner", "verifier", "dispatcher", "status", "wan")
+"""In which kinds of processes are restarted."""
+NO_IMAGE = (
+    "pull access denied",
+    "failed to resolve",
+    "error pulling image",
+    "registry-1.docker.io",
+    "manifest unknown",
+)
 DATACENTRES = {"east": 8081, "west": 8082}
 """And the ports of their status pages."""
 HEALTHY_SECONDS_MAX = 600.0
@@ -51,13 +66,20 @@ def compose() -> list[str]:
 class Stack:
     """One deployment under a project name."""
 
-    def __init__(self, say: Callable[[str], None], *, insecure: bool = False, command: Sequence[str] = ()) -> None:
+    def __init__(
+        self, say: Callable[[str], None], *, insecure: bool = False, hbase: bool = False, command: Sequence[str] = ()
+    ) -> None:
         """``command``: of Compose; else the one that is found."""
-        files = ["docker-compose.yml", *(["docker-compose.insecure.yml"] if insecure else [])]
-        self._base = [*(command or compose()), *(part for file in files for part in ("-f", file))]
+        self._base = [*(command or compose()), "-f", "docker-compose.yml"]
         self._say = say
         self.project = os.environ.get("COMPOSE_PROJECT_NAME", "photon")
         self._environment = {**os.environ, "COMPOSE_PROJECT_NAME": self.project}
+        if insecure:
+            self._environment["PHOTON_TLS"] = ""
+        self._built = BUILT
+        if hbase:
+            self._environment |= {"PHOTON_HBASE": "hbase:9090", "COMPOSE_PROFILES": "hbase"}
+            self._built = (*BUILT, "hbase-east")
 
     def run(self, *arguments: str, timeout: float = 1200.0) -> str:
         """What Compose says on standard output. Raises Failed."""
@@ -66,21 +88,62 @@ class Stack:
             capture_output=True, text=True, timeout=timeout, check=False,
         )  # fmt: skip
         if done.returncode:
-            said = (done.stderr + done.stdout).strip().splitlines()[-8:]
+            whole = done.stderr + done.stdout
+            if any(words in whole for words in NO_IMAGE) and "BASE_IMAGE" not in self._environment:
+                raise Failed(
+                    "the base image cannot be pulled: make one of Debian's packages by sudo deploy/docker/base_image.sh, "
+                    "and set BASE_IMAGE=local/python:3.11"
+                )
+            said = whole.strip().splitlines()[-8:]
             raise Failed(f"compose {' '.join(arguments)}: exit {done.returncode}: {' / '.join(said)}")
         return done.stdout
 
     def build(self) -> None:
         """The images, from the cache where nothing has changed."""
         began = time.monotonic()
-        self.run("build", *BUILT)
+        self.run("build", *self._built)
         self._say(f"images are there after {time.monotonic() - began:.0f} s")
 
     def up(self) -> None:
         """Starts all and waits until all are healthy."""
         began = time.monotonic()
-        self.run("up", "-d")
+        self.run("up", "-d", "--remove-orphans")
+        APPLIED.write_bytes(SETTINGS.read_bytes())
         self.wait("all healthy", self.unhealthy, HEALTHY_SECONDS_MAX, began)
+
+    def reload(self) -> None:
+        """Brings the changed deployment file to every process that reads what has changed: new ones are started, those
+        that are left out end, the others are restarted one after the other. Raises Failed; a bad file changes nothing.
+        """
+        self.operator(next(iter(DATACENTRES)), "photon", "doctor", "config", *CONFIG)
+        before = _flat(tomllib.loads(APPLIED.read_text())) if APPLIED.exists() else {}
+        now = _flat(tomllib.loads(SETTINGS.read_text()))
+        changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+        for key in changed:
+            self._say(f"{key}: {before.get(key, 'not set')} -> {now.get(key, 'not set')}")
+        self.build()
+        old = {each["Id"] for each in self.containers()}
+        self.run("up", "-d", "--remove-orphans")
+        self.wait("new processes healthy", self.unhealthy, HEALTHY_SECONDS_MAX)
+        restarted = [
+            each for each in self.containers()
+            if each["Id"] in old and each["State"]["Running"] and _reads(_service(each), changed)
+        ]  # fmt: skip
+        for each in sorted(restarted, key=lambda each: (ORDER.index(_service(each).partition("-")[0]), each["Name"])):
+            self.restart(each)
+        APPLIED.write_bytes(SETTINGS.read_bytes())
+        self._say(f"{len(changed)} keys changed, {len(restarted)} processes restarted")
+
+    def restart(self, container: dict[str, Any]) -> None:
+        """One process; a replica hands over first what it leads."""
+        kind, _, name = _service(container).partition("-")
+        began = time.monotonic()
+        if kind == "registry":
+            self.operator(next(iter(DATACENTRES)), "photon", "registry", "transfer-leader", *CONFIG, "--from", name)
+        self.docker("restart", "--time", "30", container["Id"])
+        self.wait(f"{_service(container)} restarted", lambda: self.ill(container), HEALTHY_SECONDS_MAX, began)
+        if kind == "registry":
+            self.operator(next(iter(DATACENTRES)), "photon", "status", "registry", *CONFIG, "--wait")
 
     def wait(self, what: str, problem: Callable[[], str], seconds_max: float, began: float | None = None) -> None:
         """Until ``problem()`` is empty. Raises Failed."""
@@ -106,11 +169,20 @@ class Stack:
 
     def unhealthy(self) -> str:
         """Which services are not healthy; empty: all are."""
-        return ", ".join(
-            f"{each['Config']['Labels']['com.docker.compose.service']} {state}"
-            for each in self.containers()
-            if (state := _trouble(each["State"]))
-        )
+        found = []
+        for each in self.containers():
+            trouble = _trouble(each["State"]) or self.ill(each)
+            if trouble:
+                found.append(f"{_service(each)} {trouble}")
+        return ", ".join(found)
+
+    def ill(self, container: dict[str, Any]) -> str:
+        """What its own health check says now, which Docker itself asks rarely; empty: it is healthy, or has none."""
+        test = (container["Config"].get("Healthcheck") or {}).get("Test", [])[1:]
+        if not test or container["State"]["Status"] == "exited":
+            return ""
+        done = subprocess.run(["docker", "exec", container["Id"], *test], capture_output=True, text=True, check=False)
+        return (done.stderr.strip() or "does not serve") if done.returncode else ""
 
     def status(self, datacentre: str) -> dict[str, Any]:
         """What its status page says; empty while it does not answer."""
@@ -158,12 +230,39 @@ class Stack:
         self.run("down", "--remove-orphans", *([] if keep else ["-v"]))
 
 
+def _service(container: dict[str, Any]) -> str:
+    return str(container["Config"]["Labels"]["com.docker.compose.service"])
+
+
 def _trouble(state: dict[str, Any]) -> str:
-    """Of one container; empty: healthy, running without a check, or ended as it should."""
-    health = state.get("Health", {}).get("Status", "healthy")
+    """Of one container; empty: running, or ended as it should."""
     if state["Status"] == "exited" and state["ExitCode"] == 0:
         return ""
-    return "" if state["Status"] == "running" and health == "healthy" else f"{state['Status']}, {health}"
+    return "" if state["Status"] == "running" else str(state["Status"])
+
+
+def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """``a.b.c`` -> value."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return found
+
+
+def _reads(service: str, changed: Sequence[str]) -> bool:
+    """Whether a service reads one of these keys at its start. Of a table [datacentre.NAME] it is that datacentre's
+    services and the status pages, of [wan] the gateway, of all others every process of Photon."""
+    kind, _, where = service.partition("-")
+    if kind not in ORDER:
+        return False
+    for key in changed:
+        table, _, rest = key.partition(".")
+        if table == "datacentre":
+            if where == rest.partition(".")[0] or kind == "status":
+                return True
+        elif table != "wan" or kind == "wan":
+            return True
+    return False
 
 
 def smoke(stack: Stack, say: Callable[[str], None], seconds: float = 20.0) -> None:
@@ -184,8 +283,9 @@ def smoke(stack: Stack, say: Callable[[str], None], seconds: float = 20.0) -> No
 def main() -> int:
     """0 done, 1 failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=["up", "down", "smoke"])
+    parser.add_argument("command", choices=["up", "reload", "down", "smoke"])
     parser.add_argument("--insecure", action="store_true", help="without TLS")
+    parser.add_argument("--hbase", action="store_true", help="the file map in an HBase of each datacentre")
     parser.add_argument("--keep", action="store_true", help="down: keep the volumes")
     given = parser.parse_args()
 
@@ -193,9 +293,11 @@ def main() -> int:
         print(line, flush=True)
 
     try:
-        stack = Stack(say, insecure=given.insecure)
+        stack = Stack(say, insecure=given.insecure, hbase=given.hbase)
         if given.command == "down":
             stack.down(keep=given.keep)
+        elif given.command == "reload":
+            stack.reload()
         elif given.command == "smoke":
             smoke(stack, say)
         else:

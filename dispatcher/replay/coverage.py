@@ -24,8 +24,7 @@ CHUNK_BYTES = 4 << 20
 GRAIN_NS = 60_000_000_000
 COVERED_MAX = 1_000_000
 """Rows, some 70 bytes each: 4 TB of logs. Above it the rows of logs whose files are gone are dropped."""
-REMEMBERED_MAX = 65_536
-"""Logs whose newest chunk is kept in memory to spare writes."""
+REMEMBERED_MAX = 65_536  # logs whose newest chunk is kept in memory to spare writes
 MIN_NS, MAX_NS = -(2**63), 2**63 - 1
 
 

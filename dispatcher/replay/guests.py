@@ -37,8 +37,7 @@ class LineRules:
         return events
 
 
-GUESTS_MAX = 50_000
-"""Events on their way at a time: some 45 MB with records of 300 bytes."""
+GUESTS_MAX = 50_000  # events on their way at a time: some 45 MB with records of 300 bytes
 _NO_FILE = LogFile("")
 
 

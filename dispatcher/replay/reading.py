@@ -11,6 +11,7 @@ from typing import Protocol
 
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
+from photon.adapters.logs.elsewhere import is_final, key_at
 from photon.adapters.logs.framings import headed_pieces, open_anywhere
 from photon.adapters.logs.identity import ALIKE_MARK, HEAD_BYTES, read_head
 from photon.adapters.logs.log_finder import LogFound, find_logs
@@ -24,15 +25,12 @@ BLOCK_BYTES = 1 << 20
 class Reads(Protocol):
     async def blocks(self, chunk: Chunk) -> list[Block] | None:
         """The records that begin in the chunk; None where no file holds this log now. Raises OSError."""
-        ...
 
     async def live(self) -> set[str]:
         """Identities of the logs that are there. Raises OSError."""
-        ...
 
     async def rest(self) -> None:
         """Nothing is to be read for a while: files need not stay open."""
-        ...
 
 
 @dataclass(eq=False)
@@ -110,14 +108,16 @@ class LogFiles:
 
     def _key(self, log: LogFound) -> tuple[int, int] | None:
         try:
-            st = (self.directory / log.file.path).stat()
+            return key_at(self.directory / log.file.path)
         except FileNotFoundError:
             return None
-        return st.st_dev, st.st_ino
 
     def _holds(self, source: Source, log: LogFound, identity: str) -> bool:
         data = source.read(0, HEAD_BYTES)
-        head = read_head(log.file.path, data, has_header=self.has_header, final=True, framing=self.framing)
+        head = read_head(
+            log.file.path, data, has_header=self.has_header, final=True, framing=self.framing,
+            by_path=is_final(self.directory),
+        )  # fmt: skip
         return head is not None and head.identity == identity.partition(ALIKE_MARK)[0]
 
 

@@ -38,14 +38,11 @@ from photon.joiner.verdicts import tag_of
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
-PERIOD_S = 5.0
-"""Time between two readings of the list."""
-SHARD_S = 0.02
-"""The same at least for each shard."""
+PERIOD_S = 5.0  # time between two readings of the list
+SHARD_S = 0.02  # the same at least for each shard
 ASK_S = 5.0
 PAGE_IDS = 4096
-WANTED_MAX = 20_000
-"""How many ids, of all shards, are looked for at once: each chunk is read once for all of them."""
+WANTED_MAX = 20_000  # how many ids, of all shards, are looked for at once: each chunk is read once for all of them
 MISSING_FIRST_S, MISSING_MOST_S = 10.0, 600.0
 """An id that was not found is looked for again after so long, twice as long each time."""
 REMEMBERED_MAX = 100_000

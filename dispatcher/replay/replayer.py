@@ -22,39 +22,24 @@ from photon.dispatcher.calls import RegistryLookUps
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Stretch
 from photon.dispatcher.ledger import HOUR_NS, VERDICT_BITS, Verdict
+from photon.dispatcher.replay import requests
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 from photon.dispatcher.replay.guests import Guests, LineRules
 from photon.dispatcher.replay.reading import Reads
-from photon.dispatcher.replay.requests import (
-    Part,
-    Request,
-    Statement,
-    Step,
-    current,
-    ended,
-    moved,
-    parts,
-    plan,
-    planned,
-    unread,
-)
 from photon.dispatcher.state import Changes, State
 from photon.idregistry.api import I64, Answer
 
 SHARE = 0.5
-LOOK_S = 1.0
-"""New requests, and cancelled ones, are noticed within this time."""
-CHUNKS_MAX = 64
-"""On their way at a time."""
-READ_ATTEMPTS = 3
-"""A log is given up after so many attempts to read it, LOOK_S apart: it may just be rotated."""
+LOOK_S = 1.0  # new requests, and cancelled ones, are noticed within this time
+CHUNKS_MAX = 64  # on their way at a time
+READ_ATTEMPTS = 3  # a log is given up after so many attempts to read it, LOOK_S apart: it may just be rotated
 
 
 @dataclass(slots=True)
 class _Work:
     """A chunk of one log. Of its events in the range ``known`` had a verdict; ``asked`` had none and are ``sent``."""
 
-    part: Part
+    part: requests.Part
     end: int
     known: int = 0
     asked: int = 0
@@ -88,10 +73,10 @@ class Replayer:
 
     def __post_init__(self) -> None:
         self._log = get_logger("photon.dispatcher")
-        self._request: Request | None = None
-        self._parts: deque[Part] = deque()  # still to be read, the one in front from ``_at`` on
+        self._request: requests.Request | None = None
+        self._parts: deque[requests.Part] = deque()  # still to be read, the one in front from ``_at`` on
         self._chunks: deque[Chunk] | None = None  # of the part in front
-        self._failed: list[Part] = []
+        self._failed: list[requests.Part] = []
         self._works: deque[_Work] = deque()
         self._next_look = float("-inf")
         self._attempts = 0
@@ -115,15 +100,17 @@ class Replayer:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
-        request = current(self.state.database) if self.ours() else None
+        request = requests.current(self.state.database) if self.ours() else None
         if self._request is not None and (request is None or request.number != self._request.number):
             self._let_go()
         if request is None or self._request is not None:
             return
-        if request.step is Step.ASKED:
+        if request.step is requests.Step.ASKED:
             self._plan(request)
         self._request = request
-        self._parts = deque(p for p in parts(self.state.database, request.number) if p.step is Step.RUNNING)
+        self._parts = deque(
+            p for p in requests.parts(self.state.database, request.number) if p.step is requests.Step.RUNNING
+        )
         self._log.info("replay", number=request.number, logs=len(self._parts))
 
     def _let_go(self) -> None:
@@ -132,14 +119,14 @@ class Replayer:
         self._works.clear()
         self._failed.clear()
 
-    def _plan(self, request: Request) -> None:
+    def _plan(self, request: requests.Request) -> None:
         positions = read_up_to(self.state.database)
         chunks = chunks_between(self.state.database, positions, request.from_ns, request.to_ns)
-        found = plan(request, chunks, {position.identity: position.path for position in positions})
-        self.state.commit(Changes(also=planned(request.number, found)))
+        found = requests.plan(request, chunks, {position.identity: position.path for position in positions})
+        self.state.commit(Changes(also=requests.planned(request.number, found)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
-    async def _read_next(self, request: Request) -> bool:
+    async def _read_next(self, request: requests.Request) -> bool:
         """One more chunk, if there is one and room for its events; whether there was."""
         if not self._parts or len(self._works) >= CHUNKS_MAX or not self.guests.room():
             return False
@@ -174,12 +161,12 @@ class Replayer:
         self._parts.popleft()
         self._chunks, self._attempts = None, 0
 
-    def _chunks_of(self, part: Part, request: Request) -> deque[Chunk]:
+    def _chunks_of(self, part: requests.Part, request: requests.Request) -> deque[Chunk]:
         own = [position for position in read_up_to(self.state.database) if position.identity == part.identity]
         found = chunks_between(self.state.database, own, request.from_ns, request.to_ns)
         return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
 
-    async def _take(self, work: _Work, block: Block, request: Request) -> None:
+    async def _take(self, work: _Work, block: Block, request: requests.Request) -> None:
         """Asks the registry about the events of the range, and sends those it does not know."""
         events = self.rules.events(block)
         inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
@@ -209,20 +196,20 @@ class Replayer:
         request = self._request
         if request is None:
             return False
-        also: list[Statement] = []
+        also: list[requests.Statement] = []
         cells: Counter[int] = Counter()
         while self._works and self._works[0].done:
             work = self._works.popleft()
-            step = Step.DONE if work.end >= work.part.stop else Step.RUNNING
-            also.append(moved(request.number, work.part, work.end, work.events, work.known, step))
+            step = requests.Step.DONE if work.end >= work.part.stop else requests.Step.RUNNING
+            also.append(requests.moved(request.number, work.part, work.end, work.events, work.known, step))
             cells.update(work.cells)
             for stretch in work.sent:
                 cells.update(stretch.cells)
         done = not self._works and not self._parts
         if not self._works:
-            also += [unread(request.number, part) for part in self._failed]
+            also += [requests.unread(request.number, part) for part in self._failed]
         if done:
-            also.append(ended(request.number, self.clock.now_ns()))
+            also.append(requests.ended(request.number, self.clock.now_ns()))
         if also:
             self.state.commit(Changes(cells=dict(cells), also=also))
         if not self._works:
@@ -233,7 +220,7 @@ class Replayer:
             self._next_look = float("-inf")
         return done
 
-    def _tell_failed(self, request: Request) -> None:
+    def _tell_failed(self, request: requests.Request) -> None:
         for part in self._failed:
             self._log.warning("replay: no file holds this log any more", number=request.number, log=part.path)
         self._failed.clear()

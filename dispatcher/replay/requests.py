@@ -26,13 +26,10 @@ from photon.dispatcher.database import SCHEMA_VERSION, Transaction, opened
 from photon.dispatcher.errors import StateError
 from photon.dispatcher.replay.coverage import Chunk, chunks_between, read_up_to
 
-WAITING_MAX = 100
-"""Requests that are not done."""
-KEPT_MAX = 100
-"""Requests that are done, for whoever asks what became of them."""
+WAITING_MAX = 100  # requests that are not done
+KEPT_MAX = 100  # requests that are done, for whoever asks what became of them
 
-Statement = tuple[str, Sequence[Any]]
-"""A change for a transaction: SQL and its arguments."""
+Statement = tuple[str, Sequence[Any]]  # a change for a transaction: SQL and its arguments
 
 
 class Step(enum.IntEnum):

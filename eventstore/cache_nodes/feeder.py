@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from typing import cast
 
@@ -25,12 +26,10 @@ from photon.eventstore.cache_nodes.wire import FEED_BYTES_MAX, SEGMENTS_MAX, Pie
 from photon.eventstore.index import I64, U64
 
 QUEUE_BYTES_MAX = 32 << 20
-BATCH_BYTES = 4 << 20
-"""Taken at a time, or one piece."""
+BATCH_BYTES = 4 << 20  # taken at a time, or one piece
 PATIENCE_SECONDS = 1.0
 """The reader waits so long for a node that takes nothing; from then on until it takes something again, not at all."""
-WAIT_SHARE = 0.1
-"""Of all time, beyond PATIENCE_SECONDS, the reader waits no more than this for a node that is slow."""
+WAIT_SHARE = 0.1  # of all time, beyond PATIENCE_SECONDS, the reader waits no more than this for a node that is slow
 FEED_TIMEOUT_SECONDS = 5.0
 RETRY_SECONDS = 0.2
 FOR_GOOD = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
@@ -72,6 +71,7 @@ def split_by_owner(
         yield name, piece(identity, file, its_parts, hashes[rows], new_starts[rows], offsets[rows])
 
 
+@dataclass(eq=False)
 class FeedQueue:
     """One thread puts, one takes.
 
@@ -80,17 +80,13 @@ class FeedQueue:
     the reader PATIENCE_SECONDS once.
     """
 
-    def __init__(
-        self,
-        bytes_max: int = QUEUE_BYTES_MAX,
-        patience_s: float = PATIENCE_SECONDS,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._bytes_max = bytes_max
-        self._patience_s = patience_s
-        self._monotonic = monotonic
-        self._credit_s = patience_s  # that the reader may wait now
-        self._credit_at = monotonic()
+    bytes_max: int = QUEUE_BYTES_MAX
+    patience_s: float = PATIENCE_SECONDS
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._credit_s = self.patience_s  # that the reader may wait now
+        self._credit_at = self.monotonic()
         self._pieces: deque[Piece] = deque()
         self._changed = threading.Condition()
         self._away = self._closed = False
@@ -104,7 +100,7 @@ class FeedQueue:
                 self._wait_for_room(piece)
             while self._pieces and self._over(piece):
                 self._drop(self._pieces.popleft())
-            if self._closed or piece.size > self._bytes_max:
+            if self._closed or piece.size > self.bytes_max:
                 self.dropped_bytes += piece.data_bytes
                 return
             self._pieces.append(piece)
@@ -112,10 +108,10 @@ class FeedQueue:
             self._changed.notify_all()
 
     def _wait_for_room(self, piece: Piece) -> None:
-        began = self._monotonic()
-        self._credit_s = min(self._patience_s, self._credit_s + WAIT_SHARE * (began - self._credit_at))
+        began = self.monotonic()
+        self._credit_s = min(self.patience_s, self._credit_s + WAIT_SHARE * (began - self._credit_at))
         in_time = self._changed.wait_for(lambda: self._away or not self._over(piece), max(0.0, self._credit_s))
-        self._credit_at = self._monotonic()
+        self._credit_at = self.monotonic()
         if in_time:
             self._credit_s -= self._credit_at - began
         else:
@@ -165,7 +161,7 @@ class FeedQueue:
         return self._closed
 
     def _over(self, piece: Piece) -> bool:
-        return not self._closed and self.bytes + piece.size > self._bytes_max
+        return not self._closed and self.bytes + piece.size > self.bytes_max
 
     def _drop(self, piece: Piece) -> None:
         self.bytes -= piece.size

@@ -23,17 +23,14 @@ from photon.eventstore.cache_nodes.wire import HASHES_MAX, NodeCounts
 from photon.eventstore.found_records import NO_RECORDS, FoundRecords
 from photon.eventstore.index import I64, U64
 
-WINDOW = 256
-"""Answers that the p95 is taken over."""
-RECKONED_EVERY = 16
-"""The p95 is computed again after so many answers."""
+WINDOW = 256  # answers that the p95 is taken over
+RECKONED_EVERY = 16  # the p95 is computed again after so many answers
 HEDGE_FACTOR = 2.0
 HEDGE_SECONDS_MIN = 0.005
 HEDGE_SECONDS_MAX = 0.1
 FAILURES_MAX = 3
 REST_SECONDS = 0.5
-REST_SECONDS_MAX = 5.0
-"""It doubles up to this while the node goes on failing."""
+REST_SECONDS_MAX = 5.0  # it doubles up to this while the node goes on failing
 
 
 class NodeHealth:
@@ -81,11 +78,9 @@ class NodeHealth:
         return min(REST_SECONDS * 2.0 ** min(self._rests - 1, 10), REST_SECONDS_MAX)
 
 
-FIND_TIMEOUT_SECONDS = 1.0
-"""A node that has not answered by then has failed; the logs were asked long before."""
+FIND_TIMEOUT_SECONDS = 1.0  # a node that has not answered by then has failed; the logs were asked long before
 COUNTS_TIMEOUT_SECONDS = 1.0
-IN_FLIGHT_MAX = 64
-"""Look-ups under way at one node; beyond it they go to the logs."""
+IN_FLIGHT_MAX = 64  # look-ups under way at one node; beyond it they go to the logs
 
 
 class NodeClient:

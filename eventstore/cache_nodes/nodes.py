@@ -28,8 +28,7 @@ from photon.eventstore.found_records import FoundRecords
 from photon.eventstore.index import I64, U64, hash_keys
 from photon.eventstore.segments import CacheEventStore
 
-PREVIOUS_SECONDS = 900.0
-"""By then what the nodes of the ring before had is mostly too old to be asked for."""
+PREVIOUS_SECONDS = 900.0  # by then what the nodes of the ring before had is mostly too old to be asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,12 +122,7 @@ STOP_GRACE_SECONDS = 1.0
 
 
 async def serve(
-    *,
-    address: str,
-    bytes_max: int,
-    ready: Callable[[int], None],
-    stop: asyncio.Event,
-    tls: Tls | None = None,
+    *, address: str, bytes_max: int, ready: Callable[[int], None], stop: asyncio.Event, tls: Tls | None = None
 ) -> None:
     """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls`` None: in plain text.
 

@@ -19,12 +19,9 @@ from photon.eventstore.index import I64, U64
 from photon.eventstore.segments import CacheCounts, Gathered, Segment
 
 SOURCE_BYTES = 16
-SEGMENTS_MAX = 4096
-"""In one feed."""
-FEED_BYTES_MAX = MESSAGE_BYTES_MAX // 2
-"""Of one feed's segments, columns included; a larger segment is never sent."""
-HASHES_MAX = 16 * KEYS_MAX
-"""In one question."""
+SEGMENTS_MAX = 4096  # in one feed
+FEED_BYTES_MAX = MESSAGE_BYTES_MAX // 2  # of one feed's segments, columns included; a larger segment is never sent
+HASHES_MAX = 16 * KEYS_MAX  # in one question
 OFFSET_MAX = (1 << 63) - 1
 CACHE = Service(pb.DESCRIPTOR, "Cache", bytes_max=MESSAGE_BYTES_MAX, fields_max=SEGMENTS_MAX + 16)
 

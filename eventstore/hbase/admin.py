@@ -11,39 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from photon.config.errors import PhotonError, UsageError
-from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
+from photon.eventstore.hbase.api import HBaseUnavailable
 from photon.eventstore.hbase.connection import ThriftHBase
 from photon.eventstore.hbase.schema import FAMILY, REGIONS, split_keys
-from photon.eventstore.hbase.thrift2 import connector, interface
+from photon.eventstore.hbase.thrift2 import FAST_DIFF, ROW_BLOOM, connector, types_of
 
 ANSWER_SECONDS_MAX = 60.0
-FOREVER_S = 2**31 - 1
-"""HBase's time to live where nothing expires."""
+FOREVER_S = 2**31 - 1  # HBase's time to live where nothing expires
 _ATTRIBUTES = {
     b"SPLIT_POLICY": b"org.apache.hadoop.hbase.regionserver.DisabledRegionSplitPolicy",
     b"SPLIT_ENABLED": b"false",
     b"MERGE_ENABLED": b"false",
 }
-_ROW_BLOOM = 1
-_FAST_DIFF = 4
-_IDL = """
-struct TTableName { 1: optional binary ns, 2: required binary qualifier }
-struct TColumnFamilyDescriptor {
-  1: required binary name, 5: optional i32 bloomnFilterType, 8: optional i32 dataBlockEncoding,
-  10: optional i32 maxVersions, 13: optional i32 timeToLive
-}
-struct TTableDescriptor {
-  1: required TTableName tableName, 2: optional list<TColumnFamilyDescriptor> columns,
-  3: optional map<binary, binary> attributes
-}
-exception TIOError { 1: optional string message, 2: optional bool canRetry }
-service THBaseService {
-  void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io)
-  void disableTable(1: required TTableName tableName) throws (1: TIOError io)
-  void deleteTable(1: required TTableName tableName) throws (1: TIOError io)
-}
-"""
-"""The part of HBase's interface that is used; enums are written as the numbers that they are on the wire."""
 
 
 class CannotMakeTable(PhotonError):
@@ -78,7 +57,7 @@ def make_table(
     Raises HBaseUnavailable, HBaseRefused, CannotMakeTable, UsageError.
     """
     made = False
-    if not _exists(hbase, table):
+    if table.encode() not in hbase.call(lambda c: c.tables(), f"list tables (for {table})"):
         if admin is None:
             raise UsageError(
                 "hbase.admin: is not set; name HBase's Thrift 2 server (host:port), or run this in HBase's shell: "
@@ -86,10 +65,6 @@ def make_table(
             )
         made = _create(admin, table, ttl_s, regions)
     return _described(hbase, table, made, ttl_s, regions)
-
-
-def _exists(hbase: ThriftHBase, table: str) -> bool:
-    return table.encode() in hbase.call(lambda c: c.tables(), f"list tables (for {table})")
 
 
 def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, regions: int) -> TableMade:
@@ -114,14 +89,14 @@ def _described(hbase: ThriftHBase, table: str, made: bool, ttl_s: int | None, re
 
 def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
     """False: another process created it first."""
-    service = interface(_IDL)
+    service = types_of()
     client = connector(admin, service, "hbase.admin", ANSWER_SECONDS_MAX)()
     namespace, _, name = table.rpartition(":")
     full = service.TTableName(ns=namespace.encode() or None, qualifier=name.encode())
     family = service.TColumnFamilyDescriptor(
         name=FAMILY,
-        bloomnFilterType=_ROW_BLOOM,
-        dataBlockEncoding=_FAST_DIFF,
+        bloomnFilterType=ROW_BLOOM,
+        dataBlockEncoding=FAST_DIFF,
         maxVersions=1,
         timeToLive=FOREVER_S if ttl_s is None else ttl_s,
     )
@@ -141,6 +116,3 @@ def _create(admin: str, table: str, ttl_s: int | None, regions: int) -> bool:
     finally:
         client.close()
     return True
-
-
-__all__ = ["CannotMakeTable", "HBaseRefused", "TableMade", "make_table", "shell_command"]

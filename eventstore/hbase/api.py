@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 
 from photon.eventstore.file_map import FileMapError, FileMapUnavailable
 
-Cells = Mapping[bytes, bytes]
-"""Column (``family:qualifier``) -> value."""
+Cells = Mapping[bytes, bytes]  # column (``family:qualifier``) -> value
 
 
 class Put(NamedTuple):
@@ -41,22 +40,17 @@ class HBase(Protocol):
 
     def read(self, table: bytes, rows: Sequence[bytes], columns: Sequence[bytes] | None = None) -> dict[bytes, Cells]:
         """The rows that exist; all their cells, or those of ``columns``. In batches, not by scans."""
-        ...
 
     def write(self, table: bytes, puts: Sequence[Put]) -> None:
         """All are acknowledged when it returns; in no particular order."""
-        ...
 
     def scan(self, table: bytes, start: bytes, stop: bytes) -> Iterator[tuple[bytes, Cells]]:
         """Rows in [start, stop). Each step is a call of its own; nothing stays open when it is left early."""
-        ...
 
     def regions(self, table: bytes) -> list[Region]:
         """The table's regions in the order of their rows. HBaseRefused when there is no such table."""
-        ...
 
     def interrupt(self) -> None:
         """From now on a failed call is not tried again: the process is stopping."""
-        ...
 
     def close(self) -> None: ...

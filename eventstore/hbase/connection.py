@@ -28,25 +28,21 @@ from photon.eventstore.hbase.schema import META
 CONNECTIONS_MAX = 8
 IDLE_SECONDS_MAX = 20.0
 AGE_SECONDS_MAX = 600.0
-ANSWER_SECONDS_MAX = 10.0
-"""One answer is waited for so long."""
+ANSWER_SECONDS_MAX = 10.0  # one answer is waited for so long
 CALL_SECONDS_MAX = 20.0
 """A call, with all its repetitions, is given up after so long (and the answer that is being waited for)."""
 PAUSE_SECONDS = 0.05
 PAUSE_SECONDS_MAX = 1.0
-THREADS = 4
-"""Batches of one read or write that are under way at a time."""
+THREADS = 4  # batches of one read or write that are under way at a time
 READ_ROWS = 1000
 WRITE_ROWS = 2000
 SCAN_ROWS = 1000
 REFUSALS = ("TableNotFoundException", "AccessDeniedException", "NoSuchColumnFamilyException")
 
-_GONE = (b"SPLIT", b"MERGED")
-"""States of regions that others have taken the place of."""
+_GONE = (b"SPLIT", b"MERGED")  # states of regions that others have taken the place of
 
 T = TypeVar("T")
-Connect = Callable[[], Any]
-"""Opens a happybase.Connection."""
+Connect = Callable[[], Any]  # opens a happybase.Connection
 
 
 def connector(address: str, answer_seconds: float = ANSWER_SECONDS_MAX) -> Connect:

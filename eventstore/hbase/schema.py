@@ -34,8 +34,7 @@ _COLUMN = FAMILY + b":"
 _PLACE_BYTES = len(_COLUMN) + 8 + 5
 _ENTRY_BYTES = len(_COLUMN) + 8 + 8
 _SALT_STEP = 256 // SALTS
-REGIONS = 16
-"""So many regions a table is made with."""
+REGIONS = 16  # so many regions a table is made with
 CHECKPOINTS_KEPT = 64
 SLOTS = 2
 META = b"hbase:meta"

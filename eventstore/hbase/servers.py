@@ -15,64 +15,14 @@ from photon.config.clock import Clock
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
 from photon.eventstore.hbase.connection import REFUSALS, Connections, one_line
-from photon.eventstore.hbase.thrift2 import connector, interface
+from photon.eventstore.hbase.thrift2 import FAST_DIFF, ROW_BLOOM, connector, types_of
 
 ANSWER_SECONDS_MAX = 10.0
 PAUSE_SECONDS = 0.05
 SHUNNED_SECONDS = 1.0
 SERVERS_MAX = 64
-_IDL = """
-struct TTimeRange { 1: required i64 minStamp, 2: required i64 maxStamp }
-struct TColumn { 1: required binary family, 2: optional binary qualifier, 3: optional i64 timestamp }
-struct TColumnValue {
-  1: required binary family, 2: required binary qualifier, 3: required binary value, 4: optional i64 timestamp
-}
-struct TResult { 1: optional binary row, 2: required list<TColumnValue> columnValues }
-struct TGet {
-  1: required binary row, 2: optional list<TColumn> columns, 4: optional TTimeRange timeRange,
-  5: optional i32 maxVersions
-}
-struct TPut { 1: required binary row, 2: required list<TColumnValue> columnValues }
-struct TDelete {
-  1: required binary row, 2: optional list<TColumn> columns, 3: optional i64 timestamp, 4: optional i32 deleteType
-}
-struct TScan {
-  1: optional binary startRow, 2: optional binary stopRow, 3: optional list<TColumn> columns, 4: optional i32 caching,
-  5: optional i32 maxVersions, 6: optional TTimeRange timeRange, 15: optional i32 limit
-}
-struct TNamespaceDescriptor { 1: required string name, 2: optional map<string, string> configuration }
-struct TTableName { 1: optional binary ns, 2: required binary qualifier }
-struct TColumnFamilyDescriptor {
-  1: required binary name, 5: optional i32 bloomnFilterType, 8: optional i32 dataBlockEncoding,
-  10: optional i32 maxVersions
-}
-struct TTableDescriptor {
-  1: required TTableName tableName, 2: optional list<TColumnFamilyDescriptor> columns,
-  3: optional map<binary, binary> attributes
-}
-exception TIOError { 1: optional string message, 2: optional bool canRetry }
-exception TIllegalArgument { 1: optional string message }
-service THBaseService {
-  list<TResult> getMultiple(1: required binary table, 2: required list<TGet> tgets) throws (1: TIOError io)
-  bool checkAndPut(1: required binary table, 2: required binary row, 3: required binary family,
-    4: required binary qualifier, 5: binary value, 6: required TPut tput) throws (1: TIOError io)
-  void putMultiple(1: required binary table, 2: required list<TPut> tputs) throws (1: TIOError io)
-  list<TDelete> deleteMultiple(1: required binary table, 2: required list<TDelete> tdeletes) throws (1: TIOError io)
-  list<TResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
-    throws (1: TIOError io, 2: TIllegalArgument ia)
-  void createNamespace(1: required TNamespaceDescriptor namespaceDesc) throws (1: TIOError io)
-  bool tableExists(1: required TTableName tableName) throws (1: TIOError io)
-  void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io)
-}
-"""
-_ROW_BLOOM, _FAST_DIFF = 1, 4
 
 T = TypeVar("T")
-
-
-def types_of() -> Any:
-    """The module of Thrift types. Raises UsageError."""
-    return interface(_IDL)
 
 
 class Servers:
@@ -93,16 +43,14 @@ class Servers:
             raise UsageError(f"{key}: names {len(addresses)} servers, must be 1 to {SERVERS_MAX}")
         self.types = types_of()
         self.where = ", ".join(addresses)
-        self.round_trips = 0
-        """So far; a little low where threads count at the same time."""
+        self.round_trips = 0  # so far; a little low where threads count at the same time
         self._clock, self._call_seconds = clock, call_seconds
         opened = connects or [connector(each, self.types, key, ANSWER_SECONDS_MAX) for each in addresses]
         self._servers = [Connections(each, clock) for each in opened]
         self._shunned = [float("-inf")] * len(self._servers)
         self._turn = itertools.count()
         self._stopping = threading.Event()
-        self.pause_s = PAUSE_SECONDS
-        """Between two tries."""
+        self.pause_s = PAUSE_SECONDS  # between two tries
 
     def create(self, table: bytes, families: Sequence[tuple[bytes, int]]) -> bool:
         """``table``: may be NAMESPACE:NAME, and both are made; ``families``: name, versions. False: it is there
@@ -114,7 +62,7 @@ class Servers:
             return False
         columns = [
             types.TColumnFamilyDescriptor(
-                name=family, bloomnFilterType=_ROW_BLOOM, dataBlockEncoding=_FAST_DIFF, maxVersions=versions
+                name=family, bloomnFilterType=ROW_BLOOM, dataBlockEncoding=FAST_DIFF, maxVersions=versions
             )
             for family, versions in families
         ]

@@ -1,11 +1,10 @@
 """HBase's Thrift 2 server through thriftpy2: the only file that imports it.
 
-An interface is written by hand, with what is used of HBase's own; enums are the numbers that they are on the wire.
+The interface is written by hand, with what is used of HBase's own; enums are the numbers that they are on the wire.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +12,62 @@ from typing import Any
 from photon.config.errors import UsageError
 from photon.eventstore.hbase.api import HBaseUnavailable
 
+ROW_BLOOM, FAST_DIFF = 1, 4
+_IDL = """
+struct TTimeRange { 1: required i64 minStamp, 2: required i64 maxStamp }
+struct TColumn { 1: required binary family, 2: optional binary qualifier, 3: optional i64 timestamp }
+struct TColumnValue {
+  1: required binary family, 2: required binary qualifier, 3: required binary value, 4: optional i64 timestamp
+}
+struct TResult { 1: optional binary row, 2: required list<TColumnValue> columnValues }
+struct TGet {
+  1: required binary row, 2: optional list<TColumn> columns, 4: optional TTimeRange timeRange,
+  5: optional i32 maxVersions
+}
+struct TPut { 1: required binary row, 2: required list<TColumnValue> columnValues }
+struct TDelete {
+  1: required binary row, 2: optional list<TColumn> columns, 3: optional i64 timestamp, 4: optional i32 deleteType
+}
+struct TScan {
+  1: optional binary startRow, 2: optional binary stopRow, 3: optional list<TColumn> columns, 4: optional i32 caching,
+  5: optional i32 maxVersions, 6: optional TTimeRange timeRange, 15: optional i32 limit
+}
+struct TNamespaceDescriptor { 1: required string name, 2: optional map<string, string> configuration }
+struct TTableName { 1: optional binary ns, 2: required binary qualifier }
+struct TColumnFamilyDescriptor {
+  1: required binary name, 5: optional i32 bloomnFilterType, 8: optional i32 dataBlockEncoding,
+  10: optional i32 maxVersions, 13: optional i32 timeToLive
+}
+struct TTableDescriptor {
+  1: required TTableName tableName, 2: optional list<TColumnFamilyDescriptor> columns,
+  3: optional map<binary, binary> attributes
+}
+exception TIOError { 1: optional string message, 2: optional bool canRetry }
+exception TIllegalArgument { 1: optional string message }
+service THBaseService {
+  list<TResult> getMultiple(1: required binary table, 2: required list<TGet> tgets) throws (1: TIOError io)
+  bool checkAndPut(1: required binary table, 2: required binary row, 3: required binary family,
+    4: required binary qualifier, 5: binary value, 6: required TPut tput) throws (1: TIOError io)
+  void putMultiple(1: required binary table, 2: required list<TPut> tputs) throws (1: TIOError io)
+  list<TDelete> deleteMultiple(1: required binary table, 2: required list<TDelete> tdeletes) throws (1: TIOError io)
+  list<TResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
+    throws (1: TIOError io, 2: TIllegalArgument ia)
+  void createNamespace(1: required TNamespaceDescriptor namespaceDesc) throws (1: TIOError io)
+  bool tableExists(1: required TTableName tableName) throws (1: TIOError io)
+  void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io)
+  void disableTable(1: required TTableName tableName) throws (1: TIOError io)
+  void deleteTable(1: required TTableName tableName) throws (1: TIOError io)
+}
+"""
 
-def interface(idl: str) -> Any:
-    """A module with the types of ``idl``, whose service is THBaseService. Raises UsageError."""
+
+def types_of() -> Any:
+    """The module of Thrift types, whose service is THBaseService. Raises UsageError."""
     try:
         import thriftpy2
     except ImportError:
         raise UsageError("happybase is not installed: pip install 'photon-join[hbase]'") from None
-    name = f"photon_hbase_{hashlib.blake2b(idl.encode(), digest_size=6).hexdigest()}_thrift"
-    return thriftpy2.load_fp(io.StringIO(idl), module_name=name)
+    return thriftpy2.load_fp(io.StringIO(_IDL), module_name="photon_hbase_thrift")
 
 
 def connector(address: str, service: Any, key: str, answer_seconds: float) -> Callable[[], Any]:

@@ -29,8 +29,7 @@ DATA_BYTES = 8 << 20
 FOUND_BYTES = 8 << 20
 """16 for each record: its key's hash, where it begins, and the order. More of them do not fit."""
 SLOT_BYTES = DATA_BYTES + FOUND_BYTES
-MEMORY_BYTES = SLOTS * SLOT_BYTES
-"""Pages that nothing was written to take no memory."""
+MEMORY_BYTES = SLOTS * SLOT_BYTES  # pages that nothing was written to take no memory
 
 
 class SharedSlots:
@@ -79,8 +78,7 @@ class SharedSlots:
         self._memory.close()
 
 
-MESSAGE_BYTES_MAX = 16 << 20
-"""A FindKeys holds the header of a log, which is a record at most."""
+MESSAGE_BYTES_MAX = 16 << 20  # a FindKeys holds the header of a log, which is a record at most
 
 
 class JoinFormats(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -16,8 +16,7 @@ from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.core.outcomes import Refusal, Status
 
-MESSAGE_BYTES_MAX = 4 << 20
-"""Largest request or reply; the largest batch of ids has 720 KiB."""
+MESSAGE_BYTES_MAX = 4 << 20  # largest request or reply; the largest batch of ids has 720 KiB
 REGISTRY = Service(pb.DESCRIPTOR, "Registry", bytes_max=MESSAGE_BYTES_MAX)  # two witnesses have 32 logs as fields
 REGISTRY_OPERATOR = Service(pb.DESCRIPTOR, "RegistryOperator", bytes_max=MESSAGE_BYTES_MAX)
 REQUESTS_OUTSTANDING_MAX = 64

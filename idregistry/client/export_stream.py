@@ -29,11 +29,9 @@ class ExportFacts:
     """What is known of an export once all of it was read."""
 
     chunks: int
-    size: int
-    """Bytes."""
+    size: int  # bytes
     checksum: bytes
-    applied: int
-    """The state holds all entries up to here."""
+    applied: int  # the state holds all entries up to here
 
 
 class Summer:

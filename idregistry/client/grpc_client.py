@@ -22,31 +22,21 @@ from photon.config.clock import Clock, SystemClock
 from photon.config.tls import Tls
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Opened, Pulse, Slot
+from photon.idregistry.client import messages
 from photon.idregistry.client.channels import Channels
-from photon.idregistry.client.messages import (
-    described,
-    refused,
-    reshard_request,
-    resharding_of,
-    slot_name,
-    verdicts_of,
-    witness_of,
-)
 from photon.idregistry.client.nearest_replica import Nearest
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.outcomes import Answered, Description, OpenOutcome, Refusal, SlotClaim, Status, pulse_of
 from photon.idregistry.core.resharding import Action, Ask, ReshardOutcome
 
-TRY_SECONDS_MAX = 2.0
-"""One try at one replica: one that hangs must not use up a call's whole time-out."""
+TRY_SECONDS_MAX = 2.0  # one try at one replica: one that hangs must not use up a call's whole time-out
 LOOK_UP_SECONDS_MIN = 0.5
 LOOK_UP_ROUND_TRIPS = 10
 """A look-up's try lasts so many round trips, but LOOK_UP_SECONDS_MIN at least: a batch of ids takes several."""
 DOUBT_SECONDS = 0.25
 """After WRONG_SHARD, for how long another replica may know of a newer config than the first one that answers."""
-PROBE_SECONDS = 1.0
-"""While look-ups are asked for, every replica is asked how it is as often as this."""
+PROBE_SECONDS = 1.0  # while look-ups are asked for, every replica is asked how it is as often as this
 SILENT_SECONDS = 1.0
 """A replica that did not answer is not asked as a leader for so long, while there is another to ask."""
 
@@ -82,8 +72,7 @@ class GrpcBackend:
         self._silent: dict[str, float] = {}  # replica -> when it failed to answer
         self._probes: dict[str, _Probe] = {}  # under way: at most one a replica
         self._probed_at = -float("inf")
-        self._doubted = False
-        """A replica said WRONG_SHARD: the next description is the newest of several."""
+        self._doubted = False  # a replica said WRONG_SHARD: the next description is the newest of several
 
     # -- Backend ------------------------------------------------------------------------------------------------
     async def describe(self, *, timeout: float) -> Description | Refusal:
@@ -118,17 +107,17 @@ class GrpcBackend:
         return pulse_of(answers.values(), {name: self._nearest.round_trip_s(name) for name in answers})
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes, *, timeout: float) -> OpenOutcome:
-        request = pb.OpenSlotRequest(slot=slot_name(SlotClaim(slot, ())), last=last, nonce=nonce)
+        request = pb.OpenSlotRequest(slot=messages.slot_name(SlotClaim(slot, ())), last=last, nonce=nonce)
         reply = await self.ask(CONFIG_GROUP, "OpenSlot", request, timeout=timeout)
         if isinstance(reply, Refusal):
             return reply
-        return Opened(reply.incarnation, reply.newest, reply.reason, witness_of(reply.witness))
+        return Opened(reply.incarnation, reply.newest, reply.reason, messages.witness_of(reply.witness))
 
     async def insert(self, shard: int, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
-        slot = slot_name(claim) if claim else None
+        slot = messages.slot_name(claim) if claim else None
         request = pb.InsertRequest(shard=shard, caller=caller, slot=slot, **Ids.encode([ids]))
         reply = await self.ask(shard, "Insert", request, timeout=timeout)
-        return reply if isinstance(reply, Refusal) else verdicts_of(reply, len(ids), reply.owner_tokens)
+        return reply if isinstance(reply, Refusal) else messages.verdicts_of(reply, len(ids), reply.owner_tokens)
 
     async def clear(self, shard: int, ids: Ids, *, timeout: float) -> Answered:
         request = pb.ClearRequest(shard=shard, **Ids.encode_cleared([ids]))
@@ -163,7 +152,7 @@ class GrpcBackend:
             refusal = reply
         else:
             self._silent.pop(name, None)
-            answer = refused(reply)
+            answer = messages.refused(reply)
             if answer is None:
                 self._leaders[group] = name
                 return reply
@@ -178,14 +167,14 @@ class GrpcBackend:
 
     async def reshard(self, ask: Ask, *, replica: str = "", timeout: float) -> ReshardOutcome:
         """One try, at this replica, or at the config group's leader. Raises KeyError for an unknown replica."""
-        request = reshard_request(ask)
+        request = messages.reshard_request(ask)
         if replica:
             reply = await self._channels.call(replica, "Reshard", request, timeout=timeout)
         else:
             reply = await self.ask(CONFIG_GROUP, "Reshard", request, timeout=timeout)
         if isinstance(reply, Refusal):
             return reply
-        return refused(reply) or resharding_of(reply)
+        return messages.refused(reply) or messages.resharding_of(reply)
 
     async def close(self) -> None:
         probes = list(self._probes.values())
@@ -201,7 +190,7 @@ class GrpcBackend:
         limit = min(timeout, max(longest, LOOK_UP_SECONDS_MIN), TRY_SECONDS_MAX)
         request = pb.LookUpRequest(shard=shard, digests=ids.digests, times=ids.times.astype("<i8").tobytes())
         reply = await self._channels.call(name, "LookUp", request, timeout=max(limit, 0.0))
-        outcome = reply if isinstance(reply, Refusal) else refused(reply)
+        outcome = reply if isinstance(reply, Refusal) else messages.refused(reply)
         if outcome is not None and outcome.status is Status.WRONG_SHARD:
             self._doubted = True
             self._nearest.led(name, shard, False)  # perhaps it is behind: the next probe tells
@@ -210,7 +199,7 @@ class GrpcBackend:
             self._nearest.failed(name)
             return outcome
         self._nearest.led(name, shard, reply.led)
-        return verdicts_of(reply, len(ids), bytes(8 * len(ids)))
+        return messages.verdicts_of(reply, len(ids), bytes(8 * len(ids)))
 
     def _probe(self) -> dict[str, _Probe]:
         """Asks each replica how it is, beginning now unless the last such question is still under way."""
@@ -239,7 +228,7 @@ class GrpcBackend:
 
     async def _describe_at(self, name: str) -> Description | Refusal:
         reply = await self._channels.ask(name, "Describe", pb.DescribeRequest(), timeout=TRY_SECONDS_MAX)
-        outcome = reply if isinstance(reply, Refusal) else described(reply)
+        outcome = reply if isinstance(reply, Refusal) else messages.described(reply)
         if isinstance(outcome, Refusal):
             self._nearest.failed(name)
         return outcome

@@ -22,8 +22,7 @@ from photon.idregistry.core.scans import Below, EntryPage, Traced
 from photon.idregistry.core.state_checks import Checked
 from photon.idregistry.witness import LOGS_MAX, KnownSlot, Witness, Witnessed, WitnessLog
 
-REOPEN_IDS_MAX = 2_048
-"""Of one Reopen request: they are judged one after the other, some 20 us each."""
+REOPEN_IDS_MAX = 2_048  # of one Reopen request: they are judged one after the other, some 20 us each
 
 # Fields that a message and its dataclass share, in the dataclass's order
 _GROUP = (

@@ -7,15 +7,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-SAMPLES = 5
-"""Round trips of a replica whose median counts."""
+SAMPLES = 5  # round trips of a replica whose median counts
 CLEARLY = 0.7
 NOISE_S = 0.002
 """Another replica is taken when its round trip is below CLEARLY times the present one's, and by more than NOISE_S."""
 BEHIND_S = 2.0
 """A replica is behind when it has not applied what another had applied one or two times so long ago, or lacks ..."""
-BEHIND_ENTRIES = 1_000
-"""... more entries than commit within that time."""
+BEHIND_ENTRIES = 1_000  # ... more entries than commit within that time
 
 
 @dataclass(slots=True)

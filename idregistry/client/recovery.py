@@ -11,15 +11,7 @@ import numpy as np
 from photon.config.clock import Clock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, I64, U8, U32, U64, Answer
-from photon.idregistry.client.messages import (
-    REOPEN_IDS_MAX,
-    below_of,
-    page_of,
-    slots_of,
-    traced_of,
-    witness_logs,
-    witnessed_of,
-)
+from photon.idregistry.client import messages
 from photon.idregistry.core.commands import CONFIG_GROUP, take
 from photon.idregistry.core.outcomes import Description, Refusal, Status
 from photon.idregistry.core.scans import Below, EntryPage, Traced
@@ -50,7 +42,7 @@ class Recovery:
         self, slot: str, incarnation: int, end: Witness, to: Witness, *, timeout: float = WITNESS_TIMEOUT
     ) -> Witnessed | None:
         request = pb.ExtendWitnessRequest(
-            slot=slot, incarnation=incarnation, end=witness_logs(end), to=witness_logs(to)
+            slot=slot, incarnation=incarnation, end=messages.witness_logs(end), to=messages.witness_logs(to)
         )
         return await self._witness("ExtendWitness", request, timeout)
 
@@ -58,7 +50,7 @@ class Recovery:
         reply = await self._ask(CONFIG_GROUP, method, request, deadline=self._deadline(timeout))
         if isinstance(reply, Refusal):
             return Witnessed(0, (), reply.reason) if reply.status is Status.REFUSED else None
-        return witnessed_of(reply)
+        return messages.witnessed_of(reply)
 
     async def list_slots(self, *, timeout: float) -> list[KnownSlot] | Refusal:
         found: list[KnownSlot] = []
@@ -68,7 +60,7 @@ class Recovery:
             reply = await self._ask(CONFIG_GROUP, "ListSlots", request, deadline=deadline)
             if isinstance(reply, Refusal):
                 return reply
-            found += slots_of(reply)
+            found += messages.slots_of(reply)
             if not reply.more or not reply.slots:
                 return found
 
@@ -91,7 +83,7 @@ class Recovery:
         reply = await self._ask(shard, "ClearBelow", request, deadline=self._deadline(timeout))
         if isinstance(reply, Refusal):
             return Below(False, 0, bytes(16), reply.reason) if reply.status is Status.REFUSED else None
-        return below_of(reply)
+        return messages.below_of(reply)
 
     async def scan_owned(
         self, shard: int, slot: str, upto: int, *, cursor: bytes = b"", limit: int = 0, timeout: float
@@ -121,7 +113,7 @@ class Recovery:
             reply = await self._ask(shard, "Trace", request, deadline=deadline)
             if isinstance(reply, Refusal):
                 return reply
-            found = traced_of(reply, shard)
+            found = messages.traced_of(reply, shard)
             if isinstance(found, Refusal):
                 return found
             if found.answer in (Answer.PRESENT, Answer.REOPENED):
@@ -131,7 +123,7 @@ class Recovery:
 
     async def _page(self, shard: int, method: str, request: Any, timeout: float) -> EntryPage | Refusal:
         reply = await self._ask(shard, method, request, deadline=self._deadline(timeout))
-        return reply if isinstance(reply, Refusal) else page_of(reply)
+        return reply if isinstance(reply, Refusal) else messages.page_of(reply)
 
     # -- every shard --------------------------------------------------------------------------------------------
     async def shards(self, *, timeout: float) -> tuple[int, ...]:
@@ -159,7 +151,7 @@ class Recovery:
         known = await self._described(deadline)
         rows: I64 | None = None
         for each in reversed(known.ranges) if known is not None else ():
-            for part in split(digests, each.shards, rows, most=REOPEN_IDS_MAX):
+            for part in split(digests, each.shards, rows, most=messages.REOPEN_IDS_MAX):
                 some = part.rows
                 request = pb.ReopenRequest(
                     shard=part.shard,

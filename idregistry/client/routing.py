@@ -52,20 +52,16 @@ class Backend(Protocol):
 
     async def ask(self, group: int, method: str, request: Any, *, timeout: float) -> Any:
         """Any other request to the group's leader: its reply, or a Refusal."""
-        ...
 
     async def close(self) -> None: ...
 
 
 GRACE_S = 1.0
 """After the first answer the others are waited for so long. Shards answer at different distances."""
-LATE_S = 0.05
-"""The same for a late one, after all the others."""
-LOOK_S = 2.0
-"""A late one is waited for like the others once in so long."""
+LATE_S = 0.05  # the same for a late one, after all the others
+LOOK_S = 2.0  # a late one is waited for like the others once in so long
 
-ShardCall = tuple[int, Coroutine[Any, Any, bool]]
-"""A shard and what to do there; whether it answered."""
+ShardCall = tuple[int, Coroutine[Any, Any, bool]]  # a shard and what to do there; whether it answered
 
 
 class ShardCalls:
@@ -114,11 +110,6 @@ class ShardCalls:
             await asyncio.wait(some, timeout=LATE_S)
 
 
-def _too_new_is_unknown(found: Verdicts) -> Verdicts:
-    """An earlier attempt may have committed these ids: that another leader's clock runs late says nothing of them."""
-    return _as_unknown(found, Answer.TOO_NEW)
-
-
 def _as_unknown(found: Verdicts, answer: Answer) -> Verdicts:
     outcomes = np.where(found.outcomes == answer, np.uint8(Answer.UNKNOWN), found.outcomes)
     return replace(found, outcomes=outcomes)
@@ -135,8 +126,7 @@ class RoutedRegistry:
         """A replica said that the description is not, or not any more, how shards are: ask before the next call."""
         self._claim: SlotClaim | None = None
         self._inserts, self._clears, self._look_ups = ShardCalls(), ShardCalls(), ShardCalls()
-        self.problem = ""
-        """Why the last try that was not answered was not; for people."""
+        self.problem = ""  # why the last try that was not answered was not; for people
         self.recovery = Recovery(self.ask, self.described, clock)
         """What verifiers, dispatchers and operators ask beside the contract."""
         self.read_witness, self.extend_witness = self.recovery.read_witness, self.recovery.extend_witness
@@ -275,7 +265,8 @@ class RoutedRegistry:
             outcome = await self._backend.insert(shard, caller, claimed, ids, timeout=remaining)
             certain = isinstance(outcome, Verdicts) or outcome.status is not Status.UNKNOWN
             perhaps_committed = before or not certain
-            return _too_new_is_unknown(outcome) if before and isinstance(outcome, Verdicts) else outcome
+            # An earlier attempt may have committed these: that another leader's clock runs late says nothing of them.
+            return _as_unknown(outcome, Answer.TOO_NEW) if before and isinstance(outcome, Verdicts) else outcome
 
         outcome = await self._persist(deadline, lambda remaining: attempt(None, remaining))
         if isinstance(outcome, Refusal) and outcome.status is Status.UNKNOWN_CALLER:

@@ -20,10 +20,8 @@ from photon.config.interval_clock import Interval
 NS_PER_S = 1_000_000_000
 INFINITE_NS = 1 << 62
 """A clock that is not known may be ahead or behind by this; more than any two real clocks differ."""
-READING_S_MAX = 30.0
-"""A reading older than this says nothing any more: clocks are stepped."""
-DRIFT = 0.001
-"""Two clocks that nobody steps part by less than this share of the time: twice the kernel's 500 ppm."""
+READING_S_MAX = 30.0  # a reading older than this says nothing any more: clocks are stepped
+DRIFT = 0.001  # two clocks that nobody steps part by less than this share of the time: twice the kernel's 500 ppm
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +80,9 @@ def median(offsets: Sequence[Offset]) -> Offset:
 class Agreement(enum.IntEnum):
     """The numbers of registry.proto."""
 
-    AGREES = 1
-    """The own clock is surely within S of the median."""
-    APART = 2
-    """It is surely further away."""
-    UNCERTAIN = 3
-    """Too few answer, or not quickly enough for S."""
+    AGREES = 1  # the own clock is surely within S of the median
+    APART = 2  # it is surely further away
+    UNCERTAIN = 3  # too few answer, or not quickly enough for S
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +93,7 @@ class ClockFacts:
     agreement: Agreement
     middle: Offset
     peers: Mapping[str, Offset]
-    objection: str
-    """Why this replica proposes no boundary and no change of the shards; empty: it does."""
+    objection: str  # why this replica proposes no boundary and no change of the shards; empty: it does
 
 
 def judged(middle: Offset, uncertainty_ns: int) -> Agreement:

@@ -17,32 +17,23 @@ from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, INCARNATION_BIT
 from photon.idregistry.witness import Witness
 
 VERSION = 3
-VERSIONS_READ = (2, VERSION)
-"""2: entries of a release that chose shards by event time, too; they say no config."""
-MAX_ENTRY_IDS = 16_384
-"""Ids of one Raft entry, inserts and clears together: at most 720 KiB of columns."""
-COMMAND_BYTES_MAX = 1 << 20
-"""What the Raft driver takes as one command."""
+VERSIONS_READ = (2, VERSION)  # 2: entries of a release that chose shards by event time, too; they say no config
+MAX_ENTRY_IDS = 16_384  # ids of one Raft entry, inserts and clears together: at most 720 KiB of columns
+COMMAND_BYTES_MAX = 1 << 20  # what the Raft driver takes as one command
 MAX_CLEARED = 262_144
 """Ids that one watermark clears: some tens of milliseconds. More go in steps."""
 MAX_NAME_BYTES = 512
-MAX_ANNOUNCED = 4_096
-"""Incarnations of one announcement."""
+MAX_ANNOUNCED = 4_096  # incarnations of one announcement
 MAX_SHARDS = 4_096
 MAX_RANGES = 1_024
-MAX_RANGE_SHARDS = 131_072
-"""Shards of all ranges of a config together: it fits into one entry."""
-MAX_SEEDED = 1_024
-"""Slots of one Seed."""
+MAX_RANGE_SHARDS = 131_072  # shards of all ranges of a config together: it fits into one entry
+MAX_SEEDED = 1_024  # slots of one Seed
 NONCE_BYTES_MAX = 64
 ID_RULE_BYTES_MAX = 64
 MAX_JOINS = 1_024
-NO_TIME = -(2**63)
-"""No event time: nothing was entered, no boundary was set."""
-END_OF_TIME = 2**63 - 1
-"""End of a shard's last range while it takes new events."""
-CONFIG_GROUP = 0
-"""Number of the group that carries ConfigCommands; shards are groups 1 and up."""
+NO_TIME = -(2**63)  # no event time: nothing was entered, no boundary was set
+END_OF_TIME = 2**63 - 1  # end of a shard's last range while it takes new events
+CONFIG_GROUP = 0  # number of the group that carries ConfigCommands; shards are groups 1 and up
 
 _MIN_I64, _MAX_I64 = -(2**63), 2**63 - 1
 _KINDS = bytes(Kind)
@@ -127,10 +118,8 @@ class ClearBelow(Command, frozen=True, tag="below"):
 
     incarnation: Incarnation
     batch: Annotated[int, msgspec.Meta(ge=0, le=1 << BATCH_BITS)]
-    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]
-    """Ids that were read in the output and not yet cleared."""
-    xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
-    """XOR of their digests."""
+    count: Annotated[int, msgspec.Meta(ge=0, le=MAX_CLEARED)]  # ids that were read in the output and not yet cleared
+    xor: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]  # XOR of their digests
 
 
 class Reopen(Command, frozen=True, tag="reopen"):
@@ -141,10 +130,8 @@ class Reopen(Command, frozen=True, tag="reopen"):
     tokens: bytes  # of the exported entry
     generations: bytes  # of the exported entry
     operator: bool = False
-    retired: bool = False
-    """Only ids whose owner's slot is fenced in this shard (rule 14)."""
-    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Like a Batch's."""
+    retired: bool = False  # only ids whose owner's slot is fenced in this shard (rule 14)
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # like a Batch's
 
     def ids(self) -> Ids:
         """Raises IdsError."""
@@ -176,8 +163,7 @@ class CheckState(Command, frozen=True, tag="check"):
 
     form: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     """How the hash was made; of another release's nothing can be said."""
-    index: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The entry that the leader's hash is of; 0: none is brought."""
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0  # the entry that the leader's hash is of; 0: none is brought
     hash: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
 
@@ -198,10 +184,8 @@ class RegisterAgain(Command, frozen=True, tag="again"):
     kinds: bytes
     tags: bytes
     generations: bytes = b""  # empty: all 0
-    cleared: bool = False
-    """Whether their records are durable in an output."""
-    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
-    """Like a Batch's."""
+    cleared: bool = False  # whether their records are durable in an output
+    config: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0  # like a Batch's
 
     def ids(self) -> Ids:
         """Raises IdsError."""
@@ -222,8 +206,7 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
 
 IdRule = Annotated[bytes, msgspec.Meta(min_length=1, max_length=ID_RULE_BYTES_MAX)]
 """Hash of the rule that derives id, key and time from a join's records."""
-IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]
-"""Join -> rule."""
+IdRules = Annotated[dict[Name, IdRule], msgspec.Meta(max_length=MAX_JOINS)]  # join -> rule
 Ranges = Annotated[tuple[Range, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
 
 
@@ -232,10 +215,8 @@ class Configure(Command, frozen=True, tag="configure"):
 
     shard: ShardNumber
     ranges: Ranges
-    config: ConfigNumber = 1
-    """Number of this config."""
-    decided: ConfigNumber = 1
-    """The last change that had ended by then."""
+    config: ConfigNumber = 1  # number of this config
+    decided: ConfigNumber = 1  # the last change that had ended by then
 
 
 class Seed(Command, frozen=True, tag="seed"):

@@ -26,8 +26,7 @@ from photon.idregistry.witness import KnownSlot, Witness, Witnessed, refusal
 
 MAGIC = "PHOTCONF"
 VERSION = 3
-VERSIONS_READ = (2, VERSION)
-"""Version 2 has no witnesses and no changes of the shards."""
+VERSIONS_READ = (2, VERSION)  # version 2 has no witnesses and no changes of the shards
 INCARNATION_MAX = (1 << INCARNATION_BITS) - 1
 _SLOTS_PER_CHUNK = 256
 
@@ -316,8 +315,7 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     magic: str
     version: int
     last_incarnation: _Count
-    ranges: tuple[c.Range, ...]
-    """Version 2; later ones have them among the changes."""
+    ranges: tuple[c.Range, ...]  # version 2; later ones have them among the changes
     id_rules: c.IdRules
     changes: shard_changes.Changes | None = None
     restored: tuple[_Count, _Count] = (0, 0)

@@ -36,8 +36,7 @@ LOAD_LOW, LOAD_HIGH = 0.70, 0.88
 PURGED_SHARE = 0.75
 """A full segment that is not below this share of its limit without the words of rows that are gone splits at once."""
 _DEPTH_MAX = 28
-FEW = 16
-"""Words that are put one by one: numpy's calls cost more than they save."""
+FEW = 16  # words that are put one by one: numpy's calls cost more than they save
 _GROUP_SHIFT = np.uint64(18)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _32 = np.uint64(32)
@@ -68,11 +67,9 @@ def hashes_of(lo: U64) -> U64:
 class RowsOfWords(Protocol):
     def living(self, words: U64) -> Bools:
         """Whose chunk is still there."""
-        ...
 
     def digests(self, words: U64) -> tuple[U64, U64]:
         """First and last eight bytes of the digest of each living row."""
-        ...
 
 
 class DigestIndex:
@@ -80,8 +77,7 @@ class DigestIndex:
 
     def __init__(self, rows: RowsOfWords) -> None:
         self._rows = rows
-        self._groups = 1
-        """Groups of each segment."""
+        self._groups = 1  # groups of each segment
         self._low, self._high = GrowingArray(np.uint32), GrowingArray(np.uint16)
         self._depth = 0
         self._directory: I64 = np.zeros(1, np.int64)  # top bits of the hash -> first group of its segment

@@ -29,8 +29,7 @@ MAX_BUCKET_ROWS = 2**32
 STATE_MASK = 3
 KIND_SHIFT = 2
 _SUM_BITS = 16
-SUM_ROWS = 1 << _SUM_BITS
-"""Rows of one sum."""
+SUM_ROWS = 1 << _SUM_BITS  # rows of one sum
 
 ROW = np.dtype(
     [
@@ -246,8 +245,7 @@ class FrozenBucket:
         self.number = bucket.number
         self.count = bucket.count
         self.generations = dict(bucket.generations)
-        self.position = 0
-        """Rows before it were read."""
+        self.position = 0  # rows before it were read
         self._bucket = bucket
         self._before: list[tuple[I64, Rows]] = []
 

@@ -42,8 +42,7 @@ from photon.idregistry.core.id_bucket import (
     times_in,
 )
 
-BUCKET_BITS = 43
-"""Event times that differ only in their low 43 bits (2.4 hours of nanoseconds) share a bucket."""
+BUCKET_BITS = 43  # event times that differ only in their low 43 bits (2.4 hours of nanoseconds) share a bucket
 MAX_BUCKET_BITS = 48  # what a row has room for
 
 
@@ -215,15 +214,7 @@ class IdTable:
         return out
 
     def _append(
-        self,
-        lo: U64,
-        hi: U64,
-        times: I64,
-        tokens: U64,
-        kinds: U8,
-        tags: U32,
-        generations: U32 | None,
-        at: I64,
+        self, lo: U64, hi: U64, times: I64, tokens: U64, kinds: U8, tags: U32, generations: U32 | None, at: I64
     ) -> U64:
         """New rows of absent ids, those at these positions of a batch; the word of each."""
         words = np.empty(len(at), np.uint64)

@@ -58,16 +58,11 @@ class GroupFacts:
     batch_mean: float = 0.0
     commit_ms_p50: float = 0.0
     commit_ms_p99: float = 0.0
-    writable: bool = True
-    """False while the disk is full."""
-    bytes: int = 0
-    """Memory that the ids take."""
-    overloaded: int = 0
-    """Requests refused because too much was waiting."""
-    checked: Checked | None = None
-    """The state's hash at the last check: equal on all replicas for equal entries."""
-    alarms: tuple[str, ...] = ()
-    """Each one line, for people: what is wrong, and what to do."""
+    writable: bool = True  # False while the disk is full
+    bytes: int = 0  # memory that the ids take
+    overloaded: int = 0  # requests refused because too much was waiting
+    checked: Checked | None = None  # the state's hash at the last check: equal on all replicas for equal entries
+    alarms: tuple[str, ...] = ()  # each one line, for people: what is wrong, and what to do
 
     @classmethod
     def of(cls, group: int, state: GroupState, **more: Any) -> GroupFacts:
@@ -85,12 +80,9 @@ class Description:
     ranges: tuple[Range, ...]
     groups: Sequence[GroupFacts]
     id_rules: Mapping[str, bytes]  # by join
-    config: int = 0
-    """Number of the config that ``ranges`` is: of two descriptions the higher one holds."""
-    clock: ClockFacts | None = None
-    """None: of a replica of an older release."""
-    removed: tuple[int, ...] = ()
-    """Shards that ``ranges`` names and that exist no more."""
+    config: int = 0  # number of the config that ``ranges`` is: of two descriptions the higher one holds
+    clock: ClockFacts | None = None  # None: of a replica of an older release
+    removed: tuple[int, ...] = ()  # shards that ``ranges`` names and that exist no more
 
 
 def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float]) -> Pulse:
@@ -106,5 +98,4 @@ def pulse_of(described: Iterable[Description], round_trips_s: Mapping[str, float
 
 
 OpenOutcome = Opened | Refusal
-Answered = Verdicts | Refusal
-"""To an insert, a clear (without owners) or a look-up: an ``Answer`` for each id."""
+Answered = Verdicts | Refusal  # to an insert, a clear (without owners) or a look-up: an ``Answer`` for each id

@@ -14,14 +14,12 @@ from photon.idregistry.core.commands import NO_TIME
 from photon.idregistry.core.shard_changes import Changes, new_shards
 from photon.idregistry.core.shard_standing import ShardFacts
 
-LEAD_S = 10.0
-"""Default for the time from an intent to the earliest start that a clock's error still allows."""
+LEAD_S = 10.0  # default for the time from an intent to the earliest start that a clock's error still allows
 LEAD_S_MAX = 30 * 86_400.0
 _ROUND_NS = 1_000_000
 _SEED_BYTES = 1 << 18
 
-SlotSeed = tuple[str, str, int, bool]
-"""(slot, datacentre, newest incarnation, retired)."""
+SlotSeed = tuple[str, str, int, bool]  # (slot, datacentre, newest incarnation, retired)
 
 
 def shard_step(changes: Changes, shard: ShardFacts, *, retention: bool) -> c.ShardCommand | None:

@@ -14,8 +14,7 @@ class Action(enum.IntEnum):
     """STATUS and VERIFY are answered by any replica of what it knows; the others by the config group's leader."""
 
     STATUS = 1
-    PLAN = 2
-    """What APPLY would do now, and when it would take effect."""
+    PLAN = 2  # what APPLY would do now, and when it would take effect
     APPLY = 3
     ABORT = 4
     VERIFY = 5
@@ -31,12 +30,9 @@ class Stage(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class Ask:
     action: Action
-    shards: int = 0
-    """PLAN, APPLY: how many there shall be for events from then on."""
-    dry_run: bool = False
-    """APPLY, ABORT: only says what would be done."""
-    lead_s: float | None = None
-    """PLAN, APPLY: time for the shards to prepare; None: the default."""
+    shards: int = 0  # PLAN, APPLY: how many there shall be for events from then on
+    dry_run: bool = False  # APPLY, ABORT: only says what would be done
+    lead_s: float | None = None  # PLAN, APPLY: time for the shards to prepare; None: the default
     config: int = 0
     """ABORT: the change's number, 0: the one under way. APPLY: only if it becomes this number (so that asking twice
     changes once), 0: any."""
@@ -45,18 +41,13 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class Change:
     config: int
-    starts_ns: int
-    """Event times from here on go by the new shards."""
-    shards: tuple[int, ...]
-    """The shards of the new range."""
+    starts_ns: int  # event times from here on go by the new shards
+    shards: tuple[int, ...]  # the shards of the new range
     added: tuple[int, ...]
-    leaving: tuple[int, ...]
-    """Take no new event from then on; removed when their last id is collected."""
+    leaving: tuple[int, ...]  # take no new event from then on; removed when their last id is collected
     stage: Stage
-    reason: str = ""
-    """Why aborted."""
-    settled: bool = False
-    """Every shard has entered the decision, and new ones serve."""
+    reason: str = ""  # why aborted
+    settled: bool = False  # every shard has entered the decision, and new ones serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +55,13 @@ class ShardView:
     """One shard as the answering replica sees it."""
 
     shard: int
-    config: int
-    """The config that it serves by; 0: new, not open yet."""
+    config: int  # the config that it serves by; 0: new, not open yet
     decided: int
-    prepared: int
-    """The change that it has prepared; 0: none."""
-    refused: int
-    """The last change that it refused; 0: none."""
-    latest_ns: int
-    """Latest event time ever entered, or NO_TIME."""
+    prepared: int  # the change that it has prepared; 0: none
+    refused: int  # the last change that it refused; 0: none
+    latest_ns: int  # latest event time ever entered, or NO_TIME
     boundary_ns: int
-    until_ns: int
-    """End of its last range, or END_OF_TIME."""
+    until_ns: int  # end of its last range, or END_OF_TIME
     ids: int
     leader: str
 
@@ -91,10 +77,8 @@ class Resharding:
     shards: Sequence[ShardView]
     removed: Sequence[int]
     now_ns: int
-    why_not_sooner: Sequence[str] = ()
-    """PLAN, APPLY: what decides when it takes effect, for people."""
-    problems: Sequence[str] = ()
-    """VERIFY: for people; none: all is well."""
+    why_not_sooner: Sequence[str] = ()  # PLAN, APPLY: what decides when it takes effect, for people
+    problems: Sequence[str] = ()  # VERIFY: for people; none: all is well
 
 
 ReshardOutcome = Resharding | Refusal

@@ -31,10 +31,8 @@ from photon.idregistry.core.id_bucket import (
 from photon.idregistry.core.id_table import Entry, IdTable
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY, ShardState
 
-PAGE_IDS_MAX = 16_384
-"""Ids of one page: 672 KiB of columns."""
-PAGE_ROWS_MAX = 262_144
-"""Rows looked at for one page: a few milliseconds."""
+PAGE_IDS_MAX = 16_384  # ids of one page: 672 KiB of columns
+PAGE_ROWS_MAX = 262_144  # rows looked at for one page: a few milliseconds
 _CURSOR = struct.Struct("<BqIq")
 _CURSOR_VERSION = 1
 _NO_COLUMNS = [np.empty(0, kind) for kind in ("<u8", "<i8", "<u8", "u1", "<u4", "<u4")]
@@ -56,8 +54,7 @@ class EntryPage:
     tags: U32
     generations: U32
     cursor: bytes
-    fenced: bool = False
-    """The slot that was asked for is fenced in this shard."""
+    fenced: bool = False  # the slot that was asked for is fenced in this shard
 
     def __len__(self) -> int:
         return len(self.times)
@@ -239,8 +236,7 @@ def is_retired(state: ShardState, token: int) -> bool:
 class Traced:
     """What a shard says of one id, for people. The owner's fields are empty where it has no entry."""
 
-    answer: Answer
-    """ABSENT, PRESENT, BELOW_BOUNDARY or REOPENED."""
+    answer: Answer  # ABSENT, PRESENT, BELOW_BOUNDARY or REOPENED
     shard: int = 0
     cleared: bool = False
     token: int = 0
@@ -248,11 +244,9 @@ class Traced:
     generation: int = 0
     slot: str = ""
     datacentre: str = ""
-    boundary_ns: int | None = None
-    """None: it has not moved."""
+    boundary_ns: int | None = None  # None: it has not moved
     replica: str = ""
-    applied: int = 0
-    """Entries of the shard's log that this replica had applied."""
+    applied: int = 0  # entries of the shard's log that this replica had applied
 
 
 def traced(entry: Entry | None, state: ShardState, time_ns: int) -> Traced:

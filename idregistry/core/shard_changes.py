@@ -35,14 +35,10 @@ class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
 class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shards of the deployment and their changes, as one value: whoever read it may keep it."""
 
-    ranges: tuple[c.Range, ...] = ()
-    """The active config; empty before the first set-up."""
-    config: Count = 0
-    """Number of the active config."""
-    decided: Count = 0
-    """Number of the last change that has ended; all before it have, too."""
-    last_shard: Count = 0
-    """The highest number that a shard was ever given."""
+    ranges: tuple[c.Range, ...] = ()  # the active config; empty before the first set-up
+    config: Count = 0  # number of the active config
+    decided: Count = 0  # number of the last change that has ended; all before it have, too
+    last_shard: Count = 0  # the highest number that a shard was ever given
     pending: Intent | None = None
     last: Ended | None = None
     removed: tuple[c.ShardNumber, ...] = ()

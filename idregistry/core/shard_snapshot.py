@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from photon.idregistry.api import I64
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.id_bucket import ROW, FrozenBucket, Rows, times_in
 from photon.idregistry.core.id_table import MAX_BUCKET_BITS, IdTable
@@ -23,8 +22,7 @@ from photon.idregistry.core.shard_standing import Sharding, Standing, restored
 
 MAGIC = "PHOTSHRD"
 VERSION = 2
-VERSIONS_READ = (1, VERSION)
-"""Version 1 has no watermarks, and nothing of changes of the shards."""
+VERSIONS_READ = (1, VERSION)  # version 1 has no watermarks, and nothing of changes of the shards
 NO_BOUNDARY = c.NO_TIME
 _ROWS_PER_CHUNK = 16_384  # 560 KiB
 _GENERATIONS_PER_CHUNK = 65_536
@@ -62,10 +60,8 @@ class ShardImage:
     applied: int
     bucket_bits: int
     state: ShardState
-    buckets: list[FrozenBucket] = field(default_factory=list)
-    """Buckets of a snapshot that is to be written."""
-    table: IdTable = field(default_factory=IdTable)
-    """Table of a snapshot that was read."""
+    buckets: list[FrozenBucket] = field(default_factory=list)  # buckets of a snapshot that is to be written
+    table: IdTable = field(default_factory=IdTable)  # table of a snapshot that was read
 
 
 # -- the chunks -----------------------------------------------------------------------------------------------------
@@ -117,8 +113,7 @@ class _End(_Chunk, frozen=True, tag="end"):
 _decoder = msgspec.msgpack.Decoder(_Head | _Slots | _Watermarks | _Ids | _Generations | _End)
 _encode = msgspec.msgpack.Encoder().encode
 PEEK_BYTES = 64
-_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"
-"""How the encoder begins a chunk of ids, and names its rows."""
+_IDS_BEGIN, _ROWS_NAME = b"\x83\xa1k\xa3ids", b"\xa4rows"  # how the encoder begins a chunk of ids, and names its rows
 
 
 def write_shard(image: ShardImage) -> Iterable[bytes]:
@@ -219,7 +214,8 @@ class ShardReading:
             image.state.watermarks.update(chunk.items)
         elif isinstance(chunk, _Ids):
             rows = _read_rows(chunk.rows)
-            image.state.sharding.entered(_times(chunk.bucket, rows, image.bucket_bits))
+            times = times_in(rows) + np.int64(chunk.bucket << image.bucket_bits)
+            image.state.sharding.entered(times)  # version 1 does not say which was the latest
             image.table.load(chunk.bucket, rows)
         elif isinstance(chunk, _Generations):
             try:
@@ -318,11 +314,6 @@ def _read_slots(chunk: _Slots, state: ShardState) -> None:
         state.slots[name] = SlotState(datacentre, newest, fenced)
         for incarnation in incarnations:
             state.incarnations[incarnation] = name
-
-
-def _times(bucket: int, rows: Rows, bucket_bits: int) -> I64:
-    """Event times: version 1 does not say which was the latest."""
-    return times_in(rows) + np.int64(bucket << bucket_bits)
 
 
 def _read_rows(data: bytes) -> Rows:

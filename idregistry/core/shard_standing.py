@@ -38,13 +38,10 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_li
 class Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a shard stands in the changes; one value, replaced as a whole."""
 
-    config: Count = 0
-    """Number of its config; 0: not open."""
-    decided: Count = 0
-    """The last change whose end it knows."""
+    config: Count = 0  # number of its config; 0: not open
+    decided: Count = 0  # the last change whose end it knows
     prepared: Prepared | None = None
-    refused: Count = 0
-    """The last change that it refused."""
+    refused: Count = 0  # the last change that it refused
     closed: bool = False
 
 
@@ -62,12 +59,10 @@ class ShardFacts:
 class Sharding:
     """What a shard knows of shards. Changed by its entries only."""
 
-    number: int = 0
-    """0 until it is configured."""
+    number: int = 0  # 0 until it is configured
     ranges: tuple[c.Range, ...] = ()
     standing: Standing = field(default_factory=Standing)
-    latest: int = c.NO_TIME
-    """Latest event time ever entered, or the boundary, whichever is later; ns."""
+    latest: int = c.NO_TIME  # latest event time ever entered, or the boundary, whichever is later; ns
     _until: tuple[tuple[c.Range, ...], int] = field(default=((), c.NO_TIME), compare=False, repr=False)
     """(config, end of this shard's last range in it): asked for every second."""
 

@@ -35,25 +35,13 @@ from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, I64, U8, U64, Answer
 from photon.idregistry.core import commands as c
+from photon.idregistry.core import scans
 from photon.idregistry.core.batch_merging import merged
 from photon.idregistry.core.id_bucket import CLEARED, OWNED, REOPENED, Entries
 from photon.idregistry.core.id_table import BUCKET_BITS, Entry, IdTable, digest_columns
 from photon.idregistry.core.marked_states import Marked, Marks
 from photon.idregistry.core.reshard_plan import SlotSeed
 from photon.idregistry.core.restored_shard import CLOSED, register_again
-from photon.idregistry.core.scans import (
-    PAGE_IDS_MAX,
-    Below,
-    EntryPage,
-    Traced,
-    clear_below,
-    is_retired,
-    known_token,
-    owned_page,
-    reopened_page,
-    traced,
-    under_watermark,
-)
 from photon.idregistry.core.shard_snapshot import VERSION as SNAPSHOT_VERSION
 from photon.idregistry.core.shard_snapshot import (
     ShardImage,
@@ -92,13 +80,12 @@ class ShardMachine:
         self._lock = threading.Lock()
         self._table = IdTable(bucket_bits)
         self._state = ShardState()
-        self.applied = 0
-        """The last entry."""
+        self.applied = 0  # the last entry
         self.marks = Marks()
         self.checks = Checks()
 
     # -- StateMachine -------------------------------------------------------------------------------------------
-    def apply(self, index: int, command: bytes) -> BatchAnswers | Below | Checked | U8 | int | str:
+    def apply(self, index: int, command: bytes) -> BatchAnswers | scans.Below | Checked | U8 | int | str:
         """Applies a committed command; a command of another release raises (the replica stops).
 
         Results: Batch -> BatchAnswers; ClearBelow -> Below; Reopen -> Answer column (REOPENED or NO_OP);
@@ -111,7 +98,7 @@ class ShardMachine:
         for index, decoded in merged(enumerate(map(c.decode_shard, commands), first)):
             self._apply(index, decoded)
 
-    def _apply(self, index: int, decoded: c.ShardCommand) -> BatchAnswers | Below | Checked | U8 | int | str:
+    def _apply(self, index: int, decoded: c.ShardCommand) -> BatchAnswers | scans.Below | Checked | U8 | int | str:
         with self._lock:
             self.applied = index
             match decoded:
@@ -134,7 +121,7 @@ class ShardMachine:
                 case c.Reopen():
                     return self._reopen(decoded)
                 case c.ClearBelow():
-                    return clear_below(self._table, self._state, decoded)
+                    return scans.clear_below(self._table, self._state, decoded)
                 case c.Seed():
                     return self._seed(decoded)
                 case c.Configure() | c.Prepare() | c.Activate() | c.Abort() | c.Close():
@@ -181,20 +168,20 @@ class ShardMachine:
         with self._lock:
             return self._state.sharding.standing, self._state.sharding.ranges
 
-    def trace(self, digest: bytes, time_ns: int) -> Traced:
+    def trace(self, digest: bytes, time_ns: int) -> scans.Traced:
         """One id's entry with its owner's slot; for people."""
         with self._lock:
-            return traced(self._table.get(digest), self._state, time_ns)
+            return scans.traced(self._table.get(digest), self._state, time_ns)
 
-    def owned_page(self, slot: str, upto: int, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
+    def owned_page(self, slot: str, upto: int, cursor: bytes, limit: int = scans.PAGE_IDS_MAX) -> scans.EntryPage:
         """Ids that incarnations of a slot up to ``upto`` own. Raises CursorError."""
         with self._lock:
-            return owned_page(self._table, self._state, slot, upto, cursor, limit)
+            return scans.owned_page(self._table, self._state, slot, upto, cursor, limit)
 
-    def reopened_page(self, cursor: bytes, limit: int = PAGE_IDS_MAX) -> EntryPage:
+    def reopened_page(self, cursor: bytes, limit: int = scans.PAGE_IDS_MAX) -> scans.EntryPage:
         """Ids that wait for somebody who carries their generation. Raises CursorError."""
         with self._lock:
-            return reopened_page(self._table, self._state, cursor, limit)
+            return scans.reopened_page(self._table, self._state, cursor, limit)
 
     def knows(self, incarnations: Iterable[int]) -> bool:
         known = self._state.incarnations
@@ -278,7 +265,7 @@ class ShardMachine:
         lo, hi = digest_columns(ids.digests)
         answers = self._check_callers(batch.callers, tokens)
         takes = self._state.sharding.takes(ids.digests, times, batch.config)
-        under = under_watermark(self._state, tokens)
+        under = scans.under_watermark(self._state, tokens)
         may_add = (answers == 0) & takes & (times >= self._state.boundary)
         if under is not None:
             may_add &= ~under
@@ -381,10 +368,10 @@ class ShardMachine:
                 entry = Entry(CLEARED, token, 0, 0, generation)  # collected: as it was exported
             if entry is None or not _may_reopen(entry, token, generation, command.operator):
                 continue
-            if command.retired and not is_retired(self._state, token):
+            if command.retired and not scans.is_retired(self._state, token):
                 continue
             # The former owner stays named: TAKEN says whose verdict it was, until somebody takes the id.
-            former = known_token(self._state, token)
+            former = scans.known_token(self._state, token)
             self._table.put(digest, time, Entry(REOPENED, former, entry.kind, entry.tag, entry.generation + 1))
             answers[i] = Answer.REOPENED
         return answers

@@ -50,12 +50,10 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     group: int
     file: str
     bytes: int
-    index: int
-    """The state holds all entries up to here."""
+    index: int  # the state holds all entries up to here
     term: int
     chunks: int
-    checksum: str
-    """BLAKE2b-256 of the chunks, hex."""
+    checksum: str  # BLAKE2b-256 of the chunks, hex
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,8 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """UTC, ISO 8601: when it was begun. What was acknowledged before is in it."""
     members: list[str]
     groups: list[GroupEntry]
-    checksum: str = ""
-    """BLAKE2b-256 of all the rest as JSON, hex."""
+    checksum: str = ""  # BLAKE2b-256 of all the rest as JSON, hex
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,7 @@ import numpy as np
 
 from photon.config.disk import Disk
 from photon.idregistry.api import U32
-from photon.idregistry.core.shard_snapshot import (
-    PEEK_BYTES,
-    HeadFacts,
-    generations_of,
-    head_facts,
-    ids_of,
-    peek_ids,
-)
+from photon.idregistry.core.shard_snapshot import PEEK_BYTES, HeadFacts, generations_of, head_facts, ids_of, peek_ids
 from photon.idregistry.operate.backup import BackupDamaged, Manifest, damage_in
 from photon.idregistry.operate.id_columns import IdColumns, columns_of_rows
 from photon.idregistry.raft.snapshot import frames, read_chunk
@@ -127,14 +120,17 @@ def _read(disk: Disk, path: Path, chunk: Chunk, read: Callable[[bytes], T]) -> T
         return read(read_chunk(disk, path, chunk.offset, chunk.length))
 
 
-def read_part(disk: Disk, directory: Path, part: IdsPart) -> Iterator[IdColumns]:
-    """A part's ids, a chunk at a time. Raises BackupDamaged, OSError."""
+def read_part(disk: Disk, directory: Path, part: IdsPart, *, given_back: bool = False) -> Iterator[IdColumns]:
+    """A part's ids, a chunk at a time; ``given_back``: chunks without any that was given back are not read. Raises
+    BackupDamaged, OSError."""
     path = directory / part.file
     for each in part.chunks:
+        generations = _generations(disk, path, part, each)
+        if given_back and not generations.any():
+            continue
         bucket, rows = _read(disk, path, each.chunk, ids_of)
         if (bucket, len(rows)) != (each.bucket, each.rows):
             raise BackupDamaged(f"{path}: the chunk at byte {each.chunk.offset} is another than it was")
-        generations = _generations(disk, path, part, each)
         yield columns_of_rows(rows, bucket << part.bucket_bits, generations)
 
 

@@ -12,10 +12,8 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.operate.inspection import GroupRow, Inspection, group_rows
 
 DISK_SHARE_MIN = 0.05
-DISK_BYTES_MIN = 1 << 30
-"""Less free than either is a finding."""
-LAG_MAX = 1_000
-"""Entries that a replica may be behind."""
+DISK_BYTES_MIN = 1 << 30  # less free than either is a finding
+LAG_MAX = 1_000  # entries that a replica may be behind
 
 Level = Literal["error", "warning"]
 

@@ -21,8 +21,7 @@ class Fingerprint:
     ids: int
     sum: str
     """Of all ids' entries, whatever their order; hex. Of the config group: of its snapshot."""
-    facts: str
-    """Hash of all else a shard knows: slots, incarnations, boundary, ranges; hex."""
+    facts: str  # hash of all else a shard knows: slots, incarnations, boundary, ranges; hex
     boundary_ns: int | None = None
 
 

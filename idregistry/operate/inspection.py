@@ -17,8 +17,7 @@ class Inspection:
     reply: pb.InspectReply | None
     why: str
     round_trip_s: float
-    clock_ahead_s: float
-    """By how much its clock is ahead of the operator's, within half a round trip."""
+    clock_ahead_s: float  # by how much its clock is ahead of the operator's, within half a round trip
 
     def group(self, number: int) -> pb.GroupInspection | None:
         if self.reply is None:
@@ -46,8 +45,7 @@ class ReplicaLag:
 
     replica: str
     applied: int
-    behind: int | None
-    """Entries that are committed and not applied here."""
+    behind: int | None  # entries that are committed and not applied here
 
 
 @dataclass(frozen=True, slots=True)

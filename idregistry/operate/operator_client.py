@@ -24,10 +24,8 @@ from photon.idregistry.core.outcomes import Description
 from photon.idregistry.operate.inspection import Inspection, groups_of, leader_of
 
 CALL_SECONDS = 5.0
-EXPORT_SECONDS = 3600.0
-"""Of one export; a connection that dies is noticed much sooner, by its keepalive."""
-LEADER_SECONDS = 20.0
-"""How long a leader is waited for."""
+EXPORT_SECONDS = 3600.0  # of one export; a connection that dies is noticed much sooner, by its keepalive
+LEADER_SECONDS = 20.0  # how long a leader is waited for
 _PAUSE = 0.1
 _OPTIONS = (
     *REGISTRY_OPERATOR.sizes,

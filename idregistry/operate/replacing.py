@@ -32,8 +32,7 @@ class ReplaceRefused(PhotonError):
 class Exchange:
     old: str
     new: str
-    replica: Replica
-    """The new one's table."""
+    replica: Replica  # the new one's table
 
 
 def after(settings: Settings, wanted: Exchange) -> Settings:

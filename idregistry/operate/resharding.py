@@ -15,8 +15,7 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.resharding import Action, Ask, Resharding, ReshardOutcome, Stage
 
-WATCH_SECONDS = 0.2
-"""The registry is asked so often how far a change is."""
+WATCH_SECONDS = 0.2  # the registry is asked so often how far a change is
 AGAIN_SECONDS = 1.0
 """What was refused right after it was planned is planned again after so long: shards may just have lost a leader."""
 AFTER_START_SECONDS = 60.0

@@ -19,14 +19,12 @@ class StateMachine(Protocol):
 
     def apply(self, index: int, command: bytes) -> Any:
         """Applies a committed command. The result goes to the proposer on the replica that proposed it."""
-        ...
 
     def snapshot(self) -> Iterable[bytes]:
         """The whole state as chunks of at most 1 MiB.
 
         They are drawn at once, unless they are ``Frozen``: a large state should be: nothing is committed meanwhile.
         """
-        ...
 
     def restore(self, chunks: Iterable[bytes]) -> None: ...
 
@@ -36,11 +34,9 @@ class Restoring(Protocol):
 
     def take(self, chunk: bytes) -> None:
         """The next chunk; some milliseconds."""
-        ...
 
     def finish(self) -> None:
         """All chunks were taken: replaces the state, at once."""
-        ...
 
 
 @runtime_checkable
@@ -59,7 +55,6 @@ class RunMachine(Protocol):
 
         The state is the same as after ``apply`` of each: other replicas may apply the same ones singly.
         """
-        ...
 
 
 class Frozen(Iterator[bytes]):
@@ -104,8 +99,7 @@ class GroupState:
     term: int
     applied: int
     committed: int
-    healthy: bool
-    """False once the group stopped on an error (fail-stop)."""
+    healthy: bool  # False once the group stopped on an error (fail-stop)
     writable: bool = True
     """False while the disk is full: the replica reads from memory and takes no part; it goes on by itself."""
     current: bool = True
@@ -116,16 +110,12 @@ class GroupState:
 class Group(Protocol):
     def propose(self, command: bytes, *, timeout: float, done: Callable[[ProposalOutcome], None]) -> None:
         """Thread-safe. ``done`` is called exactly once, on the driver's thread (or at once when not leader)."""
-        ...
 
     def state(self) -> GroupState:
         """Thread-safe."""
-        ...
 
     def transfer(self, to: str | None) -> None:
         """Asks the leader to let another replica lead (None: the one that is furthest). Best effort. Thread-safe."""
-        ...
 
     def hears(self, peer: str) -> bool:
         """Whether another replica was heard of late. Thread-safe."""
-        ...

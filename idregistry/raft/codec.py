@@ -16,8 +16,7 @@ from photon.idregistry.raft.options import COMMAND_BYTES_MAX, ENTRIES_MAX, MESSA
 CODEC_VERSION = 2
 REGULAR = b"\x00"
 NO_OP = b"\x01"
-APPLY_METHOD = 0
-"""The library's number for the one replicated method."""
+APPLY_METHOD = 0  # the library's number for the one replicated method
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 

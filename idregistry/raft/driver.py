@@ -129,8 +129,7 @@ class Core(library.SyncObj):  # type: ignore[misc]
         self._journal = journal
         self._held = HeldTransport()
         self._nodes = {peer: Node(peer) for peer in sorted(peers)}
-        self.sends_due = False
-        """Set when the library would send append messages to all."""
+        self.sends_due = False  # set when the library would send append messages to all
         conf = SyncObjConf(
             autoTick=False,
             appendEntriesUseBatch=False,

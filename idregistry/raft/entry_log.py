@@ -13,14 +13,11 @@ from collections.abc import Callable
 
 from photon.idregistry.raft.options import RaftStopped
 
-Entry = tuple[bytes, int, int]
-"""(command with its type byte, index, term), as the library holds it."""
+Entry = tuple[bytes, int, int]  # (command with its type byte, index, term), as the library holds it
 
-Read = Callable[[int, int], bytes]
-"""Bytes of the segment file: offset, length; shorter at its end."""
+Read = Callable[[int, int], bytes]  # bytes of the segment file: offset, length; shorter at its end
 
-WINDOW_BYTES = 256 << 10
-"""Read at once, as entries are wanted one after the other."""
+WINDOW_BYTES = 256 << 10  # read at once, as entries are wanted one after the other
 
 
 class EntryLog:
@@ -33,8 +30,7 @@ class EntryLog:
     def __init__(self, read: Read) -> None:
         self._read = read
         self._window: tuple[int, bytes] = (0, b"")
-        self.first = 0
-        """Index of the entry at position 0."""
+        self.first = 0  # index of the entry at position 0
         self._terms = array("Q")
         self._lengths = array("I")
         self._checksums = array("I")
@@ -43,8 +39,7 @@ class EntryLog:
         self._unplaced: list[int] = []
         self._commands: list[bytes] = []  # of the last entries
         self._in_memory = 0
-        self.bytes = 0
-        """Bytes of all commands."""
+        self.bytes = 0  # bytes of all commands
 
     def __len__(self) -> int:
         return len(self._terms)

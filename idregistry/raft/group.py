@@ -18,23 +18,8 @@ from typing import Any
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.idregistry.raft import rules
+from photon.idregistry.raft import codec, rules
 from photon.idregistry.raft.api import Applied, GroupState, NotLeader, ProposalOutcome, StateMachine, Unknown
-from photon.idregistry.raft.codec import (
-    Append,
-    AppendAck,
-    AskVotes,
-    Asleep,
-    Chunk,
-    ChunkAck,
-    KeepsStill,
-    Message,
-    RequestVote,
-    Sleep,
-    Stand,
-    Vote,
-    WouldVote,
-)
 from photon.idregistry.raft.driver import Core, library_time
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.options import (
@@ -88,34 +73,22 @@ class StepResult:
     outcomes: list[Outcome] = field(default_factory=list)
 
 
+@dataclass(eq=False, kw_only=True)
 class RaftGroup:
     """Implements ``api.Group``. ``propose`` and ``state`` are thread-safe, all else is the host's thread."""
 
-    def __init__(
-        self,
-        *,
-        number: int,
-        name: str,
-        peers: Sequence[str],
-        directory: Path,
-        machine: StateMachine,
-        disk: Disk,
-        clock: Clock,
-        random: Random,
-        options: RaftOptions,
-        wake: Callable[[], None],
-    ) -> None:
-        """``peers`` are the other replicas' names."""
-        self.number = number
-        self._name = name
-        self._peers = sorted(peers)
-        self._directory = directory
-        self._machine = machine
-        self._disk = disk
-        self._clock = clock
-        self._random = random
-        self._options = options
-        self._wake = wake
+    number: int
+    name: str
+    peers: Sequence[str]  # the other replicas, in order
+    directory: Path
+    machine: StateMachine
+    disk: Disk
+    clock: Clock
+    random: Random
+    options: RaftOptions
+    wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._queue: deque[Proposal] = deque()
         self._closed = False
@@ -127,17 +100,13 @@ class RaftGroup:
         self._ballot = rules.Ballot()
         self._leader_heard_at = -_NEVER
         self._hand_over: HandOver | None = None
-        self._told_to_stand = -1
-        """The term whose leader told this replica to stand in this step; -1: none."""
-        self._full = False
-        """The last sync found no room: nothing is taken in and nothing leaves until one succeeds."""
+        self._told_to_stand = -1  # the term whose leader told this replica to stand in this step; -1: none
+        self._full = False  # the last sync found no room: nothing is taken in and nothing leaves until one succeeds
         self._still_said_at = -_NEVER
         self._snapshot_after = -_NEVER
         self._published = GroupState(None, False, 0, 0, 0, True)
-        self._current_in = -1
-        """The last term that it leads, or led, and has applied an entry of."""
-        self.due = -_NEVER
-        """Monotonic time of the next step if nothing arrives."""
+        self._current_in = -1  # the last term that it leads, or led, and has applied an entry of
+        self.due = -_NEVER  # monotonic time of the next step if nothing arrives
 
     # --- any thread -------------------------------------------------------------------------------------------
 
@@ -145,7 +114,7 @@ class RaftGroup:
         """See ``api.Group``. Raises ValueError for a command above COMMAND_BYTES_MAX."""
         if len(command) > COMMAND_BYTES_MAX:
             raise ValueError(f"raft: a command of {len(command)} bytes, at most {COMMAND_BYTES_MAX} may be")
-        proposal = Proposal(command, self._clock.monotonic() + timeout, done)
+        proposal = Proposal(command, self.clock.monotonic() + timeout, done)
         with self._lock:
             state = self._published
             refused = self._closed or not state.is_leader or len(self._queue) >= PROPOSALS_MAX
@@ -154,25 +123,25 @@ class RaftGroup:
         if refused:
             done(NotLeader(state.leader))
         else:
-            self._wake()
+            self.wake()
 
     def transfer(self, to: str | None) -> None:
         """Asks the leader to let another replica lead (None: the one that is furthest). Best effort: watch ``state``.
 
         Proposals wait until that one leads, or until it has not come to it within the time of an election.
         """
-        if to is not None and to not in self._peers:
-            raise ValueError(f"raft: {to} is not another replica of group {self.number}: {self._peers}")
-        until = self._clock.monotonic() + 2 * self._options.election_max
+        if to is not None and to not in self.peers:
+            raise ValueError(f"raft: {to} is not another replica of group {self.number}: {self.peers}")
+        until = self.clock.monotonic() + 2 * self.options.election_max
         with self._lock:
             self._hand_over = HandOver(to, until)
-        self._wake()
+        self.wake()
 
     def state(self) -> GroupState:
         return self._published
 
     def hears(self, peer: str) -> bool:
-        return peer in self._peers and self._core.connected(peer)
+        return peer in self.peers and self._core.connected(peer)
 
     @property
     def waited_for(self) -> bool:
@@ -188,35 +157,35 @@ class RaftGroup:
 
     def open(self) -> None:
         """Reads the disk. Raises RaftStopped when it is damaged or holds less than was promised."""
-        self._disk.make_dir(self._directory)
-        self._store = SnapshotStore(self._directory, self._disk)
-        self._journal = journal = Journal(self._directory, self._disk, self._options.log_memory)
+        self.disk.make_dir(self.directory)
+        self._store = SnapshotStore(self.directory, self.disk)
+        self._journal = journal = Journal(self.directory, self.disk, self.options.log_memory)
         info = self._store.info
         if info is not None:
             if len(journal) == 0:
-                raise RaftStopped(f"{self._directory} has a snapshot and no journal: its term and vote are lost")
+                raise RaftStopped(f"{self.directory} has a snapshot and no journal: its term and vote are lost")
             journal.align(info.index, info.term)
-            self._machine.restore(self._store.chunks())
+            self.machine.restore(self._store.chunks())
         elif len(journal) and journal.first > 1:
-            raise RaftStopped(f"{self._directory} has lost its snapshot: its journal begins at entry {journal.first}")
-        with library_time(self._clock.monotonic):
+            raise RaftStopped(f"{self.directory} has lost its snapshot: its journal begins at entry {journal.first}")
+        with library_time(self.clock.monotonic):
             self._core = Core(
-                name=self._name,
-                peers=self._peers,
+                name=self.name,
+                peers=self.peers,
                 journal=journal,
                 store=self._store,
-                machine=self._machine,
+                machine=self.machine,
                 take_proposals=self._take_proposals,
                 snapshot_failed=self._snapshot_failed,
-                options=self._options,
-                random=self._random,
+                options=self.options,
+                random=self.random,
             )
-        self._canvassing = Canvassing(self._core, journal, self._peers, self._options)
-        self._sender = Sender(self._core, journal, self._store, self._peers, self._options)
-        self._installer = Installer(self._store, journal, self._machine, self._core)
-        self._resting = Resting(self._core, journal, self._peers, self._options)
+        self._canvassing = Canvassing(self._core, journal, self.peers, self.options)
+        self._sender = Sender(self._core, journal, self._store, self.peers, self.options)
+        self._installer = Installer(self._store, journal, self.machine, self._core)
+        self._resting = Resting(self._core, journal, self.peers, self.options)
         journal.sync()
-        self._publish(self._clock.monotonic())
+        self._publish(self.clock.monotonic())
 
     def connect(self, peer: str, up: bool) -> None:
         """Whether a peer has been heard of late."""
@@ -227,9 +196,9 @@ class RaftGroup:
     def has_work(self, now: float) -> bool:
         return now >= self.due or bool(self._queue) or self._hand_over is not None
 
-    def step(self, messages: Sequence[tuple[str, Message]]) -> StepResult:
+    def step(self, messages: Sequence[tuple[str, codec.Message]]) -> StepResult:
         """One round. Raises whatever goes wrong; the replica must stop then."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         with library_time(lambda: now):  # one moment for all of it
             if self._resting.sleeps_on(messages, wanted=bool(self._queue) or self._hand_over is not None):
                 return StepResult(self._resting.answers(messages))
@@ -273,7 +242,7 @@ class RaftGroup:
     def _keep_still(self, now: float) -> StepResult:
         """The disk is full: only proposals that wait in vain are answered."""
         if not now < self.due < _NEVER:  # at rest, or alone, there was no next step to be tried in
-            self.due = now + self._options.disk_retry
+            self.due = now + self.options.disk_retry
         held, self._outcomes = self._outcomes, []
         self._expire(now)
         while self._queue:
@@ -286,10 +255,10 @@ class RaftGroup:
     def _tell_to_go_on(self, now: float) -> Out:
         """Followers that rest would wait for this leader as long as its process lives."""
         core = self._core
-        if not core.leads() or now - self._still_said_at < self._options.disk_retry:
+        if not core.leads() or now - self._still_said_at < self.options.disk_retry:
             return []
         self._still_said_at = now
-        return [(peer, KeepsStill(core.term())) for peer in self._peers if core.connected(peer)]
+        return [(peer, codec.KeepsStill(core.term())) for peer in self.peers if core.connected(peer)]
 
     def close(self, *, healthy: bool) -> list[Outcome]:
         """Ends the group; what was proposed is unknown from now on."""
@@ -310,39 +279,39 @@ class RaftGroup:
 
     # --- messages ---------------------------------------------------------------------------------------------
 
-    def _receive(self, peer: str, message: Message, now: float) -> None:
+    def _receive(self, peer: str, message: codec.Message, now: float) -> None:
         core = self._core
         ours = core.leads() and getattr(message, "term", 0) == core.term()
         match message:
-            case Append():
+            case codec.Append():
                 self._receive_append(peer, message, now)
-            case AppendAck():
+            case codec.AppendAck():
                 if ours:
                     self._sender.acknowledged(peer, message, now)
-            case RequestVote():
+            case codec.RequestVote():
                 core.vote_requested(peer, message)
-            case Vote():
+            case codec.Vote():
                 if core.stands() and message.term == core.term() and self._ballot.count(peer, message.term):
                     core.voted(peer, message)
-            case Chunk():
+            case codec.Chunk():
                 self._receive_chunk(peer, message, now)
-            case ChunkAck():
+            case codec.ChunkAck():
                 if ours:
                     self._sender.chunk_acknowledged(peer, message)
                     if message.damaged:
                         self._mend_snapshot(now)
-            case AskVotes():
+            case codec.AskVotes():
                 answer = self._canvassing.asked(message, silence=now - self._leader_heard_at)
                 self._out.append((peer, answer))
-            case WouldVote():
+            case codec.WouldVote():
                 self._canvassing.answered(peer, message)
-            case Sleep():
+            case codec.Sleep():
                 self._resting.told(peer, message)
-            case Asleep():
+            case codec.Asleep():
                 self._resting.sleeps(peer, message)
-            case KeepsStill():
+            case codec.KeepsStill():
                 pass  # it has woken those that slept; those awake wait for heartbeats anyway
-            case Stand():
+            case codec.Stand():
                 if core.leader() == peer:
                     self._told_to_stand = message.term
 
@@ -353,19 +322,19 @@ class RaftGroup:
             raise RaftStopped(f"group {self.number}: {core.leader()} and {peer} both lead in term {term}")
         return term >= core.term()
 
-    def _receive_append(self, peer: str, message: Append, now: float) -> None:
+    def _receive_append(self, peer: str, message: codec.Append, now: float) -> None:
         if not self._obeys(peer, message.term):
             return
         self._leader_heard_at = now
         verdict = rules.receive_append(message, self._core.log_view())
         if isinstance(verdict, rules.Accepted):
             self._core.appended(peer, message.term, verdict)
-            self._out.append((peer, AppendAck(message.term, verdict.matched + 1, True)))
+            self._out.append((peer, codec.AppendAck(message.term, verdict.matched + 1, True)))
         else:
             self._core.led(peer, message.term)
-            self._out.append((peer, AppendAck(message.term, verdict.next_index, False)))
+            self._out.append((peer, codec.AppendAck(message.term, verdict.next_index, False)))
 
-    def _receive_chunk(self, peer: str, chunk: Chunk, now: float) -> None:
+    def _receive_chunk(self, peer: str, chunk: codec.Chunk, now: float) -> None:
         if not self._obeys(peer, chunk.term):
             return
         self._leader_heard_at = now
@@ -376,7 +345,7 @@ class RaftGroup:
         """A follower cannot read what it got: if it is our file that rotted, the state in memory is written anew."""
         if self._store.writing or now < self._snapshot_after or not self._store.damage():
             return
-        self._snapshot_after = now + self._options.disk_retry
+        self._snapshot_after = now + self.options.disk_retry
         self._core.rewrite_snapshot()
 
     # --- elections --------------------------------------------------------------------------------------------
@@ -392,15 +361,15 @@ class RaftGroup:
         hand_over, core = self._hand_over, self._core
         if hand_over is None:
             return
-        if not core.leads() or now >= hand_over.until or not self._peers:
+        if not core.leads() or now >= hand_over.until or not self.peers:
             self._hand_over = None
             return
         last = self._journal.last
-        peer = hand_over.to or max(self._peers, key=lambda each: (core.connected(each), core.progress(each).matched))
+        peer = hand_over.to or max(self.peers, key=lambda each: (core.connected(each), core.progress(each).matched))
         ready = core.committed() == last and core.progress(peer).matched == last
-        if ready and now - hand_over.asked_at >= self._options.heartbeat:
+        if ready and now - hand_over.asked_at >= self.options.heartbeat:
             hand_over.asked_at = now
-            self._out.append((peer, Stand(core.term())))
+            self._out.append((peer, codec.Stand(core.term())))
 
     # --- ticks ------------------------------------------------------------------------------------------------
 
@@ -422,7 +391,7 @@ class RaftGroup:
         core = self._core
         if self._resting.rests:
             return _NEVER
-        alone = not self._peers and core.committed() < self._journal.last
+        alone = not self.peers and core.committed() < self._journal.last
         behind = core.committed() > core.applied()
         if self._at_work or behind or core.sends_due:
             return now
@@ -431,19 +400,19 @@ class RaftGroup:
         due = max(min(core.deadline(), self._sender.due), now)
         if self._hand_over is not None:
             due = min(due, self._hand_over.until)
-        grid = self._options.timer_grid
+        grid = self.options.timer_grid
         if due < _NEVER:
             due = (due // grid + 1) * grid
         return min(due, self._deadlines[0][0]) if self._deadlines else due
 
     def _snapshot_failed(self) -> None:
         """No room for a snapshot: not tried again at once."""
-        self._snapshot_after = self._clock.monotonic() + 4 * self._options.disk_retry
+        self._snapshot_after = self.clock.monotonic() + 4 * self.options.disk_retry
 
     def _compact(self, now: float) -> None:
         """Asks for a snapshot when the log has grown, unless a follower is just receiving the present one."""
         info = self._store.info
-        options = self._options
+        options = self.options
         limit = max(options.log_bytes, int(options.log_ratio * info.size) if info else 0) + options.log_margin
         covered = max(self._journal.first, info.index if info else 0)
         grown = self._journal.command_bytes + ENTRY_COST * max(self._core.applied() - covered, 0)
@@ -458,7 +427,7 @@ class RaftGroup:
 
     def _may_propose(self) -> bool:
         in_flight = self._journal.last - self._core.committed()
-        return in_flight < self._options.in_flight and self._hand_over is None
+        return in_flight < self.options.in_flight and self._hand_over is None
 
     def _take_proposals(self) -> None:
         """Called by the library inside its tick."""
@@ -513,7 +482,7 @@ class RaftGroup:
         core = self._core
         old = self._published
         leader, leads = (None, False) if self._full else (core.leader(), core.leads())
-        if not leads and now - self._leader_heard_at > self._options.leader_patience:
+        if not leads and now - self._leader_heard_at > self.options.leader_patience:
             leader = None  # cut off: one that cannot win an election goes on following whom it followed
         new = (leader, leads, core.term(), core.applied(), core.committed(), not self._full)
         if new != (old.leader, old.is_leader, old.term, old.applied, old.committed, old.writable):

@@ -19,14 +19,7 @@ from photon.idregistry.raft.api import Group, StateMachine
 from photon.idregistry.raft.codec import BadMessage, Message, decode, encode
 from photon.idregistry.raft.group import Outcome, RaftGroup
 from photon.idregistry.raft.identity import Identity, delete_group, group_directory
-from photon.idregistry.raft.options import (
-    GROUPS_MAX,
-    INBOX_BYTES_MAX,
-    DiskFull,
-    RaftOptions,
-    RaftStopped,
-    no_space,
-)
+from photon.idregistry.raft.options import GROUPS_MAX, INBOX_BYTES_MAX, DiskFull, RaftOptions, RaftStopped, no_space
 from photon.idregistry.raft.transport import GroupMessage, Hello, Network, Refused
 
 if TYPE_CHECKING:
@@ -99,8 +92,7 @@ class RaftHost:
         self._identity: Identity | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self.failure: BaseException | None = None
-        """Why the replica stopped by itself."""
+        self.failure: BaseException | None = None  # why the replica stopped by itself
         self._running = False
         self._lock = threading.Lock()
         self._changes: deque[_Change] = deque()
@@ -113,8 +105,7 @@ class RaftHost:
         self._connected: set[str] = set()
         self._sent: dict[str, float] = {}
         self._full = False
-        self.dropped = 0
-        """Messages received and thrown away: inbox full, of no group, or unreadable."""
+        self.dropped = 0  # messages received and thrown away: inbox full, of no group, or unreadable
 
     # --- any thread -------------------------------------------------------------------------------------------
 

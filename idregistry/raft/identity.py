@@ -49,10 +49,8 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 class KnownGroups:
     """What a replica's directory says of its groups, ascending."""
 
-    present: tuple[int, ...]
-    """Groups whose journals exist: to be opened at the next start."""
-    removed: tuple[int, ...]
-    """Were here, and never come back under these numbers."""
+    present: tuple[int, ...]  # groups whose journals exist: to be opened at the next start
+    removed: tuple[int, ...]  # were here, and never come back under these numbers
 
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:

@@ -64,8 +64,7 @@ class Move:
         self._frame = frame
         self._later: deque[bytes] = deque()
         self._file: AppendFile | None = None
-        self.frames = 0
-        """Written so far."""
+        self.frames = 0  # written so far
 
     def add(self, payload: bytes) -> None:
         self._later.append(payload)
@@ -124,18 +123,13 @@ class Journal:
         self._pending = bytearray()
         self._rewrite = True
         self._number = 0
-        self._whole = 0
-        """Bytes of the file that were written whole."""
-        self._synced = 0
-        """Bytes of the file that are durable."""
-        self._proven = True
-        """A frame behind the durable part says so."""
+        self._whole = 0  # bytes of the file that were written whole
+        self._synced = 0  # bytes of the file that are durable
+        self._proven = True  # a frame behind the durable part says so
         self._file: AppendFile | None = None
         self._move_wanted = False
-        self._move: Move | None = None
-        """The move to the next segment that is under way."""
-        self._move_end = 0
-        """Bytes of the next segment, with what it has yet to get."""
+        self._move: Move | None = None  # the move to the next segment that is under way
+        self._move_end = 0  # bytes of the next segment, with what it has yet to get
         self.syncs = 0
         disk.make_dir(directory)
         segments = segments_in(disk, directory)

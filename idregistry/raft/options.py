@@ -10,42 +10,28 @@ from pathlib import Path
 
 from photon.config.errors import PhotonError
 
-COMMAND_BYTES_MAX = 1 << 20
-"""A larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB."""
+COMMAND_BYTES_MAX = 1 << 20  # a larger proposal is refused: an append message must fit gRPC's default limit of 4 MiB
 MESSAGE_BYTES_MAX = 2 * COMMAND_BYTES_MAX + (64 << 10)
 """One message between replicas: entries stop being added once they reach COMMAND_BYTES_MAX."""
-FRAME_BYTES_MAX = 3 << 20
-"""Messages of one frame on the wire (a single message always fits)."""
+FRAME_BYTES_MAX = 3 << 20  # messages of one frame on the wire (a single message always fits)
 FRAME_MESSAGES_MAX = 4096
-ENTRIES_MAX = 1024
-"""Entries in one append message."""
-APPLIED_AT_ONCE = 64
-"""Entries that a step applies: some 20 ms of small ones, 200 ms of full ones."""
-ENTRY_COST = 4 << 10
-"""To replay an entry costs as much as so many bytes of full ones, however small it is."""
-APPENDS_IN_FLIGHT = 8
-"""Append messages with entries that may be on their way to one peer."""
+ENTRIES_MAX = 1024  # entries in one append message
+APPLIED_AT_ONCE = 64  # entries that a step applies: some 20 ms of small ones, 200 ms of full ones
+ENTRY_COST = 4 << 10  # to replay an entry costs as much as so many bytes of full ones, however small it is
+APPENDS_IN_FLIGHT = 8  # append messages with entries that may be on their way to one peer
 SNAPSHOT_SLICE_BYTES = 1 << 20
 """Written, and synced, of a snapshot in one step, so that a dump never blocks the group for long."""
-SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20
-"""What StateMachine.snapshot may yield at once."""
-STREAM_S = 0.05
-"""Entries that follow others as soon as this are a stream."""
+SNAPSHOT_CHUNK_BYTES_MAX = 1 << 20  # what StateMachine.snapshot may yield at once
+STREAM_S = 0.05  # entries that follow others as soon as this are a stream
 COMMIT_TOLD_S = 0.01
 """In a stream followers hear of a commit with the next entries, or by a message of its own so long after the last
 ones: such messages would be half of all. A single entry's commit is told at once."""
-TRANSFER_BYTES = 512 << 10
-"""Bytes of a snapshot in one message to a follower."""
-QUEUE_BYTES_MAX = 32 << 20
-"""Waiting for one peer; beyond it the oldest is dropped (Raft tolerates loss)."""
-INBOX_BYTES_MAX = 64 << 20
-"""Received and not yet handled; beyond it the newest is dropped."""
-LOG_MEMORY_BYTES = 4 << 20
-"""Bytes of the newest commands of a group that stay in memory."""
-GROUPS_MAX = 1024
-"""Groups of one replica; beyond it none is added."""
-PROPOSALS_MAX = 4096
-"""Waiting in one group; beyond it a proposal is answered NotLeader, as it was not proposed."""
+TRANSFER_BYTES = 512 << 10  # bytes of a snapshot in one message to a follower
+QUEUE_BYTES_MAX = 32 << 20  # waiting for one peer; beyond it the oldest is dropped (Raft tolerates loss)
+INBOX_BYTES_MAX = 64 << 20  # received and not yet handled; beyond it the newest is dropped
+LOG_MEMORY_BYTES = 4 << 20  # bytes of the newest commands of a group that stay in memory
+GROUPS_MAX = 1024  # groups of one replica; beyond it none is added
+PROPOSALS_MAX = 4096  # waiting in one group; beyond it a proposal is answered NotLeader, as it was not proposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +45,13 @@ class RaftOptions:
     """One that has just started has heard nobody yet: it asks after a random time between these two. Whoever hears a
     leader says no, and where all have just started nobody need be waited for."""
     first_max: float = 0.25
-    heartbeat: float = 0.12
-    """Must be below a third of election_min."""
-    leader_patience: float = 1.6
-    """A leader that hears no majority for so long steps down."""
-    peer_silence: float = 2.0
-    """A peer not heard for so long counts as disconnected: nothing is sent to it but pings."""
+    heartbeat: float = 0.12  # must be below a third of election_min
+    leader_patience: float = 1.6  # a leader that hears no majority for so long steps down
+    peer_silence: float = 2.0  # a peer not heard for so long counts as disconnected: nothing is sent to it but pings
     ping: float = 0.5
-    disk_retry: float = 0.5
-    """After a write failed on a full disk it is tried again so often."""
-    transfer_retry: float = 1.0
-    """An unanswered snapshot message is sent again after this."""
-    in_flight: int = 4
-    """Entries of one group proposed and not yet committed."""
+    disk_retry: float = 0.5  # after a write failed on a full disk it is tried again so often
+    transfer_retry: float = 1.0  # an unanswered snapshot message is sent again after this
+    in_flight: int = 4  # entries of one group proposed and not yet committed
     log_bytes: int = 16 << 20
     """The log is compacted above the larger of this and log_ratio of the last snapshot; each entry since then counts
     for ENTRY_COST more than its size."""
@@ -85,8 +65,7 @@ class RaftOptions:
     """Timers of all groups are rounded up to multiples of it, so that many idle groups wake together."""
     rest_after: float = 1.0
     """A group in which nothing happens for so long stops its heartbeats and timers until something does."""
-    epoch: int = 1
-    """Of the membership: messages of another epoch are refused."""
+    epoch: int = 1  # of the membership: messages of another epoch are refused
 
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat < self.election_min < self.election_max:

@@ -35,10 +35,8 @@ class _Transfer:
 class _Sending:
     appends: int = 0
     commit: int = 0
-    sent_at: float = -_NEVER
-    """When it was last sent entries."""
-    streams: bool = False
-    """These came soon after others: so will the next ones."""
+    sent_at: float = -_NEVER  # when it was last sent entries
+    streams: bool = False  # these came soon after others: so will the next ones
     rewound_at: float = -_NEVER
     transfer: _Transfer | None = None
 
@@ -57,8 +55,7 @@ class Sender:
         self._sending: dict[str, _Sending] = {}
         self._term = 0
         self._heartbeat_at = -_NEVER
-        self.due = _NEVER
-        """Monotonic time at which a follower is to hear of a commit, if no entries go there before."""
+        self.due = _NEVER  # monotonic time at which a follower is to hear of a commit, if no entries go there before
 
     @property
     def transferring(self) -> bool:

@@ -19,8 +19,7 @@ class LogView:
     first: int
     last: int
     commit: int
-    term_at: Callable[[int], int]
-    """The term of an index in [first, last]."""
+    term_at: Callable[[int], int]  # the term of an index in [first, last]
 
 
 @dataclass(frozen=True, slots=True)

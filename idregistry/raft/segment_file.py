@@ -27,8 +27,7 @@ from collections.abc import Iterator
 MAGIC = b"PHOTJRNL"
 VERSION = 2
 MARK = b"PJF2"
-FRAME_TARGET = 1 << 20
-"""A rewrite starts a new frame after so many bytes."""
+FRAME_TARGET = 1 << 20  # a rewrite starts a new frame after so many bytes
 HEADER = struct.Struct("<8sB7xQQ")
 CRC = struct.Struct("<I")
 FRAME = struct.Struct("<4sIIQQ")

@@ -33,8 +33,7 @@ _HEADER = struct.Struct("<8sB7xQQ")
 _CRC = struct.Struct("<I")
 _FRAME = struct.Struct("<II")
 _COUNT = struct.Struct("<Q")
-_END = 0xFFFFFFFF
-"""Stands for a length: the end."""
+_END = 0xFFFFFFFF  # stands for a length: the end
 _HEADER_BYTES = _HEADER.size + _CRC.size
 
 

@@ -15,8 +15,7 @@ from photon.idregistry.raft.options import DiskFull, RaftStopped
 from photon.idregistry.raft.replication import Out
 from photon.idregistry.raft.snapshot import Key, SnapshotStore
 
-CHUNKS_A_STEP = 4
-"""Two megabytes or some 65,000 ids: about twenty milliseconds."""
+CHUNKS_A_STEP = 4  # two megabytes or some 65,000 ids: about twenty milliseconds
 
 
 class Installer:

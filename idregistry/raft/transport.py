@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from photon.idregistry.raft.codec import Message, RequestVote, Vote
 
-GroupMessage = tuple[int, bytes]
-"""(group number, encoded message)."""
+GroupMessage = tuple[int, bytes]  # (group number, encoded message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,6 @@ class Network(Protocol):
 
     def send(self, peer: str, messages: Sequence[GroupMessage]) -> None:
         """Never blocks. An empty frame is a sign of life."""
-        ...
 
     def stop(self) -> None: ...
 

@@ -21,12 +21,7 @@ from photon.config.rpc import Context, Service, abort, back_off
 from photon.config.structured import get_logger
 from photon.config.tls import Tls, Towards, caller, open_blocking_channel, towards
 from photon.idregistry.raft import peer_pb2
-from photon.idregistry.raft.options import (
-    FRAME_BYTES_MAX,
-    FRAME_MESSAGES_MAX,
-    MESSAGE_BYTES_MAX,
-    QUEUE_BYTES_MAX,
-)
+from photon.idregistry.raft.options import FRAME_BYTES_MAX, FRAME_MESSAGES_MAX, MESSAGE_BYTES_MAX, QUEUE_BYTES_MAX
 from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver, Refused
 
 log = get_logger(__name__)
@@ -36,10 +31,8 @@ BACK_OFF_MAX = 1.0
 REFUSED_PAUSE = 1.0
 SILENCE_MAX = 5.0
 """A stream to a peer that was not heard for so long is opened anew: its connection may be dead without knowing."""
-AWAIT_S = 0.5
-"""It is looked so often whether it was."""
-_OTHER_FIELDS = 16
-"""Fields of a frame besides its messages."""
+AWAIT_S = 0.5  # it is looked so often whether it was
+_OTHER_FIELDS = 16  # fields of a frame besides its messages
 _PEER = Service(peer_pb2.DESCRIPTOR, "RaftPeer", fields_max=FRAME_MESSAGES_MAX + _OTHER_FIELDS)
 _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),

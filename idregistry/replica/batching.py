@@ -24,8 +24,7 @@ QUEUED_REQUESTS_MAX = 8_192
 ENTRIES_IN_FLIGHT = 2
 _LATENCIES_KEPT = 512
 
-T = TypeVar("T")
-"""Whatever names a request to the caller, an asyncio future for instance."""
+T = TypeVar("T")  # whatever names a request to the caller, an asyncio future for instance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +33,7 @@ class Waiting(Generic[T]):
     ids: Ids
     caller: int  # of an insert; 0: a clear
     deadline: float  # monotonic seconds: not proposed after it
-    config: int = 0
-    """The config of the shards that the ids were looked for by; an entry has one."""
+    config: int = 0  # the config of the shards that the ids were looked for by; an entry has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +140,7 @@ class Batcher(Generic[T]):
         return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
-RESUME_SHARE = 0.95
-"""Inserts are taken again when the ids take less than this share of the limit."""
+RESUME_SHARE = 0.95  # inserts are taken again when the ids take less than this share of the limit
 
 
 class MemoryLimit:
@@ -154,8 +151,7 @@ class MemoryLimit:
         if limit is not None and limit < 1:
             raise ValueError(f"memory limit {limit} is not positive")
         self.limit = limit
-        self.used = 0
-        """Bytes, when last looked."""
+        self.used = 0  # bytes, when last looked
         self.reached = False
 
     def update(self, used: int) -> bool:

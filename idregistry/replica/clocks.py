@@ -10,19 +10,7 @@ from photon.config.structured import get_logger
 from photon.config.tls import Tls
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.channels import Channels
-from photon.idregistry.core.clock_offsets import (
-    ANYWHERE,
-    OWN,
-    ClockFacts,
-    Offset,
-    Reading,
-    ahead_by,
-    judged,
-    median,
-    not_after,
-    objection,
-    too_new_after,
-)
+from photon.idregistry.core import clock_offsets
 from photon.idregistry.core.outcomes import Refusal
 
 log = get_logger(__name__)
@@ -35,14 +23,14 @@ class ClockWatch:
         """``peers``: the other replicas. ``require_sync``: see ``clock.require_sync``."""
         self.time = time
         self._require_sync = require_sync
-        self._readings: dict[str, Reading | None] = dict.fromkeys(peers)
+        self._readings: dict[str, clock_offsets.Reading | None] = dict.fromkeys(peers)
         self._said: tuple[str, str] = ("", "")
 
     @property
     def peers(self) -> Sequence[str]:
         return list(self._readings)
 
-    def read(self, peer: str, reading: Reading) -> None:
+    def read(self, peer: str, reading: clock_offsets.Reading) -> None:
         """A peer answered. KeyError for a stranger."""
         if peer not in self._readings:
             raise KeyError(peer)
@@ -51,21 +39,21 @@ class ClockWatch:
     def too_new_after_ns(self) -> int:
         """Event times beyond this are TOO_NEW."""
         now, peers = self._now()
-        return too_new_after(now, _middle(peers), self.time.uncertainty_ns)
+        return clock_offsets.too_new_after(now, _middle(peers), self.time.uncertainty_ns)
 
     def not_after_ns(self) -> int:
         """No machine's clock shows less than this."""
-        return not_after(self.time.read(), self.time.uncertainty_ns)
+        return clock_offsets.not_after(self.time.read(), self.time.uncertainty_ns)
 
     def objection(self) -> str:
         """Why nothing may be proposed now that depends on the time; empty: it may."""
         return self.facts().objection
 
-    def facts(self) -> ClockFacts:
+    def facts(self) -> clock_offsets.ClockFacts:
         now, peers = self._now()
         middle, uncertainty = _middle(peers), self.time.uncertainty_ns
-        why = objection(now, middle, peers, uncertainty_ns=uncertainty, require_sync=self._require_sync)
-        return ClockFacts(now, judged(middle, uncertainty), middle, peers, why)
+        why = clock_offsets.objection(now, middle, peers, uncertainty_ns=uncertainty, require_sync=self._require_sync)
+        return clock_offsets.ClockFacts(now, clock_offsets.judged(middle, uncertainty), middle, peers, why)
 
     def say(self, replica: str) -> None:
         facts = self.facts()
@@ -80,16 +68,16 @@ class ClockWatch:
                 log.info("registry.clock", replica=replica, agrees=True)
         self._said = said
 
-    def _now(self) -> tuple[Interval, dict[str, Offset]]:
+    def _now(self) -> tuple[Interval, dict[str, clock_offsets.Offset]]:
         now, monotonic = self.time.read(), self.time.clock.monotonic()
         return now, {
-            peer: ANYWHERE if reading is None else ahead_by(reading, now, monotonic)
+            peer: clock_offsets.ANYWHERE if reading is None else clock_offsets.ahead_by(reading, now, monotonic)
             for peer, reading in self._readings.items()
         }
 
 
-def _middle(peers: Mapping[str, Offset]) -> Offset:
-    return median([OWN, *peers.values()])
+def _middle(peers: Mapping[str, clock_offsets.Offset]) -> clock_offsets.Offset:
+    return clock_offsets.median([clock_offsets.OWN, *peers.values()])
 
 
 def _note(now: Interval, uncertainty_ns: int) -> str:
@@ -102,10 +90,8 @@ def _note(now: Interval, uncertainty_ns: int) -> str:
     return ""
 
 
-ASK_SECONDS = 2.0
-"""Each peer is asked as often as this."""
-PAUSE_SECONDS_MIN = 0.1
-"""After the first question that a peer does not answer; then longer and longer."""
+ASK_SECONDS = 2.0  # each peer is asked as often as this
+PAUSE_SECONDS_MIN = 0.1  # after the first question that a peer does not answer; then longer and longer
 TIMEOUT_SECONDS = 2.0
 
 
@@ -146,7 +132,7 @@ class PeerClocks:
         reply = await self._channels.ask(peer, "ReadClock", pb.ReadClockRequest(), timeout=TIMEOUT_SECONDS)
         if isinstance(reply, Refusal):
             return False
-        self._watch.read(peer, Reading(reply.now_ns, asked, clock.monotonic()))
+        self._watch.read(peer, clock_offsets.Reading(reply.now_ns, asked, clock.monotonic()))
         return True
 
     async def _say(self) -> None:

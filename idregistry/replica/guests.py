@@ -21,8 +21,7 @@ FIRST_NUMBER = 2 * MAX_SHARDS
 class Guest:
     """The registry knows nothing of what it does; whether the replica is ready does not depend on it."""
 
-    number: int
-    """Of its group: FIRST_NUMBER or more, the same on each replica, for ever."""
+    number: int  # of its group: FIRST_NUMBER or more, the same on each replica, for ever
     machine: StateMachine
     serve: Callable[[Group, grpc.aio.Server], list[Source]]
     """Adds its services to the server before that starts; returns the sources of its metrics."""

@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 PERIOD_S = 2.5
 PERIODS = 2
 """So many in a row say the same before the lead is handed over: that holds inserts up for some round trips."""
-MOSTLY = 0.8
-"""Share of a period's ids that are one region's."""
-LEAST_IDS = 20
-"""A period with fewer says nothing."""
+MOSTLY = 0.8  # share of a period's ids that are one region's
+LEAST_IDS = 20  # a period with fewer says nothing
 
 
 class LeadPlacement:

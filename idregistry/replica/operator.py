@@ -28,11 +28,9 @@ log = get_logger(__name__)
 MARK_SECONDS = 60.0
 """A marked state that nobody came for is forgotten after so long: while it is kept, changed rows are copied."""
 TIDY_SECONDS = 5.0
-EXPORTS_MAX = 4
-"""Exports under way at one replica; further ones are refused."""
+EXPORTS_MAX = 4  # exports under way at one replica; further ones are refused
 PROPOSAL_SECONDS = 5.0
-APPLY_SECONDS = 10.0
-"""How long an export waits for its mark to be applied here."""
+APPLY_SECONDS = 10.0  # how long an export waits for its mark to be applied here
 POLL_SECONDS = 0.02
 _INSPECTED = (
     *("group", "leader", "is_leader", "term", "applied", "healthy", "writable", "ids", "bytes"),

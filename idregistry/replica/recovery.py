@@ -8,16 +8,7 @@ from typing import Any
 from photon.config.structured import get_logger
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import DIGEST_BYTES, Answer
-from photon.idregistry.client.messages import (
-    REOPEN_IDS_MAX,
-    below_reply,
-    entries_reply,
-    refusal_reply,
-    slots_reply,
-    trace_reply,
-    witness_of,
-    witness_reply,
-)
+from photon.idregistry.client import messages
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.restored_shard import CLOSED, CLOSED_REASON
@@ -29,8 +20,7 @@ from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 
 log = get_logger(__name__)
 
-PAGE_SLOTS_MAX = 256
-"""Slots of one page."""
+PAGE_SLOTS_MAX = 256  # slots of one page
 
 
 class _Refused(Exception):
@@ -55,33 +45,33 @@ class RecoveryServer:
         try:
             return await self._answer(request, min(timeout, PROPOSAL_TIMEOUT))
         except _Refused as refused:
-            return refusal_reply(request, refused.refusal)
+            return messages.refusal_reply(request, refused.refusal)
         except (c.CommandError, CursorError) as error:
-            return refusal_reply(request, Refusal(Status.REFUSED, str(error)))
+            return messages.refusal_reply(request, Refusal(Status.REFUSED, str(error)))
 
     async def _answer(self, request: Any, timeout: float) -> Any:
         match request:
             case pb.ReadWitnessRequest():
                 self._check_leads_config()
-                return witness_reply(self._replica.config.witnessed(request.slot))
+                return messages.witness_reply(self._replica.config.witnessed(request.slot))
             case pb.ListSlotsRequest():
                 self._check_leads_config()
                 limit = min(request.limit or PAGE_SLOTS_MAX, PAGE_SLOTS_MAX)
-                return slots_reply(*self._replica.config.slots_after(request.after, limit))
+                return messages.slots_reply(*self._replica.config.slots_after(request.after, limit))
             case pb.ExtendWitnessRequest():
-                end, to = witness_of(request.end), witness_of(request.to)
+                end, to = messages.witness_of(request.end), messages.witness_of(request.to)
                 extension = c.ExtendWitness(request.slot, request.incarnation, end, to)
-                return witness_reply(await self._in_config(extension, timeout))
+                return messages.witness_reply(await self._in_config(extension, timeout))
             case pb.RetireSlotRequest():
                 return await self._retire(request.slot, timeout)
             case pb.ClearBelowRequest():
                 below = c.ClearBelow(request.incarnation, request.batch, request.count, request.xor)
-                return below_reply(await self._in_shard(request.shard, below, timeout))
+                return messages.below_reply(await self._in_shard(request.shard, below, timeout))
             case pb.ScanOwnedRequest():
                 return await self._scan_owned(request, timeout)
             case pb.ScanReopenedRequest():
                 machine = self._server(request.shard).machine
-                return entries_reply(machine.reopened_page(request.cursor, request.limit or PAGE_IDS_MAX))
+                return messages.entries_reply(machine.reopened_page(request.cursor, request.limit or PAGE_IDS_MAX))
             case pb.ReopenRequest():
                 return await self._reopen(request, timeout)
             case pb.TraceRequest():
@@ -102,7 +92,7 @@ class RecoveryServer:
             # A leader that was replaced without knowing may lack ids: an entry of its own shows that it leads.
             await self._in_shard(request.shard, c.Batch(), timeout)
         limit = request.limit or PAGE_IDS_MAX
-        return entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
+        return messages.entries_reply(server.machine.owned_page(request.slot, request.upto, request.cursor, limit))
 
     def _trace(self, request: pb.TraceRequest) -> pb.TraceReply:
         server = self._server(request.shard)
@@ -112,12 +102,12 @@ class RecoveryServer:
         state = server.group.state()
         _unless_refused(not_leading(state))
         found = server.machine.trace(request.digest, request.time_ns)
-        return trace_reply(replace(found, replica=self._replica.name, applied=state.applied))
+        return messages.trace_reply(replace(found, replica=self._replica.name, applied=state.applied))
 
     async def _reopen(self, request: pb.ReopenRequest, timeout: float) -> pb.ReopenReply:
         ids = len(request.digests) // DIGEST_BYTES
-        if ids > REOPEN_IDS_MAX:
-            reason = f"{ids} ids to reopen, at most {REOPEN_IDS_MAX} go into one request"
+        if ids > messages.REOPEN_IDS_MAX:
+            reason = f"{ids} ids to reopen, at most {messages.REOPEN_IDS_MAX} go into one request"
             raise _Refused(Refusal(Status.REFUSED, reason))
         reopen = c.Reopen(
             request.digests, request.times, request.tokens, request.generations, request.operator, request.retired

@@ -17,10 +17,8 @@ from photon.idregistry.replica.shard_server import ShardServer
 
 log = get_logger(__name__)
 
-CHECK_SECONDS = 60.0
-"""A shard whose state changed is compared so often."""
-CHECKED_AT_ONCE = 8
-"""Shards whose check is proposed in one round, so that many shards do not all do it at one moment."""
+CHECK_SECONDS = 60.0  # a shard whose state changed is compared so often
+CHECKED_AT_ONCE = 8  # shards whose check is proposed in one round, so that many shards do not all do it at one moment
 
 
 class Watch:

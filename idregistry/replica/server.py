@@ -72,28 +72,21 @@ class Machines:
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
     name: str
-    peers: Mapping[str, str]
-    """Every replica, this one included: name -> host:port that peers and clients reach it by."""
+    peers: Mapping[str, str]  # every replica, this one included: name -> host:port that peers and clients reach it by
     directory: Path
     shards: int
-    uncertainty_s: float = 5.0
-    """S: the bound on clock uncertainty between any two machines of the deployment."""
-    retention_s: float | None = None
-    """None: the boundary never moves."""
+    uncertainty_s: float = 5.0  # S: the bound on clock uncertainty between any two machines of the deployment
+    retention_s: float | None = None  # None: the boundary never moves
     memory_limit: int | None = None
     """Bytes that the ids may take; then inserts are answered OVERLOADED. None: as much as there is."""
     id_rules: Mapping[str, bytes] = field(default_factory=dict)
     """Join -> hash of the rule that derives id, key and time from its records."""
-    bind: str | None = None
-    """Where to listen, if it is not the advertised address."""
-    tls: Tls | None = None
-    """None: plain text, for clients and between replicas."""
-    epoch: int = 1
-    """Of the membership: replicas of another epoch are not listened to."""
+    bind: str | None = None  # where to listen, if it is not the advertised address
+    tls: Tls | None = None  # None: plain text, for clients and between replicas
+    epoch: int = 1  # of the membership: replicas of another epoch are not listened to
     near: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
-    require_sync: bool = False
-    """Whether a machine whose kernel does not call its clock synchronised is refused."""
+    require_sync: bool = False  # whether a machine whose kernel does not call its clock synchronised is refused
 
 
 def host_and_replica(

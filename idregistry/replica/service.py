@@ -12,16 +12,8 @@ from photon.config.rights import OWNED_SLOT, DatacentreOf
 from photon.config.rpc import Context, seconds_left
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Slot
+from photon.idregistry.client import messages
 from photon.idregistry.client.channels import REGISTRY
-from photon.idregistry.client.messages import (
-    description_reply,
-    ids_of,
-    owners,
-    refusal_reply,
-    reshard_ask,
-    reshard_reply,
-    witness_logs,
-)
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.outcomes import Refusal, SlotClaim
@@ -29,10 +21,8 @@ from photon.idregistry.replica.operator import Operator
 from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.replica.server import RegistryReplica
 
-REQUEST_SECONDS_DEFAULT = 5.0
-"""Deadline of callers that set none."""
-_REPLY_MARGIN = 0.05
-"""Answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it."""
+REQUEST_SECONDS_DEFAULT = 5.0  # deadline of callers that set none
+_REPLY_MARGIN = 0.05  # answer UNKNOWN so much before the caller's deadline, so that the reason still reaches it
 
 SERVER_OPTIONS = (
     *REGISTRY.sizes,
@@ -48,7 +38,7 @@ def _or_refusal(method: Callable[[Any, Any, Context], Awaitable[Any]]) -> Callab
     @wraps(method)
     async def answered(self: Any, request: Any, context: Context) -> Any:
         outcome = await method(self, request, context)
-        return refusal_reply(request, outcome) if isinstance(outcome, Refusal) else outcome
+        return messages.refusal_reply(request, outcome) if isinstance(outcome, Refusal) else outcome
 
     return answered
 
@@ -72,12 +62,14 @@ class RegistryServicer:
             status=pb.STATUS_OK,
             incarnation=opened.incarnation,
             newest=opened.newest,
-            witness=witness_logs(opened.witness),
+            witness=messages.witness_logs(opened.witness),
         )
 
     @_or_refusal
     async def Insert(self, request: pb.InsertRequest, context: Context) -> pb.InsertReply | Refusal:  # noqa: N802
-        ids = ids_of(request.digests, request.times, request.tokens, request.kinds, request.tags, request.generations)
+        ids = messages.ids_of(
+            request.digests, request.times, request.tokens, request.kinds, request.tags, request.generations
+        )
         if isinstance(ids, Refusal):
             return ids
         claim = None
@@ -89,11 +81,11 @@ class RegistryServicer:
         if isinstance(found, Refusal):
             return found
         tokens = found.owner_tokens.astype("<u8", copy=False).tobytes()
-        return pb.InsertReply(status=pb.STATUS_OK, owner_tokens=tokens, **owners(found))
+        return pb.InsertReply(status=pb.STATUS_OK, owner_tokens=tokens, **messages.owners(found))
 
     @_or_refusal
     async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply | Refusal:  # noqa: N802
-        ids = ids_of(request.digests, request.times, request.tokens)
+        ids = messages.ids_of(request.digests, request.times, request.tokens)
         if isinstance(ids, Refusal):
             return ids
         found = await self._replica.clear(request.shard, ids, timeout=_timeout(context))
@@ -103,23 +95,23 @@ class RegistryServicer:
 
     @_or_refusal
     async def LookUp(self, request: pb.LookUpRequest, context: Context) -> pb.LookUpReply | Refusal:  # noqa: N802
-        ids = ids_of(request.digests, request.times)
+        ids = messages.ids_of(request.digests, request.times)
         found = ids if isinstance(ids, Refusal) else self._replica.look_up(request.shard, ids)
         if isinstance(found, Refusal):
             return found
-        return pb.LookUpReply(status=pb.STATUS_OK, led=self._replica.led(request.shard), **owners(found))
+        return pb.LookUpReply(status=pb.STATUS_OK, led=self._replica.led(request.shard), **messages.owners(found))
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeReply:  # noqa: N802
-        return description_reply(self._replica.describe())
+        return messages.description_reply(self._replica.describe())
 
     async def ReadClock(self, request: pb.ReadClockRequest, context: Context) -> pb.ReadClockReply:  # noqa: N802
         return pb.ReadClockReply(now_ns=self._replica.clocks.time.clock.now_ns())
 
     @_or_refusal
     async def Reshard(self, request: pb.ReshardRequest, context: Context) -> pb.ReshardReply | Refusal:  # noqa: N802
-        ask = reshard_ask(request)
+        ask = messages.reshard_ask(request)
         outcome = ask if isinstance(ask, Refusal) else await self._replica.reshard(ask, timeout=_timeout(context))
-        return outcome if isinstance(outcome, Refusal) else reshard_reply(outcome)
+        return outcome if isinstance(outcome, Refusal) else messages.reshard_reply(outcome)
 
     async def _recover(self, request: Any, context: Context) -> Any:
         return await self._recovery.answer(request, timeout=_timeout(context))

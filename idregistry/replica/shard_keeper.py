@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from photon.config.clock import Clock
 from photon.config.structured import get_logger
@@ -31,45 +31,32 @@ from photon.idregistry.replica.shard_server import PROPOSAL_TIMEOUT, ShardServer
 log = get_logger(__name__)
 
 
+@dataclass(eq=False, kw_only=True)
 class ShardKeeper:
-    def __init__(
-        self,
-        *,
-        name: str,
-        config_group: Group,
-        config: ConfigMachine,
-        groups: dict[int, Group],
-        shards: dict[int, ShardServer],
-        serve: Callable[[int, Group, ShardMachine], ShardServer],
-        opener: RaftHost | None,
-        clock: Clock,
-        clocks: ClockWatch,
-        retention: bool,
-    ) -> None:
-        """``groups`` and ``shards`` are the replica's, and are changed here. ``opener`` None: no change can begin."""
-        self._name = name
-        self._config_group = config_group
-        self._config = config
-        self._groups = groups
-        self._shards = shards
-        self._serve = serve
-        self._opener = opener
-        self._clock = clock
-        self._clocks = clocks
-        self._retention = retention
+    name: str
+    config_group: Group
+    config: ConfigMachine
+    groups: dict[int, Group]  # these two are the replica's, and are changed here
+    shards: dict[int, ShardServer]
+    serve: Callable[[int, Group, ShardMachine], ShardServer]
+    opener: RaftHost | None  # None: no change can begin
+    clock: Clock
+    clocks: ClockWatch
+    retention: bool
+
+    def __post_init__(self) -> None:
         self._live: tuple[Changes, frozenset[int]] = Changes(), frozenset()
         """As of which value of the config group; asked for many times a second."""
         self._coming: dict[int, tuple[ShardMachine, Future[Group | None]]] = {}
-        self._failed: dict[int, str] = {}
-        """Why a shard's group could not be opened here; only a restart tries again."""
-        self.waited_for = set(shards)
+        self._failed: dict[int, str] = {}  # why a shard's group could not be opened here; only a restart tries again
+        self.waited_for = set(self.shards)
         """Shards without which this replica is not ready: those that it started with, and what was opened since."""
 
     # -- the caretaker's --------------------------------------------------------------------------------------------
     @property
     def changing(self) -> bool:
-        changes = self._config.changes
-        known = (server.machine.sharding.standing for server in self._shards.values() if self.is_live(server.number))
+        changes = self.config.changes
+        known = (server.machine.sharding.standing for server in self.shards.values() if self.is_live(server.number))
         return (
             changes.pending is not None
             or bool(self._coming)
@@ -77,43 +64,43 @@ class ShardKeeper:
         )
 
     def is_live(self, shard: int) -> bool:
-        changes = self._config.changes
+        changes = self.config.changes
         if changes is not self._live[0]:
             self._live = changes, frozenset(changes.live)
         return shard in self._live[1]
 
     def open_and_close(self) -> None:
         """Groups of shards that were activated come, groups of shards that were removed go."""
-        if self._opener is None:
+        if self.opener is None:
             return
-        changes = self._config.changes
+        changes = self.config.changes
         for number in changes.live:
-            if number not in self._shards and number not in self._coming and number not in self._failed:
-                self._open(self._opener, number)
+            if number not in self.shards and number not in self._coming and number not in self._failed:
+                self._open(self.opener, number)
         for number, (machine, coming) in list(self._coming.items()):
             if coming.done():
                 del self._coming[number]
                 self._opened(number, machine, coming)
         wanted = changes.pending.shards if changes.pending is not None else ()
-        for number in list(self._shards):
+        for number in list(self.shards):
             # A number that was given out and is not live now never is again.
             if number <= changes.last_shard and not self.is_live(number) and number not in wanted:
-                self._shards.pop(number)
-                self._groups.pop(number)
+                self.shards.pop(number)
+                self.groups.pop(number)
                 self.waited_for.discard(number)
-                self._opener.remove_group(number)
-                log.info("registry.shard_removed", replica=self._name, shard=number)
+                self.opener.remove_group(number)
+                log.info("registry.shard_removed", replica=self.name, shard=number)
 
     async def care_for_changes(self) -> bool:
         """In the config group, where it is led from here; whether nothing is left to do."""
-        if not self._config_group.state().is_leader:
+        if not self.config_group.state().is_leader:
             return True
         # A clock that is not to be trusted ends no change for being late; what else is decided here needs no clock.
-        now_ns = NO_TIME if self._clocks.objection() else self._clock.now_ns()
-        step = config_step(self._config.changes, self._facts(), now_ns)
+        now_ns = NO_TIME if self.clocks.objection() else self.clock.now_ns()
+        step = config_step(self.config.changes, self._facts(), now_ns)
         if step is None:
-            return self._config.changes.pending is None
-        outcome = await proposed(self._config_group, c.encode(step), timeout=PROPOSAL_TIMEOUT)
+            return self.config.changes.pending is None
+        outcome = await proposed(self.config_group, c.encode(step), timeout=PROPOSAL_TIMEOUT)
         if isinstance(outcome, Applied) and not outcome.result and isinstance(step, c.Decide):
             log.info("registry.reshard", config=step.config, activated=step.activate, reason=step.reason or None)
         return False
@@ -123,29 +110,29 @@ class ShardKeeper:
         facts = server.machine.sharding
         if facts.number:
             self.waited_for.add(server.number)
-            step = shard_step(self._config.changes, facts, retention=self._retention)
+            step = shard_step(self.config.changes, facts, retention=self.retention)
             return [] if step is None else [step]
         # The fences and incarnations of one moment, and the config of that moment after all of them are entered: no
         # matter who else proposes here, the shard opens with every fence that came before its own activation.
-        founding = self._config.founding(server.number)
+        founding = self.config.founding(server.number)
         missing = [slot for slot in founding.slots if not server.machine.has_heard(slot)]
         return [*seeds(missing), founding.configure]
 
     # -- requests -----------------------------------------------------------------------------------------------
     def without_shard(self, shard: int) -> Refusal:
         """About a shard that is not here, or not any more."""
-        changes = self._config.changes
+        changes = self.config.changes
         if shard in changes.live or shard > changes.last_shard:
-            return Refusal(Status.UNKNOWN, f"replica {self._name} has not opened shard {shard} yet")
-        return Refusal(Status.WRONG_SHARD, f"replica {self._name} has no shard {shard}")
+            return Refusal(Status.UNKNOWN, f"replica {self.name} has not opened shard {shard} yet")
+        return Refusal(Status.WRONG_SHARD, f"replica {self.name} has no shard {shard}")
 
     async def answer(self, ask: Ask, *, timeout: float) -> ReshardOutcome:
         if ask.action is Action.STATUS:
             return self.status()
         if ask.action is Action.VERIFY:
-            found = [each async for each in problems(self._config.changes, self._shards)]
+            found = [each async for each in problems(self.config.changes, self.shards)]
             return self.status(problems=tuple(found))
-        state = self._config_group.state()
+        state = self.config_group.state()
         if not state.is_leader:
             return Refusal(Status.NOT_LEADER, leader=state.leader or "")
         if ask.action is Action.ABORT:
@@ -155,7 +142,7 @@ class ShardKeeper:
     def status(
         self, planned: Plan | None = None, why: tuple[str, ...] = (), problems: tuple[str, ...] = ()
     ) -> Resharding:
-        changes = self._config.changes
+        changes = self.config.changes
         facts = self._facts()
         change = None
         if planned is not None:
@@ -169,13 +156,13 @@ class ShardKeeper:
             last, stage = changes.last, Stage.ACTIVATED if changes.last.activated else Stage.ABORTED
             change = _change(last.intent, stage, last.reason, settled)
         return Resharding(
-            replica=self._name,
+            replica=self.name,
             config=changes.config,
             ranges=changes.ranges,
             change=change,
             shards=[self._view(number, facts.get(number), changes.until(number)) for number in changes.live],
             removed=changes.removed,
-            now_ns=self._clock.now_ns(),
+            now_ns=self.clock.now_ns(),
             why_not_sooner=planned.why if planned is not None else why,
             problems=problems,
         )
@@ -187,24 +174,24 @@ class ShardKeeper:
             self._coming[number] = machine, opener.add_group(number, machine)
         except ValueError as error:
             self._failed[number] = str(error)
-            log.error("registry.shard_not_opened", replica=self._name, shard=number, reason=str(error))
+            log.error("registry.shard_not_opened", replica=self.name, shard=number, reason=str(error))
 
     def _opened(self, number: int, machine: ShardMachine, coming: Future[Group | None]) -> None:
         error = coming.exception()
         group = None if error else coming.result()
         if group is None:
             self._failed[number] = str(error)
-            log.error("registry.shard_not_opened", replica=self._name, shard=number, reason=str(error))
+            log.error("registry.shard_not_opened", replica=self.name, shard=number, reason=str(error))
             return
-        self._groups[number] = group
-        self._shards[number] = self._serve(number, group, machine)
-        log.info("registry.shard_opened", replica=self._name, shard=number)
+        self.groups[number] = group
+        self.shards[number] = self.serve(number, group, machine)
+        log.info("registry.shard_opened", replica=self.name, shard=number)
 
     def _facts(self) -> dict[int, ShardFacts]:
-        return {number: server.machine.sharding for number, server in self._shards.items()}
+        return {number: server.machine.sharding for number, server in self.shards.items()}
 
     def _view(self, number: int, facts: ShardFacts | None, until: int) -> ShardView:
-        group = self._groups.get(number)
+        group = self.groups.get(number)
         leader = (group.state().leader or "") if group is not None else ""
         facts = facts or ShardFacts(number, Standing(), NO_TIME, NO_TIME, until, ids=0)
         known = facts.standing
@@ -215,28 +202,28 @@ class ShardKeeper:
         )
 
     async def _apply(self, ask: Ask, timeout: float) -> ReshardOutcome:
-        changes = self._config.changes
+        changes = self.config.changes
         known = changes.decided if changes.pending is None else changes.pending.config
         if ask.config and ask.action is Action.APPLY and known == ask.config:
             return self.status()  # it was asked for before
-        doubt = self._clocks.objection()
+        doubt = self.clocks.objection()
         if doubt:
-            return Refusal(Status.REFUSED, f"replica {self._name} proposes no change of the shards: {doubt}")
-        if self._opener is None:
+            return Refusal(Status.REFUSED, f"replica {self.name} proposes no change of the shards: {doubt}")
+        if self.opener is None:
             return Refusal(Status.REFUSED, "this replica cannot open further shards")
         planned = plan(
             changes,
             self._facts(),
             ask.shards,
-            now_ns=self._clock.now_ns(),
-            uncertainty_ns=self._clocks.time.uncertainty_ns,
+            now_ns=self.clock.now_ns(),
+            uncertainty_ns=self.clocks.time.uncertainty_ns,
             lead_s=ask.lead_s,
         )
         if isinstance(planned, str):
             return Refusal(Status.REFUSED, planned)
         if ask.config and planned.intend.config != ask.config:
             return Refusal(Status.REFUSED, f"the next change is number {planned.intend.config}, not {ask.config}")
-        silent = [number for number in changes.live if not self._groups[number].state().leader]
+        silent = [number for number in changes.live if not self.groups[number].state().leader]
         if silent and ask.action is Action.APPLY:
             return Refusal(Status.REFUSED, f"shards {silent[:8]} have no leader: they could not prepare")
         if ask.action is Action.PLAN or ask.dry_run:
@@ -245,7 +232,7 @@ class ShardKeeper:
         return refused or self.status(why=planned.why)
 
     async def _abort(self, ask: Ask, timeout: float) -> ReshardOutcome:
-        changes = self._config.changes
+        changes = self.config.changes
         pending = changes.pending
         if pending is None or ask.config not in (0, pending.config):
             last = changes.last
@@ -259,7 +246,7 @@ class ShardKeeper:
 
     async def _propose(self, command: c.ConfigCommand, timeout: float) -> Refusal | None:
         timeout = min(timeout, PROPOSAL_TIMEOUT)
-        reason = await applied(self._config_group, c.encode(command), "the config group", timeout=timeout)
+        reason = await applied(self.config_group, c.encode(command), "the config group", timeout=timeout)
         if not isinstance(reason, Refusal):
             return Refusal(Status.REFUSED, reason) if reason else None
         unknown = reason.status is Status.UNKNOWN

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,8 +33,7 @@ from photon.idregistry.replica.proposing import applied, not_applied, not_leadin
 
 log = get_logger(__name__)
 
-PROPOSAL_TIMEOUT = 5.0
-"""Seconds after which an entry in flight counts as unknown and the next one goes out."""
+PROPOSAL_TIMEOUT = 5.0  # seconds after which an entry in flight counts as unknown and the next one goes out
 _CONFIG_POLL = 0.01
 
 _NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
@@ -41,56 +41,44 @@ _NOT_OURS = Refusal(Status.WRONG_SHARD, "not all ids are this shard's")
 Future = asyncio.Future[Answered]
 
 
+@dataclass(eq=False, kw_only=True)
 class ShardServer:
     """Serves one shard; only the group's leader proposes."""
 
-    def __init__(
-        self,
-        *,
-        number: int,
-        group: Group,
-        machine: ShardMachine,
-        machines: Mapping[int, ShardMachine],
-        config: ConfigMachine,
-        clock: Clock,
-        clocks: ClockWatch,
-        memory: MemoryLimit | None = None,
-        leading: LeadPlacement | None = None,
-    ) -> None:
-        """``machines``: of all shards. ``memory`` None: no limit. ``leading`` None: it leads where it was elected."""
-        self.number = number
-        self.machine = machine
-        self.group = group
-        self._machines = machines
-        self._config = config
-        self._clock = clock
-        self._clocks = clocks
-        self._memory = memory or MemoryLimit()
-        self._leading = leading or LeadPlacement("", {})
-        self.damaged = False
-        """Rows in memory are not what was written."""
+    number: int
+    group: Group
+    machine: ShardMachine
+    machines: Mapping[int, ShardMachine]  # of all shards
+    config: ConfigMachine
+    clock: Clock
+    clocks: ClockWatch
+    memory: MemoryLimit
+    leading: LeadPlacement
+
+    def __post_init__(self) -> None:
+        self.damaged = False  # rows in memory are not what was written
         self.batcher: Batcher[Future] = Batcher()
         self._pump_scheduled = False
 
     # -- requests -----------------------------------------------------------------------------------------------
     async def insert(self, caller: int, claim: SlotClaim | None, ids: Ids, *, timeout: float) -> Answered:
         """One attempt of at most ``timeout`` seconds."""
-        deadline = self._clock.monotonic() + timeout
+        deadline = self.clock.monotonic() + timeout
         refused = _checked(ids, c.check_inserts) or self._refusal() or self._no_memory()
         refused = refused or await self._introduce(caller, claim, ids, deadline)
         if refused is not None:
             return refused
-        self._leading.inserted(self.machine.datacentre_of(caller), len(ids))
+        self.leading.inserted(self.machine.datacentre_of(caller), len(ids))
         # TOO_NEW needs a clock, so it is decided here and not where the entry is applied.
         # An id that is known has its answer, whatever time it comes with: it would wait until that has come.
-        too_new = ids.times > self._clocks.too_new_after_ns()
+        too_new = ids.times > self.clocks.too_new_after_ns()
         if (rows := np.flatnonzero(too_new)).size:
             too_new[rows] = ~self.machine.holds(ids.take(rows).digests, FOREVER[1])
         return await self._by_entry(ids, too_new, caller, deadline)
 
     async def clear(self, ids: Ids, *, timeout: float) -> Answered:
         """One attempt of at most ``timeout`` seconds."""
-        deadline, none = self._clock.monotonic() + timeout, np.zeros(len(ids), np.bool_)
+        deadline, none = self.clock.monotonic() + timeout, np.zeros(len(ids), np.bool_)
         return _checked(ids) or self._refusal() or await self._by_entry(ids, none, 0, deadline)
 
     def look_up(self, ids: Ids) -> Answered:
@@ -110,8 +98,8 @@ class ShardServer:
 
     def held_elsewhere(self, digests: bytes, *, restoring: bool = False) -> tuple[Bools, int]:
         """See ``former_shards``. Raises NotKnown."""
-        removed = self._config.changes.removed
-        return held_elsewhere(self.number, digests, self._machines, removed, restoring=restoring)
+        removed = self.config.changes.removed
+        return held_elsewhere(self.number, digests, self.machines, removed, restoring=restoring)
 
     async def propose_own(self, command: c.Reopen | c.RegisterAgain, *, timeout: float) -> U8 | str | Refusal:
         """An entry of those of the command's ids that no other shard holds; the others are answered ELSEWHERE.
@@ -154,8 +142,8 @@ class ShardServer:
     def _alarms(self, state: GroupState) -> Iterator[str]:
         if not state.writable:
             yield "the disk is full: this replica takes no part until there is room, and goes on by itself"
-        if self._memory.reached:
-            yield self._memory.reason
+        if self.memory.reached:
+            yield self.memory.reason
         if self.damaged:
             yield "rows in memory are not what was written: replace or restart this replica, and check its machine"
         difference = self.machine.checks.difference
@@ -172,7 +160,7 @@ class ShardServer:
 
     def let_nearer_lead(self) -> None:
         """Hands the lead to a replica beside those who insert, where there is one. Of the leader, once a second."""
-        better = self._leading.better(self._clock.monotonic())
+        better = self.leading.better(self.clock.monotonic())
         to = next((name for name in better if self.group.hears(name)), None)
         if to is not None:
             log.info("registry.lead_moves", shard=self.number, to=to, why="those who insert are there")
@@ -192,7 +180,7 @@ class ShardServer:
         return None
 
     def _no_memory(self) -> Refusal | None:
-        return Refusal(Status.OVERLOADED, self._memory.reason) if self._memory.reached else None
+        return Refusal(Status.OVERLOADED, self.memory.reason) if self.memory.reached else None
 
     async def _introduce(self, caller: int, claim: SlotClaim | None, ids: Ids, deadline: float) -> Refusal | None:
         """Makes sure, by an entry of its own, that this shard knows whose tokens these are."""
@@ -202,14 +190,14 @@ class ShardServer:
         if claim is None:
             return Refusal(Status.UNKNOWN_CALLER)
         wanted = incarnations.union(claim.incarnations)
-        announcement = self._config.announcement(claim.slot.name, wanted)
+        announcement = self.config.announcement(claim.slot.name, wanted)
         while announcement is None:  # the config group's entry is on its way to this replica
-            if self._clock.monotonic() + _CONFIG_POLL > deadline:
+            if self.clock.monotonic() + _CONFIG_POLL > deadline:
                 return Refusal(
                     Status.UNKNOWN, f"incarnation {caller} of slot {claim.slot.name} is not known here yet"
                 )
             await asyncio.sleep(_CONFIG_POLL)
-            announcement = self._config.announcement(claim.slot.name, wanted)
+            announcement = self.config.announcement(claim.slot.name, wanted)
         if isinstance(announcement, str):
             return Refusal(Status.REFUSED, announcement)
         outcome = await self.propose(announcement)
@@ -239,7 +227,7 @@ class ShardServer:
             return Refusal(Status.OVERLOADED, f"shard {self.number} has {self.batcher.queued_ids} ids waiting")
         self._pump_soon()
         try:
-            async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+            async with asyncio.timeout(max(deadline - self.clock.monotonic(), 0)):
                 return await future
         except TimeoutError:
             return Refusal(Status.UNKNOWN, f"shard {self.number} did not commit in time")
@@ -252,7 +240,7 @@ class ShardServer:
 
     def _pump(self) -> None:
         self._pump_scheduled = False
-        entry, expired = self.batcher.take(self._clock.monotonic())
+        entry, expired = self.batcher.take(self.clock.monotonic())
         for future in expired:
             _resolve(future, Refusal(Status.UNKNOWN, f"shard {self.number} did not get to it in time"))
         if entry is None:
@@ -267,7 +255,7 @@ class ShardServer:
         self._pump_soon()
 
     def _finished(self, entry: Entry[Future], outcome: ProposalOutcome) -> None:
-        self.batcher.finish(entry, self._clock.monotonic(), applied=isinstance(outcome, Applied))
+        self.batcher.finish(entry, self.clock.monotonic(), applied=isinstance(outcome, Applied))
         if isinstance(outcome, Applied) and isinstance(outcome.result, BatchAnswers):
             for future, answers in entry.split(outcome.result):
                 _resolve(future, _judged(answers))

@@ -71,19 +71,15 @@ class Keeper(Protocol):
 
     async def open(self, of: CopyOf, incarnation: int, *, timeout: float) -> CopyAnswer | None:
         """Fences every earlier incarnation, durably."""
-        ...
 
     async def look(self, of: CopyOf, *, timeout: float) -> CopyAnswer | None:
         """Changes nothing."""
-        ...
 
     async def extend(self, of: CopyOf, extension: Extension, *, timeout: float) -> CopyAnswer | None:
         """Durable when it answers OK."""
-        ...
 
     async def read(self, of: CopyOf, log: int, number: int, offset: int, *, timeout: float) -> CopyBytes | None:
         """Some bytes of one file from ``offset`` on."""
-        ...
 
 
 def at_least(ends: Witness, witness: Witness) -> bool:

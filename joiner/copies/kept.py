@@ -37,8 +37,7 @@ from photon.outputs.published import (
     name_of,
 )
 
-MANIFEST_VERSION = 1
-"""Without event times: the files are not read when they are listed."""
+MANIFEST_VERSION = 1  # without event times: the files are not read when they are listed
 _LOG_OF = {DIRECTORY_OF[kind]: at for at, kind in enumerate(KINDS)}
 
 
@@ -113,8 +112,7 @@ def _log_of(name: str) -> tuple[int, int]:
 
 
 COPY_VERSION = 1
-READ_BYTES = 1 << 20
-"""Given back at once when a slot takes bytes from its copy."""
+READ_BYTES = 1 << 20  # given back at once when a slot takes bytes from its copy
 
 
 class CopyState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

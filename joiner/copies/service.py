@@ -28,10 +28,8 @@ from photon.joiner.slot.identity import SlotRefused
 from photon.joiner.slot.lock import SlotLock
 from photon.outputs.output_places import kept_directory
 
-REQUESTS_MAX = 64
-"""Under way; more are refused at once, and slots try again."""
-SLOTS_MAX = 1024
-"""Copies of one keeper."""
+REQUESTS_MAX = 64  # under way; more are refused at once, and slots try again
+SLOTS_MAX = 1024  # copies of one keeper
 LOCK_WAIT_S = 5.0
 
 Die = Callable[[str], NoReturn]

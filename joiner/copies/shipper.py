@@ -73,8 +73,7 @@ class Shipper:
         self._wait_s = wait_s
         self._required = required
         self.limits = limits or ShipperLimits()
-        self.ends: Witness | None = None
-        """What the copy holds, and this output begins with; None: not known yet."""
+        self.ends: Witness | None = None  # what the copy holds, and this output begins with; None: not known yet
         self._told: Witness | None = None  # what the keeper says it holds; not compared yet
         self._asked: Step | None = None
         self._again_s = now

@@ -119,12 +119,9 @@ class LocalOutput:
         return self.root / self.name(log, number)
 
 
-PERIOD_S = 0.25
-"""From one look at what became durable to the next."""
-ASK_S = 20.0
-"""A request of some MiB over a slow line."""
-OPEN_S = 2.0
-"""A start that needs nothing of its copy waits so long for the keeper."""
+PERIOD_S = 0.25  # from one look at what became durable to the next
+ASK_S = 20.0  # a request of some MiB over a slow line
+OPEN_S = 2.0  # a start that needs nothing of its copy waits so long for the keeper
 
 log = get_logger(__name__)
 

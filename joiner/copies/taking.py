@@ -22,8 +22,7 @@ from photon.joiner.slot.place import DIRECTORY_OF, KINDS
 from photon.joiner.slot.witness import hash_file
 
 ASK_S = 10.0
-TRIES_MAX = 6
-"""Of one question; then the start is refused, and the next one goes on where it was."""
+TRIES_MAX = 6  # of one question; then the start is refused, and the next one goes on where it was
 TEMPORARY = ".taken.tmp"
 
 
@@ -35,8 +34,7 @@ class CopySilent(SlotRefused):
     """
 
 
-Lacking = dict[int, tuple[int, WitnessLog]]
-"""Place in KINDS -> the first file to fetch, and where the copy ends."""
+Lacking = dict[int, tuple[int, WitnessLog]]  # place in KINDS -> the first file to fetch, and where the copy ends
 
 
 def lacking(files: OutputFiles, finals: Finals, ends: Witness) -> Lacking:

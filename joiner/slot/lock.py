@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from photon.adapters.logs.mounts import read_type
+from photon.config.file_lock import holder_of, is_locked, lock_file, name_holder
 from photon.joiner.slot.identity import SlotRefused
 
 LOCK_NAME = "lock"
-WAIT_S = 10.0
-"""How long a start waits for a predecessor that is being killed."""
-POLL_S = 0.05
+WAIT_S = 10.0  # how long a start waits for a predecessor that is being killed
 NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs", "fuse.s3fs")
 )
@@ -38,26 +34,14 @@ class SlotLock:
             raise SlotRefused(
                 f"{self._path.parent}: is on {kind}, where locks do not hold; put slots on a local disk"
             )
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        waited = 0.0
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or waited >= wait_s:
-                    holder = os.pread(fd, 100, 0).decode(errors="replace").strip()
-                    os.close(fd)
-                    raise SlotRefused(
-                        f"{self._path}: locked by another live process ({holder or 'unknown'}); "
-                        "stop it, or give this joiner another slot"
-                    ) from error
-            sleep(POLL_S)
-            waited += POLL_S
-        with contextlib.suppress(OSError):  # a full disk: for people only
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"pid {os.getpid()}\n".encode(), 0)
-        self._fd = fd
+        descriptor = lock_file(self._path, wait_s=wait_s, sleep=sleep)
+        if descriptor is None:
+            raise SlotRefused(
+                f"{self._path}: locked by another live process ({holder_of(self._path) or 'unknown'}); "
+                "stop it, or give this joiner another slot"
+            )
+        name_holder(descriptor)
+        self._fd = descriptor
 
     def release(self) -> None:
         """Only after everything that writes in the slot has ended."""
@@ -67,16 +51,5 @@ class SlotLock:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process lives in the slot. Holds the lock for no longer than an instant: who wants it just then tries
-    again."""
-    try:
-        fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    """Whether a process lives in the slot. Raises OSError."""
+    return is_locked(directory / LOCK_NAME)

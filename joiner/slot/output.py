@@ -41,8 +41,7 @@ class Durable(msgspec.Struct, forbid_unknown_fields=True):
 
     version: int
     slot: str
-    files: dict[str, int]
-    """File relative to the output root -> its length in bytes that is durable and witnessed."""
+    files: dict[str, int]  # file relative to the output root -> its length in bytes that is durable and witnessed
     rolled: list[str] = []  # those of them that will not grow any more
     durable: dict[str, int] | None = None
     """Durable lengths, for the slot itself, where they differ from ``files``; so is ``closed`` beside ``rolled``."""
@@ -256,8 +255,7 @@ class Outputs:
         seen = files.witness or ()
         self._before = [*seen, *(WitnessLog(starts[kind][0], 0) for kind in KINDS[len(seen) :])]
         self.place: Place = self._place()
-        self.witness: Witness = self._witness()
-        """Of all that is durable and published; may be read from any thread."""
+        self.witness: Witness = self._witness()  # of all that is durable and published; may be read from any thread
 
     def _witness(self) -> Witness:
         """What an earlier process had witnessed goes on to count where that file has become final since."""

@@ -15,8 +15,7 @@ DIRECTORY_OF = {
     Kind.REJECTED: "rejected",
 }
 
-Place = tuple[tuple[int, int], ...]
-"""(file number, length) for each of KINDS, in their order."""
+Place = tuple[tuple[int, int], ...]  # (file number, length) for each of KINDS, in their order
 
 START: Place = ((0, 0),) * len(KINDS)
 

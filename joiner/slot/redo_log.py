@@ -34,8 +34,7 @@ from photon.idregistry.api import U64
 MAGIC = b"PHOTREDO"
 VERSION = 1
 SUFFIX = ".redo"
-SEGMENT_BYTES = 4 << 20
-"""A start reads one or two segments, 40 us a line; a new one costs two syncs."""
+SEGMENT_BYTES = 4 << 20  # a start reads one or two segments, 40 us a line; a new one costs two syncs
 
 REPLACES = 1
 _SEGMENT = struct.Struct("<8sBBxxQQI")  # magic, version, flags, number, sealed bytes, CRC of what precedes

@@ -24,19 +24,11 @@ from photon.joiner.copies.api import CopyOf, Keeper
 from photon.joiner.copies.shipping import LocalOutput
 from photon.joiner.copies.taking import Lacking, lacking, take
 from photon.joiner.rows import Rows, concat
+from photon.joiner.slot import recovery
 from photon.joiner.slot.finals import Finals, ready
 from photon.joiner.slot.identity import OutOfStep, SlotState
 from photon.joiner.slot.output import OutputFiles, OutputLimits, Outputs
 from photon.joiner.slot.place import KINDS, Place, decode_place, encode_place, oldest
-from photon.joiner.slot.recovery import (
-    Found,
-    Logged,
-    check_age,
-    check_never_opened,
-    check_registry,
-    next_numbers,
-    repair_output,
-)
 from photon.joiner.slot.redo_log import SEGMENT_BYTES, Lost, RedoFrame, RedoLog, salvage, segments_in, set_aside
 from photon.joiner.slot.witness import check_output
 from photon.outputs.cleared import read_clearing
@@ -72,8 +64,7 @@ MANIFEST_NAME = "manifest.jsonl"
 STATE_NAME = "slot.json"
 REDO_NAME = "redo"
 REDONE_ROWS_MAX = 4096
-REDONE_BYTES_MAX = 8 << 20
-"""Rows of the log's frames, and bytes of their lines, that a start puts together into one."""
+REDONE_BYTES_MAX = 8 << 20  # rows of the log's frames, and bytes of their lines, that a start puts together into one
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +81,9 @@ class Recovered:
 
     kept: list[tuple[int, Rows]]
     incarnations: tuple[int, ...]  # of the kept rows' tokens
-    found: Found
+    found: recovery.Found
     logged: int  # rows in the log
-    lost: tuple[Lost, ...] = ()
-    """What could not be read of the log, and was accepted; the segments are set aside."""
+    lost: tuple[Lost, ...] = ()  # what could not be read of the log, and was accepted; the segments are set aside
 
 
 class _Log(NamedTuple):
@@ -101,7 +91,7 @@ class _Log(NamedTuple):
 
     frames: list[RedoFrame]
     rows: list[Rows]  # of each frame
-    lines: Logged  # all of them
+    lines: recovery.Logged  # all of them
     lost: list[Lost]
     whole: bool  # it could be read to its last byte, and nobody says that it is damaged
 
@@ -195,7 +185,7 @@ class SlotStore:
         self._finals.load()
         self._files.load()
         if not state.last:
-            check_never_opened(self._files)
+            recovery.check_never_opened(self._files)
         accept_damaged_log = ages.accept_damaged_log
         if ages.reached is not None and (why := self._redo.lacking(ages.reached)) and not accept_damaged_log:
             raise OutOfStep(
@@ -203,10 +193,10 @@ class SlotStore:
                 f"had ({why} of its redo log): it was lost, or is an older copy than the dispatcher's"
             )
         if ages.own_registry:
-            check_registry(self._files, self._finals, known.witness)
+            recovery.check_registry(self._files, self._finals, known.witness)
         self._log_read = self._read_log(accept_damaged_log)
         logged = None if accept_damaged_log else self._log_read.lines
-        self._beyond = check_age(self._files, self._finals.length_of, logged, copied)
+        self._beyond = recovery.check_age(self._files, self._finals.length_of, logged, copied)
 
     def standing(self) -> list[Rows]:
         """After ``check_age``: the logged rows whose lines stand in the output above what was durable, or will once
@@ -279,8 +269,8 @@ class SlotStore:
         for path in dict.fromkeys(each.path for each in lost):
             set_aside(self._disk, path)  # before the new log voids the old one
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
-        found = repair_output(self._files, place, logged, log_is_whole=whole)
-        starts = next_numbers(self._files, self._finals.highest(self._slot), place)
+        found = recovery.repair_output(self._files, place, logged, log_is_whole=whole)
+        starts = recovery.next_numbers(self._files, self._finals.highest(self._slot), place)
         self._outputs = Outputs(self._files, self._output_limits, starts)
         self._final_files = [self._finals.kept(self._slot, kind) if self.ships else {} for kind in KINDS]
         self._look_at_files()

@@ -100,13 +100,8 @@ def _attempt(shared: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     assert context is not None, "runs in a task"
     task = msgspec.json.decode(shared, type=BackfillTask)
     kind = TaskAttempt if task.registers else UnregisteredAttempt
-    result = kind(task, context.taskAttemptId(), task_directory()).run(_rows(batches))
+    result = kind(task, context.taskAttemptId(), task_directory()).run(batches)
     yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(result)], pa.binary())], names=["result"])
-
-
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def clear(spark: SparkSession, task: BackfillTask, batches: list[str]) -> int:

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.contract import Adapter, LogFile, Matching
 from photon.adapters.envelope import Envelope
-from photon.batch.events import Events, ForeignEvent
-from photon.batch.records import PrimaryRecord, Records
+from photon.batch.columns import I64, U32
+from photon.batch.events import Events
+from photon.batch.records import Records
 from photon.config.certificate_files import load
 from photon.config.clock import NEVER_NS, Clock, SystemClock
 from photon.config.disk import RealDisk
@@ -39,7 +42,7 @@ BATCH_BYTES = 16 << 20
 COLUMNS = (
     "event_id", "digest", "key", "event_time_ns", "log", "offset", "header", "record", "unreadable", "primaries"
 )  # fmt: skip
-"""Of the joined DataFrame, in this order. ``primaries``: structs with ``log``, ``offset``, ``header`` and ``record``
+"""Of the joined DataFrame. ``primaries``: structs with ``log``, ``offset``, ``header`` and ``record``
 of the primary events that the event may be joined with, in file order; null: none has the key."""
 
 
@@ -106,9 +109,6 @@ class TaskResult(msgspec.Struct):
     parts: list[Part]
 
 
-Row = tuple[Any, ...]
-
-
 class TaskAttempt:
     """One attempt of one task. Holds one batch in memory."""
 
@@ -117,7 +117,8 @@ class TaskAttempt:
         self._task = task
         self._attempt = attempt
         self._adapter: Adapter = made(task.adapter, directory)
-        self._judge = Judge(self._adapter, check_payloads=True)
+        own = type(self._adapter) is ConfiguredAdapter  # its payloads are JSON by construction
+        self._judge = Judge(self._adapter, check_payloads=not own)
         self._lines = envelope_lines(
             Envelope(with_joined_at=task.joined_at, with_token=task.registers, adapter=self._adapter)
         )
@@ -128,7 +129,7 @@ class TaskAttempt:
         self._number = 0
         self.counts = BackfillCounts()
 
-    def run(self, rows: Iterable[Row]) -> TaskResult:
+    def run(self, rows: Iterable[pa.RecordBatch]) -> TaskResult:
         """All rows. Raises AttemptFailed, OSError; what is staged stays for the driver."""
         task = self._task
         with asyncio.Runner() as runner:
@@ -147,10 +148,10 @@ class TaskAttempt:
         registry.announce(Slot(task.slot, task.datacentre), [task.incarnation])
         return registry
 
-    def _decide(self, some: list[Row]) -> tuple[BatchName, Rows] | None:
+    def _decide(self, some: pa.RecordBatch) -> tuple[BatchName, Rows] | None:
         """What is to be registered and written; None: nothing."""
         task = self._task
-        readable = [row for row in some if row[8] is None]
+        readable = some.filter(pc.is_null(some.column("unreadable")))
         self.counts.unreadable += len(some) - len(readable)
         self.counts.events += len(readable)
         events, found = columns_of(readable, self._adapter.matching, unmatched=task.unmatched)
@@ -181,7 +182,7 @@ class TaskAttempt:
 class UnregisteredAttempt(TaskAttempt):
     """Writes without asking: only for ids that nobody can register any more. Its parts count if Spark takes it."""
 
-    def run(self, rows: Iterable[Row]) -> TaskResult:
+    def run(self, rows: Iterable[pa.RecordBatch]) -> TaskResult:
         """Writes all rows. Raises OSError."""
         parts: list[Part] = []
         for some in batches(rows, self._task.batch_rows, self._task.batch_bytes):
@@ -193,41 +194,81 @@ class UnregisteredAttempt(TaskAttempt):
         return TaskResult(self.counts, parts)
 
 
-def batches(rows: Iterable[Row], rows_max: int, bytes_max: int) -> Iterator[list[Row]]:
-    some: list[Row] = []
-    size = 0
-    for row in rows:
-        some.append(row)
-        size += len(row[7] or b"") + sum(len(each["record"]) for each in row[9] or ())
-        if len(some) >= rows_max or size >= bytes_max:
-            yield some
-            some, size = [], 0
+def batches(rows: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The same rows, ``rows_max`` at a time, or fewer that have ``bytes_max`` of records with the last one."""
+    some: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in rows:
+        ends, begin = np.cumsum(_sizes(batch)), 0
+        while begin < len(batch):
+            before = int(ends[begin - 1]) if begin else 0
+            full = int(np.searchsorted(ends, before + bytes_max - size)) + 1
+            end = min(full, begin + rows_max - count, len(batch))
+            some.append(batch.slice(begin, end - begin))
+            count, size = count + end - begin, size + int(ends[end - 1]) - before
+            begin = end
+            if count >= rows_max or size >= bytes_max:
+                yield pa.concat_batches(some)
+                some, count, size = [], 0, 0
     if some:
-        yield some
+        yield pa.concat_batches(some)
 
 
-def columns_of(rows: list[Row], matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:
+def _sizes(batch: pa.RecordBatch) -> I64:
+    """Bytes of the records of each row, on both sides."""
+    primaries = batch.column("primaries")
+    counts, ends = _counts(primaries), np.zeros(1, np.int64)
+    ends = np.append(ends, np.cumsum(_lengths(primaries.flatten().field("record"))))
+    last = np.cumsum(counts)
+    return _lengths(batch.column("record")) + ends[last] - ends[last - counts]
+
+
+def _lengths(values: pa.Array) -> I64:
+    lengths = pc.fill_null(pc.binary_length(values), 0)
+    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _counts(primaries: pa.Array) -> I64:
+    counts = pc.fill_null(pc.list_value_length(primaries), 0)
+    return counts.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+
+
+def columns_of(batch: pa.RecordBatch, matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:
     """As a joiner's batch and its event store's answers. All that there is has been read: a set is final, and so is a
     miss, where the operator said that it may be."""
-    events, answers, records, counts = list[ForeignEvent](), bytearray(), list[PrimaryRecord](), list[int]()
-    for row in rows:
-        primaries = row[9] or ()
-        final = unmatched or (matching.whole_sets and primaries)
-        file = LogFile(row[4], row[6] or b"")
-        events.append(
-            ForeignEvent(row[0], row[1], row[3], row[2], row[7], file, row[5], NEVER_NS if final else WAIT_NS)
-        )
-        if matching.whole_sets and is_too_large([each["record"] for each in primaries]):
-            answers.append(LookUpCode.TOO_MANY)
-            continue
-        answers.append(LookUpCode.FOUND if primaries else LookUpCode.ABSENT)
-        records += (
-            PrimaryRecord(each["record"], LogFile(each["log"], each["header"] or b""), each["offset"])
-            for each in primaries
-        )
-        if primaries:
-            counts.append(len(primaries))
-    return Events.of(events), EventLookUps(bytes(answers), Records.of(records), {}, np.array(counts, np.uint32))
+    counts, primaries = _counts(batch.column("primaries")), batch.column("primaries").flatten()
+    records = primaries.field("record").to_pylist()
+    final = np.full(len(counts), unmatched) | (matching.whole_sets & (counts > 0))
+    codes = np.where(counts > 0, np.uint8(LookUpCode.FOUND), np.uint8(LookUpCode.ABSENT))
+    files, file_index = _files(batch.column("log"), batch.column("header"))
+    events = Events(
+        files=files,
+        file_index=file_index,
+        offsets=batch.column("offset").to_numpy(),
+        times=batch.column("event_time_ns").to_numpy(),
+        digests=b"".join(batch.column("digest").to_pylist()),
+        keys=batch.column("key").to_pylist(),
+        ids=batch.column("event_id").to_pylist(),
+        records=batch.column("record").to_pylist(),
+        as_of=np.where(final, NEVER_NS, WAIT_NS),
+        generations=np.zeros(len(counts), np.uint32),
+    )
+    files, file_index = _files(primaries.field("log"), primaries.field("header"))
+    found = Records(files, file_index, primaries.field("offset").to_numpy(), records)
+    if matching.whole_sets:
+        sets = zip((np.cumsum(counts) - counts).tolist(), np.cumsum(counts).tolist(), strict=True)
+        small = np.array([not is_too_large(records[begin:end]) for begin, end in sets], np.bool_)
+        codes[~small] = LookUpCode.TOO_MANY
+        found, counts = found.take(np.flatnonzero(np.repeat(small, counts))), counts[small]
+    return events, EventLookUps(codes.tobytes(), found, {}, counts[counts > 0].astype(np.uint32))
+
+
+def _files(logs: pa.Array, headers: pa.Array) -> tuple[list[LogFile], U32]:
+    """The different files, and which one it is of each row."""
+    made: dict[tuple[str, bytes | None], int] = {}
+    rows = zip(logs.to_pylist(), headers.to_pylist(), strict=True)
+    index = np.array([made.setdefault(each, len(made)) for each in rows], np.uint32)
+    return [LogFile(log, header or b"") for log, header in made], index
 
 
 def clear_group(task: BackfillTask, batches_of_group: list[str]) -> int:

@@ -8,17 +8,21 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import repeat
 from operator import xor
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, Unpaired
+from photon.adapters.contract import Adapter, Filtered, Joined, LogFile, Pair, Pairs, Unpaired
 from photon.adapters.faults import joined_fault, payload_fault
 from photon.adapters.logs.identity import log_name
-from photon.adapters.shown_records import shown_record
+from photon.adapters.shown_records import shown, shown_record
 from photon.joiner.matching import ESCAPED_BYTES, PAIRS_BYTES_MAX
+from photon.spark.arrow_columns import mapped
 from photon.spark.primary_sets import is_too_large
 from photon.spark.verify.classify import FILTERED, JOINED, REJECTED, UNMATCHED, UNREADABLE, JoinedPair
 from photon.spark.verify.narrow_rows import LINE, hash64, hash_of_pair
@@ -68,6 +72,8 @@ class FreshJoin:
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
+        self._is_own = type(adapter) is ConfiguredAdapter
+        """Its payloads are JSON by construction."""
         self._files: dict[tuple[str, bytes | None], LogFile] = {}
 
     def file(self, log: str, header: bytes | None) -> LogFile:
@@ -79,6 +85,47 @@ class FreshJoin:
             known = self._files[log, header] = LogFile(log, header or b"")
         return known
 
+    def lines(self, batch: pa.RecordBatch) -> list[ExpectedLine]:
+        """What must have been written of each row of FOREIGN with its primary records: ``expected`` and ``settled``,
+        with the adapter asked once where its form for many is our own."""
+        adapter = self._adapter
+        if adapter.matching.whole_sets:
+            return [self.settled(row, self.expected(row)) for row in batch.to_pylist()]
+        records, logs, headers, unreadable, primaries = (
+            batch.column(name).to_pylist() for name in ("record", "log", "header", "unreadable", "p_record")
+        )
+        files = list(map(self.file, logs, headers))
+        asked = list(zip(records, files, repeat("")))
+        texts = [None if each.record is None else hash64(each.record) for each in shown(adapter, asked)]
+        kinds = [UNMATCHED if why is None else UNREADABLE for why in unreadable]
+        lines = [ExpectedLine(kind, record=text) for kind, text in zip(kinds, texts, strict=True)]
+        rows = [at for at, record in enumerate(primaries) if record is not None and unreadable[at] is None]
+        if rows:
+            pairs = batch.take(pa.array(rows, pa.int32()))
+            p_logs, p_offsets, names, p_headers = (
+                pairs.column(name).to_pylist() for name in ("p_log", "p_offset", "p_name", "p_header")
+            )
+            p_records = [primaries[at] for at in rows]
+            made = self._made_of_all(
+                Pairs([records[at] for at in rows], [files[at] for at in rows], p_records,
+                      list(map(self.file, names, p_headers)))
+            )  # fmt: skip
+            for at, p_record, log, offset, each in zip(rows, p_records, p_logs, p_offsets, made, strict=True):
+                lines[at] = self._line(records[at], p_record, log, offset, each, texts[at])
+        left = [at for at, line in enumerate(lines) if line.kind == UNMATCHED]
+        payloads = Guard(adapter).each(left, lambda at: adapter.unmatched_payload(records[at], files[at]))
+        for at, payload in zip(left, payloads, strict=True):
+            lines[at] = self._with_payload(lines[at], records[at], payload)
+        return lines
+
+    def _made_of_all(self, pairs: Pairs) -> Sequence[object]:
+        adapter, guard = self._adapter, Guard(self._adapter)
+        if self._is_own:
+            made = guard.many(lambda: adapter.join_columns(pairs))
+            if not isinstance(made, Fault):
+                return made.rows()
+        return guard.each(list(zip(*pairs, strict=True)), lambda pair: adapter.join(*pair))
+
     def expected(self, row: dict[str, Any]) -> ExpectedLine:
         """What must have been written of a row of FOREIGN with its primary records."""
         shown = shown_record(self._adapter, row["record"], self.file(row["log"], row["header"]))
@@ -89,7 +136,7 @@ class FreshJoin:
             return self._of_set(row, text)
         if row["p_record"] is None:
             return ExpectedLine(UNMATCHED, record=text)
-        return _line(row, row, self._made(row, row), text)
+        return self._line_of(row, row, self._made(row, row), text)
 
     def _of_set(self, row: dict[str, Any], text: int | None) -> ExpectedLine:
         """What is to become of an event is decided once for all its pairs: one that cannot be joined rejects them,
@@ -101,7 +148,7 @@ class FreshJoin:
         if isinstance(chosen, ExpectedLine):
             return chosen._replace(record=text)
         made = [self._made(row, each) for each in chosen]
-        found = [_line(row, *each, text) for each in zip(chosen, made, strict=True)]
+        found = [self._line_of(row, *each, text) for each in zip(chosen, made, strict=True)]
         if not found:
             return ExpectedLine(UNMATCHED, record=text)
         if self._adapter.matching.match == "all" and _size(row, chosen, made) > PAIRS_BYTES_MAX:
@@ -150,25 +197,33 @@ class FreshJoin:
         if expected.kind != UNMATCHED:
             return expected
         asked = [(row["record"], self.file(row["log"], row["header"]))]
-        made: list[object] = Guard(self._adapter).each(asked, lambda each: self._adapter.unmatched_payload(*each))
-        (payload,) = made
-        wrong = isinstance(payload, Fault) or payload_fault(payload) is not None
+        (payload,) = Guard(self._adapter).each(asked, lambda each: self._adapter.unmatched_payload(*each))
+        return self._with_payload(expected, row["record"], payload)
+
+    def _with_payload(self, expected: ExpectedLine, record: bytes, payload: object) -> ExpectedLine:
+        wrong = isinstance(payload, Fault) or (not self._is_own and payload_fault(payload) is not None)
         if not self._adapter.unmatched_inline:
-            return expected if wrong else expected._replace(foreign=hash64(_text_of(payload, row["record"])))
+            return expected if wrong else expected._replace(foreign=hash64(_text_of(payload, record)))
         if wrong:
             return expected._replace(kind=REJECTED)
-        return expected._replace(foreign=expected.record, record=hash64(_text_of(payload, row["record"])))
+        return expected._replace(foreign=expected.record, record=hash64(_text_of(payload, record)))
 
+    def _line_of(self, row: dict[str, Any], primary: Candidate, made: object, text: int | None) -> ExpectedLine:
+        place = primary["p_log"], primary["p_offset"]
+        return self._line(row["record"], primary["p_record"], *place, made, text)
 
-def _line(row: dict[str, Any], primary: Candidate, made: object, text: int | None) -> ExpectedLine:
-    """REJECTED: the adapter raises, does not come back, or gives what cannot be written."""
-    place = {"record": text, "primary_log": primary["p_log"], "primary_offset": primary["p_offset"]}
-    if isinstance(made, Filtered | Unpaired):
-        return ExpectedLine(FILTERED if isinstance(made, Filtered) else UNMATCHED, **place)
-    if not isinstance(made, Joined) or joined_fault(made):
-        return ExpectedLine(REJECTED, **place)
-    payloads = payload_text(made.foreign, row["record"]), payload_text(made.primary, primary["p_record"])
-    return ExpectedLine(JOINED, hash64(payloads[0]), primary=hash64(payloads[1]), **place)
+    def _line(
+        self, record: bytes, primary: bytes, log: str, offset: int, made: object, text: int | None
+    ) -> ExpectedLine:
+        """REJECTED: the adapter raises, does not come back, or gives what cannot be written."""
+        if isinstance(made, Filtered | Unpaired):
+            kind = FILTERED if isinstance(made, Filtered) else UNMATCHED
+        elif not isinstance(made, Joined) or (not self._is_own and joined_fault(made)):
+            kind = REJECTED
+        else:
+            foreign_text, primary_text = payload_text(made.foreign, record), payload_text(made.primary, primary)
+            return ExpectedLine(JOINED, hash64(foreign_text), text, hash64(primary_text), log, offset)
+        return ExpectedLine(kind, record=text, primary_log=log, primary_offset=offset)
 
 
 def _size(row: dict[str, Any], primaries: Sequence[Candidate], made: Sequence[object]) -> int:
@@ -195,42 +250,42 @@ def lines_of(make_adapter: Callable[[], Adapter], from_hour: int, to_hour: int) 
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fresh = FreshJoin(make_adapter())
-        names: dict[str, str] = {}
         for batch in batches:
-            yield _narrow(batch, fresh, names, from_hour, to_hour)
+            yield _narrow(batch, fresh, from_hour, to_hour)
 
     return run
 
 
-def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, names: dict[str, str], begin: int, end: int) -> pa.RecordBatch:
-    rows = batch.to_pylist()
-    expected = [fresh.settled(row, fresh.expected(row)) for row in rows]
-    n = len(rows)
-    for name in {row["log"] for row in rows} - names.keys():
-        names[name] = log_name(name)
+def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, begin: int, end: int) -> pa.RecordBatch:
+    expected = fresh.lines(batch)
+    n = len(expected)
     column = {name: batch.column(name) for name in batch.schema.names}
-    judged = [row["hour"] is None or begin <= row["hour"] < end for row in rows]
+    hours = column["hour"]
+    judged = pc.and_kleene(pc.greater_equal(hours, begin), pc.less(hours, end)).fill_null(True)
     strings, longs = pa.nulls(n, pa.string()), pa.nulls(n, pa.int64())
-    joined = [each.kind for each in expected]
+    kinds, foreign, records, primary, primary_logs, primary_offsets, _ = (
+        zip(*expected, strict=True) if n else ((),) * len(ExpectedLine._fields)
+    )
+    sets = [each for each in expected if each.pairs is not None]
     made = {
         "digest": column["digest"],
-        "role": pa.array([LINE] * n, pa.int8()),
-        "judged": pa.array(judged, pa.bool_()),
+        "role": pa.repeat(pa.scalar(LINE, pa.int8()), n),
+        "judged": judged,
         "datacentre": column["datacentre"],
-        "kind": pa.array(joined, pa.string()),
-        "log": pa.array([names[row["log"]] for row in rows], pa.string()),
+        "kind": pa.array(kinds, pa.string()),
+        "log": mapped(column["log"], log_name),
         "offset": column["offset"],
         "file": strings,
         "file_offset": longs,
         "token": strings,
         "event_time_ns": column["event_time_ns"],
-        "hour": column["hour"],
+        "hour": hours,
         "key": column["key"],
-        "foreign": pa.array([each.foreign for each in expected], pa.int64()),
-        "record": pa.array([each.record for each in expected], pa.int64()),
-        "primary": pa.array([each.primary for each in expected], pa.int64()),
-        "primary_log": pa.array([each.primary_log for each in expected], pa.string()),
-        "primary_offset": pa.array([each.primary_offset for each in expected], pa.int64()),
+        "foreign": pa.array(foreign, pa.int64()),
+        "record": pa.array(records, pa.int64()),
+        "primary": pa.array(primary, pa.int64()),
+        "primary_log": pa.array(primary_logs, pa.string()),
+        "primary_offset": pa.array(primary_offsets, pa.int64()),
         "event_id": column["event_id"],
         "name": column["log"],
         "state": strings,
@@ -241,7 +296,7 @@ def _narrow(batch: pa.RecordBatch, fresh: FreshJoin, names: dict[str, str], begi
         "fresh": pa.nulls(n, pa.bool_()),
         "pair": longs,
         "pairs": longs,
-        "pairs_hash": pa.array([each.pairs_hash() for each in expected], pa.int64()),
-        "members": pa.array([each.members() for each in expected], MEMBERS),
+        "pairs_hash": pa.array([each.pairs_hash() for each in expected], pa.int64()) if sets else longs,
+        "members": pa.array([each.members() for each in expected], MEMBERS) if sets else pa.nulls(n, MEMBERS),
     }
     return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))

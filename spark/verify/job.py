@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.identity import log_name
 from photon.eventstore.whole_sets import SET_MAX
+from photon.spark.arrow_columns import mapped
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
@@ -30,13 +31,14 @@ from photon.spark.verify.classify import LATE, REJECTED, REOPENED, UNMATCHED, UN
 from photon.spark.verify.days import merged
 from photon.spark.verify.findings import FOUND, findings_of
 from photon.spark.verify.fresh import FOREIGN, PRIMARY, lines_of
-from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING, by_distinct
+from photon.spark.verify.narrow_rows import ENTRY, GIVEN_UP, LINE, NARROW, RECORD, TORN, WAITING
 
 LISTED_MAX = 64
 """Rows of each role that are listed of one id; the rest is counted."""
 PAIRS_LISTED_MAX = 4 * SET_MAX
 """The same of records that are pairs of an event: a few whole sets."""
-FRESH_SLACK_S = 5.0
+SUSPECTS_BROADCAST_MAX = 100_000
+"""More ids that are to be looked at are brought together with their rows by a shuffle."""
 GOOD = (str(Class.CORRECT), str(Class.LATE), str(Class.PENDING))
 NAMES = [column.split()[0] for column in NARROW.split(", ")]
 TYPES = dict(column.split() for column in NARROW.split(", "))
@@ -108,8 +110,10 @@ def verify(inputs: VerifyInputs, question: VerifyQuestion) -> Verification:
     foreign = _kept(_with_unread(inputs), kept)
     rows = _kept(_narrow_rows(inputs, foreign, question), kept)
     groups = _kept(_groups(rows, question, registry=inputs.registry is not None), kept)
-    suspects = groups.where(~col("right"))
-    listed = rows.join(suspects.select("digest", "lines", "records"), "digest")
+    suspects = groups.where(~col("right")).select("digest", "lines", "records")
+    if suspects.limit(SUSPECTS_BROADCAST_MAX + 1).count() <= SUSPECTS_BROADCAST_MAX:
+        suspects = sql.broadcast(suspects)  # Spark would see how few they are when it has shuffled all rows
+    listed = rows.join(suspects, "digest")
     found = _listed(listed, question, registry=inputs.registry is not None)
     found = _kept(found.unionByName(_torn(rows, inputs.noted)), kept)
     right = groups.where("right").groupBy("hour", "datacentre").count().withColumn("class", lit(str(Class.CORRECT)))
@@ -311,7 +315,7 @@ def _place_digest(datacentre: Column, log: Column, offset: Column) -> Column:
 
 
 def _log_names(names: pa.Array) -> pa.Array:
-    return pa.array(by_distinct(names.to_pylist(), log_name), pa.string())
+    return mapped(names, log_name)
 
 
 def _named(log: Column) -> Column:

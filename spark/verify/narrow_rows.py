@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
 import xxhash
 
 from photon.spark.key_filter import HASH_SEED
@@ -41,16 +38,3 @@ def hash_of_pair(pair: int, pairs: int, *said: int | str | None) -> int:
     """Of one of the pairs of an event; ``said``: the payloads' hashes, and where the primary record stands.
     ``verify.job`` makes the same of a record."""
     return hash64("\0".join(map(str, (pair, pairs, *said))).encode())
-
-
-def hashes(values: Sequence[bytes | None]) -> list[int | None]:
-    """``hash64`` of each; None stays."""
-    return [None if value is None else hash64(value) for value in values]
-
-
-def by_distinct(
-    names: Sequence[str | None], make: Callable[[str], str]
-) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
-    """``make`` of each name, called once for each that is different."""
-    known = {name: make(name) for name in set(names) if name is not None}
-    return np.array([None if name is None else known[name] for name in names], dtype=object)

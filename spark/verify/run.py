@@ -16,8 +16,10 @@ from pyspark.sql.functions import col
 from xxhash import xxh3_128_hexdigest
 
 from photon.adapters.contract import Adapter
+from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.config.disk import RealDisk
+from photon.objects.paths import placed
 from photon.outputs.output_places import KINDS
 from photon.spark import logs, outputs
 from photon.spark.classes import Class
@@ -298,7 +300,7 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[In
             datacentre = logs_of[number].datacentre
             file = InputFile(what=what, datacentre=datacentre, path=log.path, bytes=log.size, mtime_ns=log.mtime_ns,
                              identity=log.identity)  # fmt: skip
-            add(file, Path(logs_of[number].directory) / log.path) if is_foreign else found.append(file)
+            add(file, placed(Path(), logs_of[number].directory) / log.path) if is_foreign else found.append(file)
     for source in sources.outputs:
         for work in outputs.source_ranges(source, KINDS, 1 << 62):
             add(_output_file(work), Path(work.path))
@@ -316,7 +318,7 @@ def _input_files(task: VerifyTask, note: Callable[[str], None]) -> tuple[list[In
 
 def _tail(path: Path, end: int) -> str:
     """Empty of what does not stand there as it is read."""
-    if path.name.endswith(COMPRESSED_SUFFIXES):
+    if path.name.endswith(COMPRESSED_SUFFIXES) or is_final(path):
         return ""
     try:
         with path.open("rb") as file:

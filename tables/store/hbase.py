@@ -21,35 +21,26 @@ vain. So there are few, and what is done later (``decide``) has only some of the
 
 from __future__ import annotations
 
-import itertools
 import struct
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from operator import methodcaller
 from typing import Any, TypeVar
 
 from photon.config.clock import Clock, SystemClock
-from photon.config.errors import UsageError
-from photon.eventstore.hbase.api import HBaseUnavailable
-from photon.eventstore.hbase.connection import REFUSALS, Connections, one_line
-from photon.eventstore.hbase.thrift2 import connector, interface
+from photon.eventstore.hbase.api import HBaseRefused, HBaseUnavailable
+from photon.eventstore.hbase.connection import CONNECTIONS_MAX
+from photon.eventstore.hbase.servers import Servers
 from photon.tables.api import NOTHING, SYSTEM, Cell, Held, Mutation, Notification, Read, RowRead, StoreFailed
 
-ANSWER_SECONDS_MAX = 10.0
 CALL_SECONDS_MAX = 20.0
 """A read, with its repetitions, is given up after so long; so is a flush."""
-PAUSE_SECONDS = 0.05
-SHUNNED_SECONDS = 1.0
-CONNECTIONS_MAX = 8
-"""To a server."""
 LATER_THREADS = 2
 """For each server."""
 LATER_MAX = 256
 """Mutations that wait to be done later; then one is done at once."""
 READ_ROWS = 1000
 SCAN_ROWS = 1000
-SERVERS_MAX = 64
 META_AT = 1
 """The timestamp of all metas."""
 TIME_END = 2**63 - 1
@@ -58,50 +49,9 @@ META, VERSIONS, NOTIFY = b"m", b"w", b"n"
 CLAIM = b"\0"
 """A qualifier of NOTIFY that is no notification's."""
 _START = struct.Struct(">Q")
-_ROW_BLOOM, _FAST_DIFF = 1, 4
 _ONE_VERSION = 0
 """Of a delete: the version with exactly the timestamp."""
 _ALL_VERSIONS = 1
-_IDL = """
-struct TTimeRange { 1: required i64 minStamp, 2: required i64 maxStamp }
-struct TColumn { 1: required binary family, 2: optional binary qualifier, 3: optional i64 timestamp }
-struct TColumnValue {
-  1: required binary family, 2: required binary qualifier, 3: required binary value, 4: optional i64 timestamp
-}
-struct TResult { 1: optional binary row, 2: required list<TColumnValue> columnValues }
-struct TGet {
-  1: required binary row, 2: optional list<TColumn> columns, 4: optional TTimeRange timeRange,
-  5: optional i32 maxVersions
-}
-struct TPut { 1: required binary row, 2: required list<TColumnValue> columnValues }
-struct TDelete { 1: required binary row, 2: optional list<TColumn> columns, 4: optional i32 deleteType }
-struct TScan {
-  1: optional binary startRow, 2: optional binary stopRow, 3: optional list<TColumn> columns, 4: optional i32 caching,
-  5: optional i32 maxVersions, 6: optional TTimeRange timeRange, 15: optional i32 limit
-}
-struct TTableName { 1: optional binary ns, 2: required binary qualifier }
-struct TColumnFamilyDescriptor {
-  1: required binary name, 5: optional i32 bloomnFilterType, 8: optional i32 dataBlockEncoding,
-  10: optional i32 maxVersions
-}
-struct TTableDescriptor {
-  1: required TTableName tableName, 2: optional list<TColumnFamilyDescriptor> columns,
-  3: optional map<binary, binary> attributes
-}
-exception TIOError { 1: optional string message, 2: optional bool canRetry }
-exception TIllegalArgument { 1: optional string message }
-service THBaseService {
-  list<TResult> getMultiple(1: required binary table, 2: required list<TGet> tgets) throws (1: TIOError io)
-  bool checkAndPut(1: required binary table, 2: required binary row, 3: required binary family,
-    4: required binary qualifier, 5: binary value, 6: required TPut tput) throws (1: TIOError io)
-  void putMultiple(1: required binary table, 2: required list<TPut> tputs) throws (1: TIOError io)
-  list<TDelete> deleteMultiple(1: required binary table, 2: required list<TDelete> tdeletes) throws (1: TIOError io)
-  list<TResult> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
-    throws (1: TIOError io, 2: TIllegalArgument ia)
-  bool tableExists(1: required TTableName tableName) throws (1: TIOError io)
-  void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io)
-}
-"""
 
 T = TypeVar("T")
 
@@ -111,50 +61,24 @@ class HBaseRows:
 
     def __init__(self, addresses: Sequence[str], table: str, clock: Clock | None = None) -> None:
         """``addresses``: host:port of each Thrift 2 server. Raises UsageError."""
-        if not 1 <= len(addresses) <= SERVERS_MAX:
-            raise UsageError(f"tables.thrift: names {len(addresses)} servers, must be 1 to {SERVERS_MAX}")
         self._clock = clock or SystemClock()
-        self._types = interface(_IDL)
-        self._servers = [
-            (
-                each,
-                Connections(
-                    connector(each, self._types, "tables.thrift", ANSWER_SECONDS_MAX), self._clock, CONNECTIONS_MAX
-                ),
-            )
-            for each in addresses
-        ]
-        self._shunned = [float("-inf")] * len(addresses)
-        self._turn = itertools.count()
+        self._hbase = Servers(addresses, "tables.thrift", self._clock, CALL_SECONDS_MAX)
+        self._types = self._hbase.types
         self._table = table.encode()
-        self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(CONNECTIONS_MAX * len(addresses), thread_name_prefix="tables-hbase")
         self._later = ThreadPoolExecutor(LATER_THREADS * len(addresses), thread_name_prefix="tables-later")
         self._left: set[Future[bool | None]] = set()
-        self.round_trips = 0
-        """A little low where threads count at the same time."""
+
+    @property
+    def round_trips(self) -> int:
+        return self._hbase.round_trips
 
     def create(self) -> bool:
         """Makes the HBase table; False: it is there already. Raises StoreFailed."""
-        types = self._types
-        namespace, _, name = self._table.rpartition(b":")
-        full = types.TTableName(ns=namespace or None, qualifier=name)
-        if self._read(lambda c: c.tableExists(full), "look for"):
-            return False
-        families = [
-            types.TColumnFamilyDescriptor(
-                name=family, bloomnFilterType=_ROW_BLOOM, dataBlockEncoding=_FAST_DIFF, maxVersions=versions
-            )
-            for family, versions in ((META, 1), (VERSIONS, VERSIONS_MAX), (NOTIFY, 1))
-        ]
         try:
-            self._once(lambda c: c.createTable(types.TTableDescriptor(tableName=full, columns=families), None))
-        except Exception as error:
-            problem = one_line(error)
-            if "TableExistsException" in problem:
-                return False
-            raise self._failed("make", problem) from None
-        return True
+            return self._hbase.create(self._table, ((META, 1), (VERSIONS, VERSIONS_MAX), (NOTIFY, 1)))
+        except (HBaseUnavailable, HBaseRefused) as error:
+            raise StoreFailed(str(error)) from None
 
     # -- api.RowStore ------------------------------------------------------------------------------------------
     def read(self, reads: Sequence[Read]) -> list[RowRead]:
@@ -284,11 +208,10 @@ class HBaseRows:
 
     def close(self) -> None:
         self.flush()
-        self._stopping.set()
+        self._hbase.interrupt()
         self._later.shutdown(wait=True, cancel_futures=True)
         self._pool.shutdown(wait=True)
-        for _, connections in self._servers:
-            connections.close()
+        self._hbase.close()
 
     # -- locks.Claims -------------------------------------------------------------------------------------------
     def claims(self, table: str, rows: Sequence[str]) -> list[bytes | None]:
@@ -334,12 +257,12 @@ class HBaseRows:
         key = _key(table, row)
         put = self._types.TPut(row=key, columnValues=values)
         expected = mutation.expected
-        deadline = self._clock.monotonic() + CALL_SECONDS_MAX
+        began = self._clock.monotonic()
         while True:
             try:
-                return bool(self._once(lambda c: c.checkAndPut(self._table, key, META, column, expected, put)))
+                return bool(self._hbase.once(lambda c: c.checkAndPut(self._table, key, META, column, expected, put)))
             except HBaseUnavailable:  # nothing was sent
-                if self._stopping.wait(PAUSE_SECONDS) or self._clock.monotonic() > deadline:
+                if self._hbase.given_up(began):
                     return None
             except Exception:  # a time-out, a broken connection, a region that moves: it may be done
                 return None
@@ -361,50 +284,12 @@ class HBaseRows:
 
     def _read(self, question: Callable[[Any], T], what: str) -> T:
         """Of what may be repeated. Raises StoreFailed."""
-        began = self._clock.monotonic()
-        while True:
-            try:
-                return self._once(question)
-            except Exception as error:
-                problem = one_line(error)
-                refused = isinstance(error, UsageError) or self._is_missing(problem)
-                late = self._clock.monotonic() - began > CALL_SECONDS_MAX
-                if refused or late or self._stopping.is_set():
-                    raise self._failed(what, problem) from None
-            self._stopping.wait(PAUSE_SECONDS)
-
-    def _once(self, question: Callable[[Any], T]) -> T:
-        """Asks a server, and others while there is none to connect to. Raises HBaseUnavailable: nothing was sent."""
-        problem: HBaseUnavailable | None = None
-        for at in self._order():
-            try:
-                answer = self._servers[at][1].ask(question)
-                self.round_trips += 1
-                return answer
-            except HBaseUnavailable as error:
-                problem = error
-                self._shunned[at] = self._clock.monotonic() + SHUNNED_SECONDS
-            except BaseException:
-                self._shunned[at] = self._clock.monotonic() + SHUNNED_SECONDS
-                raise
-        assert problem is not None
-        raise problem
-
-    def _order(self) -> Iterable[int]:
-        """In turn; those that did not answer last."""
-        first, count, now = next(self._turn), len(self._servers), self._clock.monotonic()
-        turn = [(first + step) % count for step in range(count)]
-        return sorted(turn, key=lambda at: self._shunned[at] > now)
-
-    def _failed(self, what: str, problem: str) -> StoreFailed:
-        servers = ", ".join(address for address, _ in self._servers)
-        if self._is_missing(problem):
-            return StoreFailed(f"HBase at {servers} has no table {self._table.decode()}: photon table init makes it")
-        return StoreFailed(f"HBase at {servers} does not {what} table {self._table.decode()}: {problem}")
-
-    def _is_missing(self, problem: str) -> bool:
-        """It says so, or only gives the table's name, after which comes Java."""
-        return problem == self._table.decode() or any(each in problem for each in REFUSALS)
+        try:
+            return self._hbase.read(question, what, self._table)
+        except HBaseRefused as error:
+            raise StoreFailed(f"{error}: photon table init makes it") from None
+        except HBaseUnavailable as error:
+            raise StoreFailed(str(error)) from None
 
 
 def _key(table: str, row: str) -> bytes:

@@ -168,7 +168,7 @@ def test_threads_are_spread_over_servers(hbase: Standalone, rows: HBaseRows, tab
             with ThreadPoolExecutor(8) as threads:
                 list(threads.map(work, range(8)))
             both.flush()
-            assert {len(connections._idle) > 0 for _, connections in both._servers} == {True}
+            assert {len(connections._idle) > 0 for connections in both._hbase._servers} == {True}
             with tables.snapshot() as now:
                 assert len(list(now.table(table).scan())) == 80
         finally:

@@ -216,7 +216,7 @@ class Site:
 
     def ledger(self) -> dict[str, int]:
         """Its sums; all 0 while there is no state."""
-        told = photon("ledger", "--config", self.config, "-o", "json").out
+        told = photon("status", "ledger", "--config", self.config, "-o", "json").out
         return Counter(json.loads(told)["total"] if told else {})
 
     def move_state_away(self) -> None:

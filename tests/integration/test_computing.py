@@ -274,7 +274,7 @@ async def test_zeitgeist_over_two_datacentres_of_which_one_is_lost_and_returns(t
 
 
 def _status(file: Path) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(command("compute", "status", file, "-o", "json").out)
+    said: dict[str, Any] = json.loads(command("status", "compute", file, "-o", "json").out)
     return said
 
 

@@ -200,7 +200,7 @@ class Fleet:
         places = Counter((r["source"]["file"], r["source"]["offset"]) for r in records(output / "rejected"))
         assert set(places.values()) == {1}
         assert len(places) == truth.counts["rejected"]
-        shown = photon("ledger", "--config", self.file, "--datacentre", "east", "-o", "json")
+        shown = photon("status", "ledger", "--config", self.file, "--datacentre", "east", "-o", "json")
         assert shown.code == 0, shown.err
         said = self._said(1 << 30)
         assert "is read in parts" in said

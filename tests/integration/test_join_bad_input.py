@@ -247,7 +247,7 @@ def test_damaged_state_is_refused(again: Logs, file: str, said: str) -> None:
     path.write_bytes(b"nonsense" * 600)
     one_line(again.once(), FAILED, f"{path}: {said}", "; ")
     if file == "dispatcher.db":
-        one_line(photon("ledger", again.output), FAILED, f"{path}: {said}")
+        one_line(photon("status", "ledger", again.output), FAILED, f"{path}: {said}")
 
 
 def test_a_damaged_file_map_is_made_anew(again: Logs) -> None:
@@ -256,8 +256,10 @@ def test_a_damaged_file_map_is_made_anew(again: Logs) -> None:
 
 
 def test_ledger_of_what_is_none(tmp_path: Path) -> None:
-    one_line(photon("ledger", tmp_path / "none"), USAGE, "none: no ledger there; name an output of photon join")
-    one_line(photon("ledger", tmp_path), USAGE, "no ledger there")
+    one_line(
+        photon("status", "ledger", tmp_path / "none"), USAGE, "none: no ledger there; name an output of photon join"
+    )
+    one_line(photon("status", "ledger", tmp_path), USAGE, "no ledger there")
 
 
 # -- files that cannot be read ---------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_standard_output_is_the_ledger_alone_and_photon_ledger_agrees(finished: 
     assert (result.code, result.err) == (0, "")
     assert result.out.count("\n") == 1
     logs.exact(result.json)
-    shown = photon("ledger", logs.output, "-o", "json")
+    shown = photon("status", "ledger", logs.output, "-o", "json")
     told = json.loads(shown.out)
     assert (shown.code, told["total"], told["balances"]) == (
         0,
@@ -82,7 +82,7 @@ def test_standard_output_is_the_ledger_alone_and_photon_ledger_agrees(finished: 
         True,
     )
     assert {name: sum(hour[name] for hour in told["hours"].values()) for name in result.json} == result.json
-    table = photon("ledger", logs.output)
+    table = photon("status", "ledger", logs.output)
     assert table.code == 0
     names, *_, totals = (line.split() for line in table.out.splitlines())
     assert names[2:] == list(result.json)

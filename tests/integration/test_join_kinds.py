@@ -217,7 +217,7 @@ def test_services_verify_both_and_explain_them(tmp_path: Path) -> None:
         story = photon("explain", "c4", "--config", site.file, "-o", "json").json
         assert (story["verdict"], story["key"]) == ("unmatched", "q4|big lamp")
         assert "1:00:01 older" in json.dumps(story)
-        total = photon("ledger", "--config", site.file, "-o", "json")
+        total = photon("status", "ledger", "--config", site.file, "-o", "json")
         counts = json.loads(total.out)["total"]
         assert (counts["joined"], counts["unmatched"], counts["pending"]) == (150, 50, 0)
         assert 0 < counts["unpaired"] <= 50

@@ -227,7 +227,7 @@ def test_a_deployment_s_verifier_finds_them_right_and_what_is_not_wrong(tmp_path
         site.release(f"joiner {SLOT}")
         until(site.settled, 120, "they are checked and cleared")
         assert site.alarms() == []
-        ledger = json.loads(photon("ledger", "--config", site.file, "-o", "json").out)["total"]
+        ledger = json.loads(photon("status", "ledger", "--config", site.file, "-o", "json").out)["total"]
         assert (ledger["joined"], ledger["unmatched"]) == (50, 10)
         joined = site.output_of("joined")
         lines = joined.read_bytes().splitlines(keepends=True)

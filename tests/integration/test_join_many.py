@@ -212,7 +212,7 @@ def test_a_deployment_writes_whole_sets_and_its_verifier_finds_what_is_not_whole
         site.release(f"joiner {SLOT}")
         until(site.settled, 120, "they are checked and cleared")
         assert site.alarms() == []
-        ledger = json.loads(photon("ledger", "--config", site.file, "-o", "json").out)["total"]
+        ledger = json.loads(photon("status", "ledger", "--config", site.file, "-o", "json").out)["total"]
         assert (ledger["joined"], ledger["unmatched"]) == (50, 10)
         joined = site.output_of("joined")
         first, second = joined.read_bytes().split(b"\n")[:2]

@@ -186,23 +186,23 @@ def test_delays_and_faults_from_the_command_line(tmp_path: Path) -> None:
         }
         assert min(ask(east) for _ in range(10)) < 0.058
 
-        assert site.wan("cut", "east", "west", "--one-way").code == 0
+        assert site.wan("set", "--cut", "east", "west", "--one-way").code == 0
         assert {name: each["fault"] for name, each in site.directions().items()} == {
             "east-west": "drop",
             "west-east": "none",
         }
         east.sendall(b"held")
         assert silent(east)
-        assert site.wan("heal", "east", "west").code == 0
+        assert site.wan("set", "--heal", "east", "west").code == 0
         hear(east, b"held")
 
-        assert site.wan("cut", "west", "--from-all", "--fault", "reset").code == 0
+        assert site.wan("set", "--cut", "west", "--from-all", "--fault", "reset").code == 0
         with pytest.raises(ConnectionResetError):
             east.recv(1)
-        assert site.wan("heal").code == 0
+        assert site.wan("set", "--heal").code == 0
         with client(site.from_west) as west:
             ask(west)
-            assert site.wan("cut", "west", "east", "--fault", "refuse").code == 0
+            assert site.wan("set", "--cut", "west", "east", "--fault", "refuse").code == 0
             refused(site.from_west)
             ask(west)
         table = site.listed().out
@@ -326,9 +326,9 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
             (("set", "east", "west", *nobody), 2, "--round-trip or --delay"),
             (("set", "east", "west", "--round-trip", "1s", "--one-way", *nobody), 2, "--one-way goes with --delay"),
             (("set", "east", "west", "--delay", "soon", *nobody), 2, "a duration is"),
-            (("cut", "east", *nobody), 2, "a second region or --from-all"),
-            (("cut", "east", "west", "--from-all", *nobody), 2, "a second region or --from-all"),
-            (("cut", "east", "west", "--fault", "slow", *nobody), 2, "'slow' is not one of"),
+            (("set", "--cut", "east", *nobody), 2, "a second region or --from-all"),
+            (("set", "--cut", "east", "west", "--from-all", *nobody), 2, "a second region or --from-all"),
+            (("set", "--cut", "east", "west", "--fault", "slow", *nobody), 2, "'slow' is not one of"),
             (("serve", "--routes", str(tmp_path / "none.json"), *nobody), 2, "no such file"),
             (("serve", "--routes", str(bad), *nobody), 2, "bad.json: "),
             (("serve", "--routes", str(good), *nobody, "--round-trip", "3m"), 2, "at most 120 s"),
@@ -346,7 +346,7 @@ def test_the_control_is_found_in_the_deployment_file(tmp_path: Path) -> None:
     with proxy(tmp_path) as site:
         config = tmp_path / "photon.toml"
         config.write_text(f'[wan]\ncontrol = "{site.control}"\n')
-        assert photon("wan", "cut", "east", "west", "--config", config).code == 0
+        assert photon("wan", "set", "--cut", "east", "west", "--config", config).code == 0
         assert {each["fault"] for each in site.directions().values()} == {"drop"}
-        refused = photon("wan", "cut", "east", "mars", "--config", config)
+        refused = photon("wan", "set", "--cut", "east", "mars", "--config", config)
         assert (refused.code, "'mars'" in refused.err) == (1, True)

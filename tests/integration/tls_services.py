@@ -10,7 +10,6 @@ from typing import NoReturn
 
 import grpc
 
-from photon.assembly.verifier import SERVICE_NAME as VERIFIER
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.config.roles import Role
@@ -90,7 +89,7 @@ async def _dispatcher(directory: Path, tls: Tls) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _verifier(directory: Path, tls: Tls) -> AsyncIterator[str]:
-    async with _until_left(await listen(ANY_PORT, VERIFIER, tls=tls)) as address:
+    async with _until_left(await listen(ANY_PORT, KINDS["verifier"].health, tls=tls)) as address:
         yield address
 
 
@@ -173,7 +172,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.CACHE: (CACHE.name, _cache),
     Role.JOINER: (JOINER.name, _joiner),
     Role.DISPATCHER: ("photon.v1.Dispatcher", _dispatcher),
-    Role.VERIFIER: (VERIFIER, _verifier),
+    Role.VERIFIER: (KINDS["verifier"].health, _verifier),
     Role.RELAY: (KINDS["relay"].health, _healthy("relay")),
     Role.OBSERVE: (KINDS["observe"].health, _healthy("observe")),
     Role.COPIES: (COPIES.name, _copies),

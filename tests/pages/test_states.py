@@ -23,7 +23,7 @@ STATES: dict[str, tuple[Callable[[], dict[str, Any]], list[str]]] = {
     "catching_up": (states.catching_up, ["lag 3 days", "3.0 TiB", "hits 21.0 %", "clicks/9.log.gz"]),
     "other_away": (states.other_away, ["attention: 2 alarms", "its work is done here", "▲ 2 ",
                                        "3 of 5 replicas"]),
-    "alarms": (states.alarms, ["attention: 3 alarms", "see photon ledger", "▲ 1 ", "▲ none",
+    "alarms": (states.alarms, ["attention: 3 alarms", "see photon status ledger", "▲ 1 ", "▲ none",
                                "published without a copy", "2 of 3 processes of observers answer, ▲ a store",
                                "4,021 cells wait, the oldest for", "led by ▲ nobody"]),
     "resharding": (states.resharding, ["Resharding to config 2: preparing", "3 of 4 shards are prepared",

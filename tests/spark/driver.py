@@ -51,4 +51,6 @@ def main(file: Path, with_source: bool) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[2] == "register":
+        register(SparkSession.builder.getOrCreate())
     main(Path(sys.argv[1]), sys.argv[2] == "source")

@@ -158,3 +158,18 @@ def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("install Java 17 (for instance openjdk-17-jre-headless) 1")
     assert done.stdout.count("\n") == 1
+
+
+def test_a_python_that_runs_on_no_executor_is_told_at_once(
+    cluster: Cluster, deployment: Path, tmp_path: Path
+) -> None:
+    """It answers on the driver's machine, and does not come up as a worker."""
+    half = tmp_path / "half"
+    half.write_text(f'#!/bin/sh\ncase "$*" in *pyspark*) exit 7;; esac\nexec {sys.executable} "$@"\n')
+    half.chmod(0o755)
+    done = submitted(cluster, half, str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "register")
+    assert done.returncode == 1
+    (said,) = (line for line in done.stderr.splitlines() if "WorkerPythonWrong" in line)
+    assert f"Spark's workers run {str(half)!r}, which does not " in said
+    assert "on an executor" in said
+    assert "set PYSPARK_PYTHON to a Python" in said

@@ -10,17 +10,21 @@ import asyncio
 import gzip
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from photon.fleet.ledger import read_ledger
-from tests.docs.fences import DOCUMENTS, commands_of
+from photon.supervision.ports import free_ports
+from tests.docs.fences import DOCUMENTS, ROOT, commands_of
 from tests.integration.commands import interrupt, running, until
 from tests.spark.backfill_site import Site, make_site, manifest_of
+from tests.spark.cluster import HOST, bare_environment
 from tests.spark.conftest import require_spark
 
 DAY, NEXT = "2025-10-09", "2025-10-10"
@@ -82,11 +86,11 @@ def as_here(text: str, site: Site, directory: Path) -> str:
     return text
 
 
-def run(arguments: list[str], cwd: Path, path: str = "") -> str:
+def run(arguments: list[str], cwd: Path, path: str = "", more: Mapping[str, str] = MappingProxyType({})) -> str:
     bin_path = f"{path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        arguments, cwd=cwd, env={**os.environ, "PATH": bin_path}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=RUN_S,
+        arguments, cwd=cwd, env={**os.environ, "PATH": bin_path, **more}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=RUN_S,
     )  # fmt: skip
     print(f"$ {' '.join(arguments)}\n{done.stdout}exit code {done.returncode}")
     assert done.returncode == 0, done.stdout
@@ -118,6 +122,29 @@ def test_spark_submit(joined: Site, tmp_path: Path) -> None:
     (script,) = (block for block in _blocks("bash") if block.startswith(SUBMIT))
     run(["bash", "-euc", as_here(script, joined, tmp_path)], tmp_path)
     assert list(tmp_path.rglob("report.html"))
+
+
+def test_from_the_installation_to_a_chart(tmp_path: Path) -> None:
+    """The steps of docs/spark.md; ports are others here, and the cluster is stopped."""
+    require_spark()
+    page = (ROOT / "docs" / "spark.md").read_text().partition("## From installation to a chart\n")[2]
+    output, cluster, chart = re.findall(r"^```sh\n(.*?)^```", page.partition("\n## ")[0], re.M | re.S)
+    port, web, *others = free_ports(4)
+    cluster = cluster.replace(" --port 7077", f" --port {port} --webui-port {web}")
+    for worker, each in zip("12", others, strict=True):
+        cluster = f"port_of_{worker}={each}\n{cluster}"
+    cluster = cluster.replace("--cores 1", '--webui-port "$(eval echo \\$port_of_$worker)" --cores 1')
+    run(["bash", "-euc", output], tmp_path)
+    environment = bare_environment() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = cluster.replace(":7077", f":{port}") + "wait\n"
+    started = subprocess.Popen(["bash", "-euc", script], cwd=tmp_path, env=environment, start_new_session=True)
+    try:
+        said = run(["bash", "-euc", chart.replace(":7077", f":{port}")], tmp_path, more={"SPARK_LOCAL_IP": HOST})
+    finally:
+        os.killpg(started.pid, signal.SIGTERM)
+        started.wait(60)
+    assert "|2026-03-01 09:00:00|60    |3.0  |##############                          |" in said
+    assert f"|2026-03-01 09:09:00|60    |8.4  |{'#' * 40}|" in said
 
 
 def test_the_nightly_script(joined: Site, tmp_path: Path) -> None:

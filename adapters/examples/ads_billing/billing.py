@@ -12,12 +12,7 @@ from photon.adapters.contract import BadRecord, Filtered, Joined, LogFile
 
 _SIDES: Mapping[str, Any] = {
     "primary": {"format": "jsonl", "key": "query_id"},
-    "foreign": {
-        "format": "jsonl",
-        "key": "query_id",
-        "id": "click_id",
-        "time": {"field": "time_us", "unit": "us"},
-    },
+    "foreign": {"format": "jsonl", "key": "query_id", "id": "click_id", "time": {"field": "time_us", "unit": "us"}},
 }
 
 

@@ -29,12 +29,10 @@ from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.roles import Role
-from photon.config.serving import listen
 from photon.config.settings import ComputeSettings, Settings
 from photon.config.stopping import first, until
 from photon.config.structured import get_logger
 from photon.config.words import duration, many
-from photon.fleet.processes import KINDS
 
 RETRY_S, RETRY_MOST_S = 1.0, 30.0
 """What ended is begun again after so long; each time later, unless it ran for longer than the latter."""
@@ -60,13 +58,9 @@ async def serve_compute(room: Room) -> None:
     name, own = _named(room.settings, room.member)
     file, state = room.base / own.file, room.base / own.state
     watch = Watch(name, state, room.clock)
-    async with contextlib.AsyncExitStack() as closing:
-        if own.address is not None:
-            metrics = ProcessMetrics([watch.read, free_space({"state": state})], watch.details)
-            tls = room.tls(Role.COMPUTE, name)
-            server = await listen(own.address, KINDS["compute"].health, tls=tls, metrics=metrics)
-            closing.push_async_callback(server.stop)
-            await server.serving()
+    metrics = ProcessMetrics([watch.read, free_space({"state": state})], watch.details)
+    tls = None if own.address is None else room.tls(Role.COMPUTE, name)
+    async with room.answering("compute", own.address, metrics, tls):
         log.info("compute serves", compute=name, file=str(file), state=str(state))
         room.up()
         command = ["compute", "run", str(file), "--state", str(state), "--processes", str(own.processes), "--quiet"]
@@ -135,7 +129,6 @@ async def _run(command: Sequence[str], stop: asyncio.Event) -> tuple[int, str]:
 
 
 async def _heard(output: asyncio.StreamReader) -> str:
-    """All that it prints goes into the log."""
     rest, last = b"", ""
     while data := await output.read(LINE_BYTES):
         *lines, rest = (rest + data).split(b"\n")
@@ -279,7 +272,7 @@ def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         why = f": {'; '.join(said['held'])}" if said["held"] else ""
         still = duration(max(each["still_s"] for each in stuck))
         what = f"{names} has not moved for {still}, though its input has{why}"
-        yield _alarm(what, "see its log, and what it is busy with: photon compute status")
+        yield _alarm(what, "see its log, and what it is busy with: photon status compute")
 
 
 def _alarm(what: str, todo: str) -> dict[str, str]:

@@ -45,6 +45,7 @@ from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
+from photon.spark.computing.run import is_on_spark
 
 POLL_S = 0.02
 """So often published lengths are looked at while there is nothing to do."""
@@ -106,8 +107,6 @@ class Busy(UsageError):
 
 @dataclass
 class Site:
-    """Where a topology runs."""
-
     topology: Topology
     base: Path
     """What paths in the topology are relative to."""
@@ -133,13 +132,14 @@ class Site:
 
     @cached_property
     def id(self) -> str:
-        """Of the state."""
         return self.table.look().id
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Who runs it, or changes it while nobody does. Raises Busy."""
+        """Who runs it, or changes it while nobody does. Raises Busy, and UsageError where it is a state on Spark."""
         self.disk.make_dir(self.state)
+        if is_on_spark(self.disk, self.state):
+            raise UsageError(f"{self.state}: is a state of photon compute run --on spark; name another --state")
         with self._held("run.lock", 0.0):
             yield
 
@@ -302,8 +302,6 @@ def guard_of(computation: Computation) -> guarding.Guard:
 
 
 class Running:
-    """Owners of intervals, in this process."""
-
     def __init__(
         self,
         site: Site,
@@ -517,6 +515,8 @@ def default_state(file: Path, topology: Topology) -> Path:
 def statuses(state: Path) -> list[Status]:
     """Of all owners, those on other machines too. Raises UsageError where there is no state."""
     disk = RealDisk()
+    if is_on_spark(disk, state):
+        return read_status(disk, state)
     known = Table(disk, state).look()
     place = read_place(disk, state)
     if place is None:

@@ -118,7 +118,6 @@ class Shared:
                     break
 
     def given(self, intervals: Sequence[str]) -> dict[str, Given]:
-        """Those that a machine has."""
         found = self.rows.get([self._row(each, b"g") for each in intervals])
         named = zip(intervals, found, strict=True)
         return {each: _decoded(cells[_CELL].value, Given) for each, cells in named if _CELL in cells}

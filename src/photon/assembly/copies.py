@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def keepers(settings: Settings) -> list[str]:
-    """Datacentres that keep copies of others' output."""
     if settings.output.copies < 2:
         return []
     return sorted(name for name, pipeline in settings.datacentre.items() if pipeline.copies is not None)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,13 @@ from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role, identity
-from photon.config.serving import listen
 from photon.config.settings import Pipeline
 from photon.config.structured import get_logger
-from photon.config.tls import Tls, towards
+from photon.config.tls import towards
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.status import details_of, reads
 from photon.dispatcher.worker_names import AUTO, living_workers, note_address, under_free_name
-from photon.fleet.processes import KINDS
+from photon.objects.costs import put_costs
 
 if TYPE_CHECKING:
     from photon.assembly.engines import DispatcherPlan
@@ -98,6 +98,7 @@ async def serve_dispatcher(
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
     from photon.dispatcher.lookups import LookUpPolicy
+    from photon.fleet.explain.service import EXPLAIN, ExplainService
     from photon.joiner.client import JoinerClient
 
     settings, name, pipeline = room.settings, room.datacentre, room.pipeline
@@ -156,8 +157,11 @@ async def serve_dispatcher(
             with Lives(begin) as lives:
                 log.info("dispatcher serves", datacentre=name, join=join, worker=place.name)
                 metrics = _metrics(room, plan, lives, own)
-                explainer = _explainer(room, plan, lives, own, registry)
-                await _serve(room, lives, metrics, explainer, place.listen, tls)
+                explaining = ExplainService(_explainer(room, plan, lives, own, registry))
+                also = partial(EXPLAIN.add, servicer=explaining)
+                async with room.answering("dispatcher", place.listen, metrics, tls, also):
+                    room.up()
+                    await lives.run(room.stop)
 
 
 @dataclass(slots=True)
@@ -268,35 +272,7 @@ def _explainer(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own, regist
     return of_dispatcher(lambda: lives.engine, plan.state, plan.output, logs, lambda: own.name, trace)
 
 
-async def _serve(
-    room: Room,
-    lives: Lives,
-    metrics: ProcessMetrics,
-    explainer: Explainer,
-    address: str | None,
-    tls: Tls | None,
-) -> None:
-    from photon.fleet.explain.service import EXPLAIN, ExplainService
-
-    if address is None:
-        room.up()
-        return await lives.run(room.stop)
-
-    explaining = ExplainService(explainer)
-    server = await listen(
-        address, KINDS["dispatcher"].health, lambda to: EXPLAIN.add(to, explaining), tls=tls, metrics=metrics
-    )
-    try:
-        await server.serving()
-        room.up()
-        await lives.run(room.stop)
-    finally:
-        await server.stop()
-    return None
-
-
 def _metrics(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own) -> ProcessMetrics:
-
     def details() -> dict[str, Any]:
         said = details_of(plan.join, lives.engine, room.clock)
         if own.name:  # so that one address that leads to any of them is enough to find them all
@@ -309,6 +285,7 @@ def _metrics(room: Room, plan: DispatcherPlan, lives: Lives, own: _Own) -> Proce
         [
             reads(plan.join, lambda: lives.engine, room.clock, retry_limit=room.settings.limits.retry_store),
             free_space({"state": plan.state, "output": plan.output}),
+            put_costs,
         ],
         details,
     )

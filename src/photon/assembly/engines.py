@@ -90,8 +90,6 @@ def joiner_engine(
 
 @dataclass(frozen=True, slots=True)
 class DispatcherPlan:
-    """Where a dispatcher works and how long it waits."""
-
     join: str
     datacentre: str
     foreign: Path

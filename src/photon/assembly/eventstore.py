@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from photon.adapters.join_adapters import adapter_of, join_named
+from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.watching import Watch
 from photon.assembly.room import Room, reporter
 from photon.config.errors import UsageError
@@ -81,7 +82,7 @@ async def serve_store(
             may_be_empty=may_be_empty,
             watch=Watch("auto" if place.datacentre is None else settings.datacentre[place.datacentre].watch),
             hbase=table_of(settings, place.datacentre),
-            relayed=room.disk.exists(place.primary / WHOLE_NAME)
+            relayed=not is_final(place.primary) and room.disk.exists(place.primary / WHOLE_NAME)
             if place.datacentre is None
             else "primary" in settings.relayed(place.datacentre),
         ),

@@ -10,11 +10,9 @@ from photon.assembly.room import Room
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role, identity
-from photon.config.serving import listen
 from photon.config.settings import ObserveSettings, Settings
 from photon.config.stopping import first, until
 from photon.config.structured import get_logger
-from photon.fleet.processes import KINDS
 from photon.tables.api import StoreFailed
 from photon.tables.configured import IDENTITY
 from photon.tables.program import Program
@@ -45,16 +43,12 @@ async def serve_observe(room: Room) -> None:
     program = Program(base / configured.file)
     try:
         metrics = ProcessMetrics([program.read], program.details)
-        server = await listen(address, KINDS["observe"].health, tls=tls, metrics=metrics)
-        try:
-            await server.serving()
+        async with room.answering("observe", address, metrics, tls):
             log.info("observers serve", name=room.member, observers=program.observers)
             room.up()
             while not room.stop.is_set():
                 await _run(program, configured.threads, room.stop)
                 await until(room.stop, AGAIN_S)
-        finally:
-            await server.stop()
     finally:
         program.close()
 

@@ -17,13 +17,11 @@ from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.roles import Role
-from photon.config.serving import listen
 from photon.config.settings import Settings, Side
 from photon.config.stopping import until
 from photon.config.structured import get_logger
 from photon.config.topic_address import client_settings, is_topic, topic_address
 from photon.fleet.access import output_of
-from photon.fleet.processes import KINDS
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
 from photon.outputs.published import DURABLE_NAME
 from photon.outputs.relay import Relay, say_whole
@@ -43,8 +41,6 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Upstream:
-    """One output that is copied, or one topic."""
-
     side: Side
     datacentre: str
     """Of the output; of a topic its address."""
@@ -134,11 +130,13 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
             copy = place.copies[0] if place.live else None
             slots = frozenset(settings.datacentre[each].joiners)
             upstreams.append(Upstream(side, each, relay, copy, slots, whole_s=room.clock.monotonic()))
-        for side, address in sides.items():
-            if is_topic(address) and (topic := await _topic(room, side, address, accept_lost_offsets)) is not None:
+        for side, source in sides.items():
+            if is_topic(source) and (topic := await _topic(room, side, source, accept_lost_offsets)) is not None:
                 closing.callback(topic.close)
-                upstreams.append(Upstream(side, address, topic, whole_s=room.clock.monotonic()))
-        await _listen(room, upstreams, closing)
+                upstreams.append(Upstream(side, source, topic, whole_s=room.clock.monotonic()))
+        address, metrics = room.pipeline.relay, _metrics(room, upstreams)
+        tls = None if address is None else room.tls(Role.RELAY)
+        await closing.enter_async_context(room.answering("relay", address, metrics, tls))
         log.info("relay serves", datacentre=name, upstream=", ".join(each.datacentre for each in upstreams))
         room.up()
         await _run(upstreams, room, list(sides))
@@ -217,11 +215,7 @@ def _save(upstreams: Sequence[Upstream]) -> None:
         each.relay.save()
 
 
-async def _listen(room: Room, upstreams: Sequence[Upstream], closing: contextlib.AsyncExitStack) -> None:
-    address = room.pipeline.relay
-    if address is None:
-        return
-
+def _metrics(room: Room, upstreams: Sequence[Upstream]) -> ProcessMetrics:
     async def read(into: Readings) -> None:
         behind = await asyncio.to_thread(lambda: [each.relay.behind() for each in upstreams])
         for each, lag_bytes in zip(upstreams, behind, strict=True):
@@ -237,7 +231,4 @@ async def _listen(room: Room, upstreams: Sequence[Upstream], closing: contextlib
     def details() -> dict[str, Any]:
         return {"join": room.pipeline.join, "upstream": [each.labels for each in upstreams]}
 
-    metrics = ProcessMetrics([read, free_space({"state": room.state})], details)
-    server = await listen(address, KINDS["relay"].health, tls=room.tls(Role.RELAY), metrics=metrics)
-    closing.push_async_callback(server.stop)
-    await server.serving()
+    return ProcessMetrics([read, free_space({"state": room.state})], details)

@@ -20,12 +20,17 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
-from photon.fleet.access import logged, pipeline_named, registry_client, tls_of
+from photon.fleet.access import logged, pipeline_named, registry_of, tls_of
+from photon.fleet.processes import KINDS
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import deployment_key
+from photon.objects.paths import placed
 
 if TYPE_CHECKING:
+    import grpc
+
     from photon.adapters.contract import Adapter
+    from photon.config.metrics.readings import ProcessMetrics
     from photon.config.settings_reload import SettingsReload
     from photon.config.tls import Tls
     from photon.eventstore.api import OperatedStore
@@ -82,23 +87,20 @@ class Room:
 
     @property
     def state(self) -> Path:
-        """The pipeline's directory."""
         return self.base / self.pipeline.state
 
     @property
     def output(self) -> Path:
-        """The pipeline's directory."""
         return self.base / self.pipeline.output
 
     def logs(self, side: Side) -> Path:
         """The directory of a side's logs; where a relay fills it, it is made."""
-        directory = self.base / self.pipeline.logs(side)
+        directory = placed(self.base, self.pipeline.logs(side))
         if side in self.settings.relayed(self.datacentre):
             directory.mkdir(parents=True, exist_ok=True)
         return directory
 
     def adapter(self) -> Adapter:
-        """One of the join's."""
         return adapter_of(self.settings, self.pipeline.join, self.base)
 
     @property
@@ -110,19 +112,34 @@ class Room:
         """What the service shows and trusts. ``place``: None for the datacentre. Raises UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
+    def registry(self, tls: Tls | None) -> contextlib.AbstractAsyncContextManager[RegistryClient]:
+        return registry_of(self.settings, tls, self.near.replicas)
+
     @contextlib.asynccontextmanager
-    async def registry(self, tls: Tls | None) -> AsyncIterator[RegistryClient]:
-        """A client, closed at the end."""
-        client = registry_client(self.settings, tls, self.near.replicas)
+    async def answering(
+        self,
+        kind: str,
+        address: str | None,
+        metrics: ProcessMetrics,
+        tls: Tls | None,
+        add: Callable[[grpc.aio.Server], None] = lambda server: None,
+    ) -> AsyncIterator[None]:
+        """Meanwhile health and metrics of this kind of process are answered at ``address``, and what ``add`` adds to
+        the server; None: nobody is answered. Raises CannotListen."""
+        from photon.config.serving import listen
+
+        if address is None:
+            yield
+            return
+        server = await listen(address, KINDS[kind].health, add, tls=tls, metrics=metrics)
         try:
-            yield client
+            await server.serving()
+            yield
         finally:
-            await client.close()
+            await server.stop()
 
 
 def reporter(what: str) -> Callable[[str], None]:
-    """Reports one-line problems of a part into the log."""
-
     def report(line: str) -> None:
         log.warning(line, part=what)
 

@@ -16,25 +16,23 @@ from photon.config.disk import RealDisk
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics
 from photon.config.roles import Role
-from photon.config.serving import listen
 from photon.config.settings import Settings
 from photon.config.structured import get_logger
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.undecided import read_undecided
 from photon.fleet.access import pipeline_named
 from photon.fleet.polling import LIST_S, Gatherer
-from photon.fleet.processes import KINDS
 from photon.fleet.slots_shown import SlotsShown
+from photon.objects.costs import put_costs
+from photon.objects.paths import placed
 from photon.outputs.output_places import PublishedEnd
 from photon.verifier.recovery import SlotRecovery
 from photon.verifier.service import ServiceLimits, VerifiedPipeline, VerifierService, VerifierWorld
-from photon.verifier.slot_work import RecoveryStep, SlotPlace, Step
+from photon.verifier.slot_work import SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
 
-SERVICE_NAME = KINDS["verifier"].health
-"""What its health is reported under; beside it there are only its metrics."""
 READ_BEFORE_S = 3600.0
 """Beyond its patience: what an event may wait for joiners and the registry until its line is made."""
 
@@ -94,7 +92,9 @@ async def serve_verifier(room: Room) -> None:
         world = VerifierWorld(disk, clock, registry, registry.recovery, room.digester)
 
         def recovery(place: SlotPlace) -> Step:
-            return RecoveryStep(SlotRecovery(disk, place.state, registry.recovery), clock)
+            """Gives up what a redone incarnation still owns (rule 13)."""
+            of_slot = SlotRecovery(disk, place.state, registry.recovery)
+            return lambda: of_slot.run_once(clock.monotonic())
 
         gatherer = Gatherer(tls)
         closing.push_async_callback(gatherer.close)
@@ -125,17 +125,15 @@ async def serve_verifier(room: Room) -> None:
             watermarks,
         )
 
+        space = free_space({"state": own.state, "output": own.output})
+
+        async def details() -> dict[str, Any]:
+            return {**await details_of(disk, own), **watermarks.details()}
+
         async def ready() -> None:
-            if pipeline.verifier is not None:  # once it has the locks: a second one says what is the matter
-                space = free_space({"state": own.state, "output": own.output})
-
-                async def details() -> dict[str, Any]:
-                    return {**await details_of(disk, own), **watermarks.details()}
-
-                metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space], details)
-                server = await listen(pipeline.verifier, SERVICE_NAME, tls=tls, metrics=metrics)
-                closing.push_async_callback(server.stop)
-                await server.serving()
+            # Once it has the locks: a second one says what is the matter.
+            metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space, put_costs], details)
+            await closing.enter_async_context(room.answering("verifier", pipeline.verifier, metrics, tls))
             log.info("verifier serves", datacentre=room.datacentre, join=pipeline.join, slots=str(own.slots))
             room.up()
 
@@ -150,7 +148,7 @@ def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path,
     patience_s = None if after is None else after + configured.primary_max_delay + READ_BEFORE_S
 
     def side(logs: str, files: Sequence[str], framing: Framing, has_header: bool) -> SourceSide:
-        return SourceSide(base / logs, files, framing, has_header, settings.limits.record)
+        return SourceSide(placed(base, logs), files, framing, has_header, settings.limits.record)
 
     foreign = side(pipeline.foreign, configured.foreign_files, adapter.foreign_framing, adapter.foreign_has_header)
     primary = side(pipeline.primary, configured.primary_files, adapter.primary_framing, adapter.primary_has_header)

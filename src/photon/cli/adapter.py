@@ -37,14 +37,9 @@ VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")
 @click.option("--checks/--no-checks", default=True, help="Check the contract too: determinism, bad lines, speed …")
 @formatted
 def test(
-    config: Path,
-    primary: Path | None,
-    foreign: Path | None,
-    join: str | None,
-    records: int,
-    checks: bool,
+    config: Path, primary: Path | None, foreign: Path | None, join: str | None, records: int, checks: bool,
     out: Printed,
-) -> int:
+) -> int:  # fmt: skip
     """Show what is read from files, why records are rejected, and whether the adapter keeps its contract.
 
     Nothing is joined or written.
@@ -277,7 +272,6 @@ def _shown(data: bytes) -> str:
 
 
 def _fields(payload: bytes | None) -> str:
-    """A payload's members in short."""
     if payload is None:
         return "not UTF-8: base64 of the record"
     value = orjson.loads(payload)

@@ -19,7 +19,9 @@ from typing import Any, TypeVar
 
 import click
 
-from photon.cli.heads import Deployed
+from photon.cli.heads import Deployed, words_of
+from photon.cli.tables import print_table
+from photon.config.errors import PhotonError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PHOTON_AUDIT"
@@ -41,7 +43,9 @@ def audited(command: Command) -> Command:
     @functools.wraps(command)
     def told(**given: Any) -> Any:
         deployment = _deployment(given)
-        unseen = given.get("dry_run") or given.get("background")  # the other half of photon up --detach
+        unseen = (
+            given.get("dry_run") or given.get("compose") or given.get("background")
+        )  # the other half of photon up --detach
         if unseen or deployment is None or not deployment.parent.is_dir():
             return command(**given)
         context = click.get_current_context()
@@ -74,15 +78,13 @@ def _deployment(given: Mapping[str, Any]) -> Path | None:
 @contextmanager
 def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dict[str, Any]]:
     """A line now and one at the end; the caller puts ``exit_code`` into what it is given."""
-    from photon.config.errors import PhotonError
-
     number = uuid.uuid4().hex[:12]
     begun = {
         "id": number,
         "user": _user(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "command": _words_of(context),
+        "command": " ".join(words_of(context)),
         "arguments": hidden(context.meta.get(ARGUMENTS, ())),
         "deployment": str(deployment.absolute()),
         "outcome": "begun",
@@ -133,15 +135,6 @@ def _values(words: Sequence[str]) -> list[str]:
     return [word.rpartition("=")[2] for word, said in pairs if said.endswith("=…") and word.rpartition("=")[2]]
 
 
-def _words_of(context: click.Context) -> str:
-    """``joiner drain``, however photon itself was called."""
-    names: list[str] = []
-    while context.parent is not None:
-        names.insert(0, context.info_name or "")
-        context = context.parent
-    return " ".join(names)
-
-
 def _user() -> str:
     import getpass
 
@@ -185,7 +178,6 @@ def _is(path: Path, here: os.stat_result) -> bool:
 
 
 def old(path: Path) -> Path:
-    """Where the file before is kept."""
     return path.with_name(path.name + ".1")
 
 
@@ -215,8 +207,6 @@ def entries(path: Path) -> list[dict[str, Any]]:
 
 def show_audit(at: Deployed, limit: int = 50) -> int:
     """``photon status audit``."""
-    from photon.cli.tables import print_table
-
     path = place(at.config)
     found = entries(path)[-limit:]
 

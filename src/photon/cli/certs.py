@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.config.certificates import Facts
@@ -48,14 +50,9 @@ def certs_init(out: Printed, directory: Path, name: str, days: int, force: bool)
 @click.option("--force", is_flag=True, help="Replace the existing one.")
 @formatted
 def certs_issue(
-    directory: Path,
-    identity: str,
-    hosts: tuple[str, ...],
-    authority: Path | None,
-    days: int,
-    force: bool,
+    directory: Path, identity: str, hosts: tuple[str, ...], authority: Path | None, days: int, force: bool,
     out: Printed,
-) -> None:
+) -> None:  # fmt: skip
     """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
 
     \b
@@ -82,14 +79,9 @@ def certs_issue(
               help="Each identity in a directory DIR/IDENTITY of its own, for volumes; needs --ca.")  # fmt: skip
 @click.option("--directories-only", is_flag=True, help="With --each-in: only make those directories.")
 def certs_for(
-    at: Deployed,
-    authority: Path | None,
-    days: int,
-    renew: bool,
-    force: bool,
-    parent: Path | None,
+    at: Deployed, authority: Path | None, days: int, renew: bool, force: bool, parent: Path | None,
     directories_only: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Issue all certificates that a deployment lacks, into the directory of [tls].
 
     Can be repeated: existing ones are kept. A process uses a renewed certificate after a restart.
@@ -102,7 +94,6 @@ def certs_for(
     """
     from photon.config.certificate_files import AUTHORITY, begin, issue_missing
     from photon.config.certificates import AUTHORITY_DAYS
-    from photon.config.errors import UsageError
     from photon.fleet.processes import identities
 
     settings = at.settings
@@ -130,7 +121,6 @@ def certificates(at: Deployed, name: str | None = None) -> int:
     """``photon status certificates [NAME]``: what a certificate says, or each one of a directory; not named: the one
     of [tls]. Raises UsageError. Exit code 3: one has expired or expires within 30 days."""
     from photon.config.certificate_files import show
-    from photon.config.errors import UsageError
 
     if name is not None:
         path = Path(name)
@@ -144,23 +134,12 @@ def certificates(at: Deployed, name: str | None = None) -> int:
 
 
 def _as_json(file: Path, facts: Facts, now: datetime) -> dict[str, Any]:
-    return {
-        "file": str(file),
-        "identity": facts.identity,
-        "authority": facts.authority,
-        "names": facts.names,
-        "issuer": facts.issuer,
-        "serial": facts.serial,
-        "begins": facts.begins,
-        "ends": facts.ends,
-        "days_left": (facts.ends - now).days,
-    }
+    said = tables.picked(facts, "identity authority names issuer serial begins ends")
+    return {"file": str(file), **said, "days_left": (facts.ends - now).days}
 
 
 def _print_table(found: list[tuple[Path, Facts]], now: datetime) -> None:
     from rich.table import Table
-
-    from photon.cli import tables
 
     table = Table(box=None, pad_edge=False)
     for name in ("file", "identity", "names", "expires"):

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from photon.cli import tables
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, Printed, added, deployed, formatted, run_option
-from photon.cli.tables import print_table
 from photon.cli.units import DURATION
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from photon.lab.chaos.api import Step
     from photon.lab.chaos.command import Where
+    from photon.lab.chaos.report import Report, Spread
+    from photon.lab.chaos.scenario import Scenario
 
 FAULTS = ("kill", "pause", "cut", "loss", "delay", "disk", "clock", "away", "restart", "reshard")
 """Faults that can be injected by hand."""
+HEAL = "heal"
+MIB = 1 << 20
 
 config_option = click.option(
     "--config", type=PATH, metavar="FILE",
@@ -47,25 +56,9 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
     return added(head, [run_option, project_option, compose_option])
 
 
-@click.command("list")
-@formatted
-def list_(out: Printed) -> None:
-    """Show the scenarios that come with Photon.
-
-    \b
-    Example:
-      photon chaos list
-    """
-    from photon.lab.chaos.scenario import load, names
-
-    found = [load(name) for name in names()]
-    rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
-    cells = [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found]
-    out.show(rows, lambda: print_table("scenario, >seconds, >events/s, what happens", cells))
-
-
 @click.command("run")
 @click.argument("scenario", required=False)
+@click.option("--list", "listing", is_flag=True, help="Instead of running one: show the scenarios of Photon.")
 @click.option("--random", "drawn", is_flag=True, help="Random faults instead of a scenario: a new one every 15 s.")
 @click.option("--seed", type=int, help="Seed of faults and traffic; default: drawn and shown.")
 @click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="How long; only with random faults.")
@@ -86,29 +79,17 @@ def list_(out: Printed) -> None:
 @formatted
 @audited
 def run(
-    scenario: str | None,
-    drawn: bool,
-    seed: int | None,
-    minutes: float | None,
-    rate: int | None,
-    config: Path | None,
-    run: Path | None,
-    project: str | None,
-    compose: Path,
-    traffic: str | None,
-    directory: Path | None,
-    joiners: int,
-    how: str,
-    dry_run: bool,
-    out: Printed,
-) -> int:
+    scenario: str | None, listing: bool, drawn: bool, config: Path | None, run: Path | None, project: str | None,
+    traffic: str | None, how: str, dry_run: bool, out: Printed, **given: Any,
+) -> int:  # fmt: skip
     """Run a scenario: traffic, faults, heal, wait until all is settled, verify.
 
-    SCENARIO is a name from photon chaos list or a file. Without --config it makes a deployment of its own (five
+    SCENARIO is a name that --list shows, or a file. Without --config it makes a deployment of its own (five
     registry replicas in three regions 100 ms apart, pipelines in east and west) and ends it afterwards.
 
     \b
     Examples:
+      photon chaos run --list
       photon chaos run two-replicas-down --directory /tmp/chaos
       photon chaos run --random --seed 7 --minutes 3 -o json
       photon chaos run soak --minutes 60 --rate 100
@@ -116,35 +97,36 @@ def run(
       photon chaos run --random --minutes 5 --project photon --config deploy/compose/photon.toml
     Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
     """
-    from photon.config.errors import UsageError
     from photon.lab.chaos.command import Wishes, carry_out, planned
 
-    if (scenario is None) != drawn:
-        raise UsageError("name a SCENARIO or say --random, one of them; photon chaos list shows the scenarios")
+    if (scenario is not None) + drawn + listing != 1:
+        raise UsageError("name a SCENARIO or say --random, one of them; photon chaos run --list shows the scenarios")
+    if listing:
+        _show_scenarios(out)
+        return DONE
     if config is None and (run is not None or traffic is not None or project is not None):
         raise UsageError("--run, --traffic and --project go with --config")
     if project is not None and (traffic == "own" or how == "spark"):
         raise UsageError("--project: containers have a generator of their own and are verified against its truth")
     wishes = Wishes(
-        scenario, seed, minutes, rate, config, run, traffic == "own" or config is None, directory,
-        joiners, how == "spark", project, compose,
+        scenario=scenario, config=config, run=run, project=project, spark=how == "spark",
+        own_traffic=traffic == "own" or config is None, **given,
     )  # fmt: skip
-    from photon.cli import chaos_view
 
     if dry_run:
         found, steps, drawn_seed = planned(wishes)
-        chaos_view.show_plan(out, found, steps, drawn_seed)
+        _show_plan(out, found, steps, drawn_seed)
         return DONE
-    report, kept = carry_out(wishes, lambda line: click.echo(f"photon: {line}", err=True))
-    chaos_view.show_report(out, report, kept)
+    report, kept = carry_out(wishes, tables.say)
+    _show_report(out, report, kept)
     return DONE if report.good else ATTENTION
 
 
 @click.command("fault")
-@click.argument("do", type=click.Choice(FAULTS))
+@click.argument("do", type=click.Choice([*FAULTS, HEAL]))
 @click.argument("targets", nargs=-1)
 @_running
-@click.option("--for", "lasts", type=DURATION, help="How long; default: until photon chaos heal.")
+@click.option("--for", "lasts", type=DURATION, help="How long; default: until photon chaos fault heal.")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]), help="With cut.  [default: drop]")
 @click.option("--one-way", is_flag=True, help="With cut or delay.")
 @click.option("--delay", type=DURATION, help="With delay: how much more, one way.")
@@ -152,20 +134,13 @@ def run(
 @click.option("--shards", type=click.IntRange(1), help="With reshard.")
 @audited
 def fault(
-    at: Deployed,
-    where: Where,
-    do: str,
-    targets: tuple[str, ...],
-    lasts: float | None,
-    fault: str | None,
-    one_way: bool,
-    delay: float | None,
-    skew: float | None,
-    shards: int | None,
-) -> None:
-    """Inject one fault. TARGETS are processes, regions, a datacentre, or leader.
+    at: Deployed, where: Where, do: str, targets: tuple[str, ...], lasts: float | None, fault: str | None,
+    one_way: bool, delay: float | None, skew: float | None, shards: int | None,
+) -> None:  # fmt: skip
+    """Inject one fault. TARGETS are processes, regions, a datacentre, or leader; heal undoes all faults.
 
-    Processes are named as photon status processes shows them.
+    Processes are named as photon status processes shows them. With heal, paused processes go on, held ones start,
+    cuts and delays are lifted, disks are emptied.
 
     \b
     Examples:
@@ -173,31 +148,96 @@ def fault(
       photon chaos fault pause leader --for 10s --config photon.toml
       photon chaos fault cut east west --one-way --config photon.toml
       photon chaos fault away west --for 5m --config photon.toml
+      photon chaos fault heal --config photon.toml
     """
-    from photon.lab.chaos.command import one_fault
+    from photon.lab.chaos.command import heal_all, one_fault
 
-    options = {
-        "fault": fault,
-        "both": False if one_way else None,
-        "delay": delay,
-        "skew": skew,
-        "shards": shards,
-    }
-    done = [one_fault(where, do, targets, lasts, options)]
+    both = False if one_way else None
+    options = {"fault": fault, "both": both, "delay": delay, "skew": skew, "shards": shards}
+    if do != HEAL:
+        done = [one_fault(where, do, targets, lasts, options)]
+    elif targets or lasts or any(each is not None for each in options.values()):
+        raise UsageError("heal undoes all faults: it takes no targets and no options of a fault")
+    else:
+        done = heal_all(where)
     at.show({"done": done}, "\n".join(done))
 
 
-@click.command("heal")
-@_running
-@audited
-def heal(at: Deployed, where: Where) -> None:
-    """Undo all faults: paused processes go on, held ones start, cuts and delays are lifted, disks are emptied.
+# -- how scenarios, plans and reports look ---------------------------------------------------------------------------
+def _show_scenarios(out: Printed) -> None:
+    from photon.lab.chaos.scenario import load, names
 
-    \b
-    Example:
-      photon chaos heal --config photon.toml
-    """
-    from photon.lab.chaos.command import heal_all
+    found = [load(name) for name in names()]
+    rows = [{"name": s.name, "about": s.about, "seconds": s.seconds, "rate": s.rate} for s in found]
+    cells = [[each.name, f"{each.seconds:g}", str(each.rate), each.about] for each in found]
+    out.show(rows, lambda: tables.print_table("scenario, >seconds, >events/s, what happens", cells))
 
-    done = heal_all(where)
-    at.show({"done": done}, "\n".join(done))
+
+def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: int) -> None:
+    if out.json:
+        whole = {"scenario": scenario.name, "seed": seed, "seconds": scenario.seconds, "rate": scenario.rate}
+        tables.print_json({**whole, "plan": [asdict(step) for step in steps]})
+        return
+    click.echo(f"{scenario.name}: {scenario.about}; {scenario.seconds:g} s, {scenario.rate} events/s, seed {seed}")
+    rows = [[f"{each.at_s:.1f} s", f"{each.end_s:.1f} s" if each.for_s else "-", each.words()] for each in steps]
+    tables.print_table(">from, >to, fault", rows)
+
+
+def _show_report(out: Printed, report: Report, kept: Path) -> None:
+    if out.json:
+        from photon.lab.chaos.command import as_json
+
+        tables.print_json(as_json(report))
+        return
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    good = (
+        f"[green]every one of {report.events:,} events exactly once[/green]"
+        if report.events
+        else "[green]all is right[/green]"
+    )
+    table.add_row("verdict", good if report.good else f"[bold red]{len(report.problems)} problems[/bold red]")
+    for problem in report.problems:
+        table.add_row("", problem)
+    table.add_row("verified by", report.verified)
+    table.add_row("scenario", f"{report.scenario}, seed {report.seed}, {report.faults} faults, {report.seconds:g} s")
+    if report.events:
+        within = ", ".join(f"{share:.4%} in {limit} s" for limit, share in report.latency.within.items())
+        table.add_row("end to end", _spread(report.latency.overall))
+        table.add_row("during faults", _spread(report.latency.during))
+        table.add_row("unmatched", _spread(report.latency.unmatched))
+        table.add_row("verdict within", within)
+    for back in report.backs:
+        took = "never seen at the head of its logs" if back.seconds is None else f"caught up in {back.seconds:g} s"
+        what = f"away {back.away_s:g} s, {took}, {back.read:,} events read, {back.wasted} joins wasted"
+        table.add_row(f"back: {back.datacentre}", what)
+    table.add_row("settled", f"{report.settle_s:g} s after the heal; {report.wasted} joins wasted in all")
+    _add_uses(table, report)
+    table.add_row("load average", f"{report.load_before:.1f} before, {report.load_after:.1f} after")
+    table.add_row("history", report.history)
+    tables.show(table)
+    click.echo(f"kept in {kept}")
+
+
+def _add_uses(table: Table, report: Report) -> None:
+    judged = [use for use in report.uses if use.judged]
+    if not judged:
+        return
+    if not report.growing:
+        most = max(judged, key=lambda use: use.memory_after)
+        flat = f"flat in {len(judged)} processes; most: {most.name} {most.memory_after / MIB:.0f} MiB"
+        table.add_row("memory, files", flat)
+    for use in report.growing:
+        memory = f"{use.memory_before / MIB:.0f} to {use.memory_after / MIB:.0f} MiB"
+        files = f"{use.files_before} to {use.files_after} files"
+        table.add_row("growing", f"[yellow]{use.name}: {memory}, {files} in {use.lived_s:.0f} s[/yellow]")
+
+
+def _spread(spread: Spread) -> str:
+    if not spread.count:
+        return "-"
+    values = f"p50 {spread.p50_ms:,.0f} ms, p99 {spread.p99_ms:,.0f} ms, most {spread.max_ms:,.0f} ms"
+    return f"{values} ({spread.count:,} events)"

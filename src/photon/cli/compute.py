@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Printed, dry_run, formatted
+from photon.cli.heads import PATH, Deployed, Printed, dry_run, formatted, taken
+from photon.cli.tables import picked, print_table, say
+from photon.config.clock import utc
+from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
     from photon.assembly.computing import Site
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 5.0
 RESTART_S = 1.0
+_HERE, _SPARK = "processes metrics only", "master spark_settings partitions records"
+"""Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only."""
 SILENT_S = 30.0
 """An owner that has said nothing for so long is not there."""
 
@@ -68,7 +73,6 @@ def init(
     Exit codes: 0 done, 1 failed, 2 wrong usage, or nobody says whether HBase is durable.
     """
     from photon.assembly.computing import Site, default_state, keep_in_hbase, load_topology
-    from photon.config.errors import UsageError
 
     if durable is None:
         raise UsageError(
@@ -94,13 +98,22 @@ def init(
               help="Of a new state: into so many intervals are its keys divided, each with a process; a state that "
               "is there keeps its own; photon compute rescale changes them.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics there, for Prometheus, and /healthz.")
+@click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
+              help="spark: the same by Structured Streaming, on a cluster; its state is another one.")  # fmt: skip
+@click.option("--master", metavar="URL", help="On Spark: its master; default: as spark-submit says, else local[*].")
+@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), default=8, show_default=True,
+              help="On Spark, of a new state: into so many parts are its keys divided, for life.")  # fmt: skip
+@click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
+              help="On Spark: about so many does a batch read at most.")  # fmt: skip
 @click.option("--only", multiple=True, hidden=True, metavar="INTERVAL")
 @formatted
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
 def run(
-    file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, only: tuple[str, ...],
-    quiet: bool, stop_with_parent: bool, out: Printed,
+    file: Path, state: Path | None, once: bool, processes: int, metrics: str | None, on: str, master: str | None,
+    spark_settings: tuple[str, ...], partitions: int, records: int, only: tuple[str, ...], quiet: bool,
+    stop_with_parent: bool, out: Printed,
 ) -> int:  # fmt: skip
     """Run the computations of a Python FILE, its `topology`, until SIGTERM.
 
@@ -112,19 +125,39 @@ def run(
       photon compute run spend.py
       photon compute run spend.py --once
       photon compute run zeitgeist.py --processes 4 --state /var/lib/zeitgeist
+      photon compute run spend.py --on spark --master spark://host:7077 --state /mnt/shared/spend
     Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
     them, as said; 1 failed, 2 wrong usage.
     """
     from photon.assembly.computing import Site, default_state, load_topology
     from photon.assembly.rescaling import carry_out
+    from photon.computing.journal import put_status
+    from photon.config.stopping import stop_flag
+    from photon.status.http import serve_metrics
 
+    stop = stop_flag(with_parent=stop_with_parent)
+    taken(
+        f"--on {on}",
+        _SPARK if on == "spark" else _HERE,
+        "file state once on output_format quiet stop_with_parent",
+        {},
+    )
+    if on == "spark":
+        from photon.cli.spark.backfill import pairs
+        from photon.operations.compute_on_spark import run as run_on_spark
+
+        said = run_on_spark(
+            file, state, once=once, master=master, settings=pairs(spark_settings), partitions=partitions,
+            records=records, stop=stop, tell=say,
+        )  # fmt: skip
+        out.show({"topology": said.topology, "owners": [_document(said)]}, lambda: _print([said]))
+        return ATTENTION if said.counts.get("aside") else DONE
     topology = load_topology(file)
     where = state or default_state(file, topology)
     site = Site(topology, file.resolve().parent, where, load=lambda: load_topology(file))
-    stop = _stopped(with_parent=stop_with_parent)
     progress = _Progress(quiet=quiet or out.json or bool(only))
     if metrics is not None:
-        _serve_metrics(metrics, progress)
+        serve_metrics(metrics, lambda into: put_status(into, progress.found))
     site.intervals(processes)
     if only:
         site.adopt()
@@ -161,7 +194,7 @@ def _here(
         found[:] = now
         progress.show(now)
 
-    running = Running(site, only, once=once, wait_s=LEFT_S, tell=_say)
+    running = Running(site, only, once=once, wait_s=LEFT_S, tell=say)
     try:
         finished = running.run(stop, look)
     finally:
@@ -177,7 +210,6 @@ def _apart(
     from photon.assembly.computing import say_watermarks
     from photon.assembly.rescaling import carry_out
     from photon.computing.journal import PublishedWatermark, read_status
-    from photon.config.errors import PhotonError, UsageError
 
     known, here = site.table.look(), site.here()
     command = [sys.executable, "-m", "photon", "compute", "run", *arguments, "--stop-with-parent", "--quiet"]
@@ -237,26 +269,8 @@ def _end(children: Collection[subprocess.Popen[bytes]]) -> None:
         child.wait()
 
 
-def _stopped(*, with_parent: bool) -> threading.Event:
-    import os
-    import signal
-
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    if with_parent:
-
-        def watch() -> None:
-            while os.read(0, 4096):
-                pass
-            stop.set()
-
-        threading.Thread(target=watch, daemon=True).start()
-    return stop
-
-
 def _say(line: str) -> None:
-    click.echo(f"photon: {' '.join(line.split())}", err=True)
+    say(" ".join(line.split()))
 
 
 class _Progress:
@@ -266,7 +280,6 @@ class _Progress:
         self.found: Sequence[Status] = ()
 
     def show(self, found: Sequence[Status]) -> None:
-        """A line now and then, on standard error."""
         self.found = found
         if self._quiet or not found or time.monotonic() - self._shown < PROGRESS_S:
             return
@@ -281,66 +294,36 @@ class _Progress:
         _say(f"{found[0].topology}: {said}{', held back by ' + held if held else ''}")
 
 
-def _serve_metrics(address: str, progress: _Progress) -> None:
-    """In a thread of its own. Raises CannotListen."""
-    from photon.computing.journal import put_status
-    from photon.config.metrics.readings import Readings
-    from photon.status.http import Answer, HttpServer, plain
-
-    def answer(path: str) -> Answer | None:
-        if path == "/healthz":
-            return plain("ok")
-        if path != "/metrics":
-            return None
-        readings = Readings()
-        put_status(readings, progress.found)
-        return Answer(readings.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
-
-    HttpServer(answer).start_in_thread(address)
-
-
 def _held(each: Status) -> str:
     return each.held or "; ".join(who for names in each.held_by.values() for who in names)
 
 
 def _time(time_ns: int | None) -> str:
     from photon.computing.wire import ENDED_NS, NEVER_NS
-    from photon.config.clock import utc
 
     if time_ns is None or time_ns == NEVER_NS:
         return "-"
     return "end" if time_ns == ENDED_NS else utc(time_ns)
 
 
-@click.command()
-@click.argument("file", type=PATH, required=False)
-@_state
-@formatted
-def status(file: Path | None, state: Path | None, out: Printed) -> int:
-    """Show what running computations have processed, their watermarks, and what failed.
-
-    \b
-    Examples:
-      photon compute status spend.py
-      photon compute status --state /var/lib/zeitgeist -o json
-    Exit codes: 0 shown, 3 records were put aside, or a process is silent.
-    """
+# -- photon status compute -------------------------------------------------------------------------------------------
+def status(at: Deployed, name: str | None = None) -> int:
+    """``name``: the file, or the directory of its state. Exit code 3: records were put aside, or a process is silent.
+    Raises UsageError."""
     from photon.assembly.computing import default_state, load_topology, statuses
-    from photon.config.errors import UsageError
 
-    if (file is None) == (state is None):
-        raise UsageError("name FILE, or its state with --state")
-    found = statuses(state if file is None else default_state(file, load_topology(file)))  # type: ignore[arg-type]
-    out.show({"owners": [_document(each) for each in found]}, lambda: _print(found))
+    if name is None:
+        raise UsageError("name the FILE of the computations, or the directory of their state")
+    path = Path(name)
+    found = statuses(path if path.is_dir() else default_state(path, load_topology(path)))
+    at.show({"owners": [_document(each) for each in found]}, lambda: _print(found))
     silent = any(time.time_ns() - each.at_ns > SILENT_S * 1e9 for each in found)
     return ATTENTION if silent or any(each.counts.get("aside") for each in found) else DONE
 
 
 def _document(each: Status) -> dict[str, Any]:
     return {
-        "topology": each.topology,
-        "interval": each.interval,
-        "pid": each.pid,
+        **picked(each, "topology interval pid"),
         "at": _time(each.at_ns),
         **each.counts,
         "records_per_s": each.records_per_s,
@@ -349,15 +332,11 @@ def _document(each: Status) -> dict[str, Any]:
             name: {"watermark": _time(mark.percentile_ns), "waiting": mark.waiting}
             for name, mark in each.watermarks.items()
         },
-        "held_by": each.held_by,
-        "held": each.held,
-        "faults": each.faults,
+        **picked(each, "held_by held faults"),
     }
 
 
 def _print(found: Sequence[Status]) -> None:
-    from photon.cli.tables import print_table
-
     rows = [
         [
             each.interval,
@@ -379,6 +358,7 @@ def _print(found: Sequence[Status]) -> None:
             click.echo(line)
 
 
+# -- rescale, reload -------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("file", type=PATH)
 @_state
@@ -411,9 +391,7 @@ def rescale(
     """
     from photon.assembly.computing import Site, default_state, load_topology
     from photon.assembly.rescaling import make, settled
-    from photon.cli.tables import print_table
     from photon.computing.intervals import merge_of, split_of, toward
-    from photon.config.errors import UsageError
 
     asked = [each for each in (processes, split, merge) if each is not None]
     if len(asked) > 1 or (at is not None and split is None):
@@ -444,8 +422,6 @@ def rescale(
 
 
 def _hash(text: str | None) -> int | None:
-    from photon.config.errors import UsageError
-
     try:
         return None if text is None else int(text, 0)
     except ValueError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from photon.cli.errors import DONE
 from photon.config.loader import load
 from photon.config.settings import SIDES
+from photon.objects.paths import placed
 
 if TYPE_CHECKING:
     from photon.cli.heads import Deployed
@@ -69,9 +70,9 @@ def _missing(settings: Settings, base: Path) -> list[str]:
         notes.append(f"still to be made: the key (head -c 32 /dev/urandom > {path})")
     for name, pipeline in settings.datacentre.items():
         notes += [
-            f"still to be made: the log directory {base / pipeline.logs(side)} of datacentre {name}"
+            f"still to be made: the log directory {placed(base, pipeline.logs(side))} of datacentre {name}"
             for side in SIDES
-            if side not in settings.relayed(name) and not (base / pipeline.logs(side)).is_dir()
+            if side not in settings.relayed(name) and not placed(base, pipeline.logs(side)).is_dir()
         ]
     return notes
 

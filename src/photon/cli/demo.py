@@ -5,13 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
 
 from photon.cli.errors import DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
+from photon.cli.looking import LiveView
+from photon.config.errors import UsageError
+from photon.config.words import size
+
+if TYPE_CHECKING:
+    from photon.lab.demo.observe import Observation
+    from photon.lab.demo.run import Report
+
+LINE_EVERY_S = 2.0
+"""Between two plain lines where there is no terminal."""
+VERDICTS = ("read", "joined", "unmatched", "elsewhere", "duplicate", "rejected", "pending", "wasted", "reread")
 
 
 @click.command()
@@ -37,14 +52,12 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     Example:
       photon demo --seconds 30 --rate 1000 --seed 2 --keep /tmp/demo
     """
-    from photon.config.errors import UsageError
     from photon.supervision.zygote import ALL, zygote
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep}: is not empty; name a new directory for --keep")
     made = click.get_current_context().with_resource(zygote(ALL))
 
-    from photon.cli.demo_view import DemoView, result
     from photon.config import runtime
     from photon.lab.demo.run import DemoOptions, run
 
@@ -58,5 +71,94 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     whole = dataclasses.asdict(report) | {"good": report.good, "output": str(keep) if keep else None}
-    out.show(whole, lambda: Console().print(result(report, directory, kept=keep is not None)))
+    out.show(whole, lambda: Console().print(_result(report, directory, kept=keep is not None)))
     return DONE if report.good else FAILED
+
+
+# -- how it looks ----------------------------------------------------------------------------------------------------
+class DemoView(LiveView):
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+        self._last_line = -LINE_EVERY_S
+
+    def say(self, what: str) -> None:
+        at = time.monotonic() - self._began
+        self.console.print(f"[{at:5.1f} s] {what}", markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, seen: Observation) -> None:
+        """Call a few times a second."""
+        if self.draw(lambda: _live_table(seen)):
+            return
+        now = time.monotonic()
+        if now - self._last_line >= LINE_EVERY_S:
+            self._last_line = now
+            for line in _lines(seen):
+                self.say(line)
+
+
+def _registry_line(seen: Observation) -> str:
+    leader = f"leader {seen.leader}" if seen.leader else "no leader"
+    return f"registry: {leader}, {seen.batch_mean:.0f} ids a commit, {seen.commit_ms_p50:.0f} ms a commit"
+
+
+def _latency_line(seen: Observation) -> str:
+    p50, p90, p99 = seen.latencies_ms
+    return f"click written to joined: p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms"
+
+
+def _lines(seen: Observation) -> list[str]:
+    lines = []
+    for name, each in seen.datacentres.items():
+        ledger = each.ledger
+        state = f"lag {size(each.lag_bytes)}" if each.up else "DOWN"
+        lines.append(
+            f"{name:8} read {ledger['read']:>7,}  joined {ledger['joined']:>7,}  "
+            f"elsewhere {ledger['elsewhere']:>7,}  wasted {ledger['wasted']:>5,}  "
+            f"pending {ledger['pending']:>6,}  {state}"
+        )
+    return [*lines, f"{_registry_line(seen)}; {_latency_line(seen)}"]
+
+
+def _live_table(seen: Observation) -> Group:
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column("datacentre")
+    for column in ("read", "joined", "elsewhere", "wasted", "pending", "lag"):
+        table.add_column(column, justify="right")
+    for name, each in seen.datacentres.items():
+        counts = [f"{each.ledger[column]:,}" for column in ("read", "joined", "elsewhere", "wasted", "pending")]
+        lag = size(each.lag_bytes) if each.up else "DOWN"
+        table.add_row(name, *counts, lag, style="" if each.up else "bold red")
+    return Group(
+        table, Text(_registry_line(seen)), Text(_latency_line(seen)), Text(f"{seen.written:,} lines written")
+    )
+
+
+def _result(report: Report, directory: Path, *, kept: bool) -> Group:
+    names = list(report.ledgers)
+    ledgers = Table(box=None, pad_edge=False, title="Ledgers (clicks)", title_justify="left")
+    ledgers.add_column("")
+    for name in names:
+        ledgers.add_column(name, justify="right")
+    for verdict in VERDICTS:
+        ledgers.add_row(verdict, *(f"{report.ledgers[name][verdict]:,}" for name in names))
+    phases = Table(box=None, pad_edge=False, title="Who decided", title_justify="left")
+    phases.add_column("phase")
+    for column in ("seconds", *names, "wasted"):
+        phases.add_column(column, justify="right")
+    for phase in report.phases:
+        shares = [f"{phase.made[name]:,} ({phase.share(name):.0%})" for name in names]
+        phases.add_row(phase.name, f"{phase.seconds:.0f}", *shares, f"{phase.wasted:,} ({phase.wasted_share:.1%})")
+    p50, p90, p99 = report.latencies_ms
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_row("lines written", f"{report.lines:,}, of them {report.clicks:,} clicks, in each datacentre")
+    if report.killed:
+        facts.add_row("kill -9", report.killed)
+        facts.add_row("return", report.catch_up)
+    facts.add_row("click written to joined", f"p50 {p50:.0f} ms, p90 {p90:.0f} ms, p99 {p99:.0f} ms")
+    facts.add_row("every click exactly once", "yes, over both datacentres" if report.good else "NO")
+    for problem in report.problems:
+        facts.add_row("problem", problem)
+    facts.add_row("output", f"{directory}" if kept else "removed (keep it with --keep DIR)")
+    facts.add_row("took", f"{report.seconds:.0f} s")
+    return Group(ledgers, "", phases, "", facts)

@@ -12,15 +12,16 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, dry_run, must_be_said, sure
-from photon.cli.tables import print_table, time_of, words
+from photon.cli.tables import print_table, say, time_of, words
 from photon.cli.units import NOW, given_ns
 from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from photon.dispatcher.replay.requests import Preview, Progress
     from photon.dispatcher.skipping import Skip
     from photon.fleet.polling import Heard
-    from photon.operations.replay import Pipeline
     from photon.operations.skip import SkipAnswer
 
 ASK_S = 5.0
@@ -128,9 +129,9 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
         answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=True)
     at.show(_skips_json(answer), lambda: _show_skips(answer))
     for problem in answer.skips.problems:
-        click.echo(f"photon: not skipped: {problem}", err=True)
+        say(f"not skipped: {problem}")
     if answer.refusal:
-        click.echo(f"photon: refused: {answer.refusal}", err=True)
+        say(f"refused: {answer.refusal}")
     return FAILED if answer.refusal else DONE
 
 
@@ -194,15 +195,9 @@ def _total(answer: SkipAnswer) -> str:
 @click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a time range: end this replay.")
 @audited
 def replay(
-    at: Deployed,
-    since: str | None,
-    until: str | None,
-    pattern: str,
-    dry_run: bool,
-    wait: bool,
-    show: bool,
+    at: Deployed, since: str | None, until: str | None, pattern: str, dry_run: bool, wait: bool, show: bool,
     cancelled: int | None,
-) -> int:
+) -> int:  # fmt: skip
     """Dispatch the events of a time range again.
 
     Safe at any time: events with a verdict are left alone, others get one. The ledger
@@ -216,50 +211,54 @@ def replay(
       photon dispatcher replay --config photon.toml --datacentre east --status
     Exit codes: 0 done or asked for, 3 with --wait: a log could not be read again, or somebody cancelled it.
     """
+    from photon.adapters.join_adapters import adapter_of
+    from photon.dispatcher.database import STATE_NAME
     from photon.dispatcher.replay import requests
-    from photon.operations import replay as control
+    from photon.objects.paths import placed
 
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
         raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
-    pipeline = control.pipeline_of(at.settings, at.base, at.datacentre)
+    datacentre, pipeline = at.pipeline
+    state = at.base / pipeline.state / STATE_NAME
     if cancelled is not None:
-        return _cancel(at, pipeline, cancelled, dry_run=dry_run)
+        return _cancel(at, state, cancelled, dry_run=dry_run)
     if show:
-        rows = [_replay_row(each) for each in requests.progress(pipeline.state)]
-        none = f"no replay was asked of datacentre {pipeline.datacentre}"
-        at.show(
-            {"datacentre": pipeline.datacentre, "replays": rows},
-            (lambda: _table(rows)) if rows else none,
-        )
+        rows = [_replay_row(each) for each in requests.progress(state)]
+        none = f"no replay was asked of datacentre {datacentre}"
+        at.show({"datacentre": datacentre, "replays": rows}, (lambda: _table(rows)) if rows else none)
         return DONE
     now_ns = time.time_ns()
     from_ns, to_ns = given_ns("--from", since or "", now_ns), given_ns("--to", until or "", now_ns)
     if from_ns >= to_ns:
         raise UsageError(f"--from {since} is not before --to {until}")
-    logs = control.preview(pipeline, from_ns, to_ns, pattern)
-    number = None if dry_run else requests.ask(pipeline.state, from_ns, to_ns, pattern, now_ns)
+    adapter, files = adapter_of(at.settings, pipeline.join, at.base), at.settings.join[pipeline.join].foreign_files
+    logs = requests.preview(
+        state, placed(at.base, pipeline.foreign), files, has_header=adapter.foreign_has_header,
+        framing=adapter.foreign_framing, from_ns=from_ns, to_ns=to_ns, pattern=pattern,
+    )  # fmt: skip
+    number = None if dry_run else requests.ask(state, from_ns, to_ns, pattern, now_ns)
     answer = {
-        "datacentre": pipeline.datacentre,
+        "datacentre": datacentre,
         "number": number,
         "from": time_of(from_ns),
         "to": time_of(to_ns),
         "logs": [{"file": log.path, "bytes": log.bytes, "there": log.there} for log in logs],
         "bytes": sum(log.bytes for log in logs),
     }
-    at.show(answer, lambda: _show_request(pipeline.datacentre, number, logs))
-    return _wait(pipeline, number) if wait and number is not None else DONE
+    at.show(answer, lambda: _show_request(datacentre, number, logs))
+    return _wait(state, number) if wait and number is not None else DONE
 
 
-def _cancel(at: Deployed, pipeline: Pipeline, number: int, *, dry_run: bool) -> int:
+def _cancel(at: Deployed, state: Path, number: int, *, dry_run: bool) -> int:
     from photon.dispatcher.replay import requests
     from photon.dispatcher.replay.requests import Step
 
     if dry_run:
-        open_ones = [each.request for each in requests.progress(pipeline.state) if each.request.step < Step.DONE]
+        open_ones = [each.request for each in requests.progress(state) if each.request.step < Step.DONE]
         there = number in [request.number for request in open_ones]
     else:
-        there = requests.cancel(pipeline.state, number, time.time_ns())
+        there = requests.cancel(state, number, time.time_ns())
     if not there:
         raise UsageError(f"--cancel {number}: no replay of this number waits or runs; --status shows them")
     people = f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled"
@@ -267,14 +266,14 @@ def _cancel(at: Deployed, pipeline: Pipeline, number: int, *, dry_run: bool) -> 
     return DONE
 
 
-def _wait(pipeline: Pipeline, number: int) -> int:
+def _wait(state: Path, number: int) -> int:
     """Waits until a request is done; progress goes to standard error."""
     from photon.dispatcher.replay import requests
     from photon.dispatcher.replay.requests import Step
 
     told = ""
     while True:
-        (each,) = [each for each in requests.progress(pipeline.state) if each.request.number == number]
+        (each,) = [each for each in requests.progress(state) if each.request.number == number]
         row = _replay_row(each)
         text = f"replay {number}: {row['state']}, {row['done']:,} of {row['bytes']:,} bytes, {row['events']:,} events"
         if text != told:
@@ -283,7 +282,7 @@ def _wait(pipeline: Pipeline, number: int) -> int:
         if each.request.step >= Step.DONE:
             unread = [part.path for part in each.parts if part.step is Step.UNREAD]
             for path in unread:
-                click.echo(f"photon: {path}: no file holds this log any more, or it cannot be read", err=True)
+                say(f"{path}: no file holds this log any more, or it cannot be read")
             return ATTENTION if unread or each.request.step is Step.CANCELLED else DONE
         time.sleep(LOOK_S)
 

@@ -11,6 +11,8 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
+from photon.cli.tables import picked, print_table
+from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -45,7 +47,6 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
     """
     from datetime import UTC, datetime
 
-    from photon.config.errors import UsageError
     from photon.fleet.doctor.checks import Level, findings
 
     if here and (part or at.given is None):
@@ -70,7 +71,6 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
 def _facts(at: Deployed, here: tuple[str, ...]) -> Facts:
     """Everything that can be gathered: a mistake in the file leaves only this machine."""
-    from photon.config.errors import PhotonError, UsageError
     from photon.fleet.doctor.facts import Facts
     from photon.fleet.doctor.gathering import machine
 
@@ -117,14 +117,12 @@ def _of_deployment(config: Path, settings: Settings, own: Any, named: tuple[str,
 
 
 def _tell(what: str) -> None:
-    """Shows on a terminal what is being checked."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[Klooking at {what} …")
         sys.stderr.flush()
 
 
 def _show(facts: Facts, said: list[Finding]) -> None:
-    from photon.cli.tables import print_table
     from photon.fleet.doctor.checks import Level
 
     if sys.stderr.isatty():
@@ -142,14 +140,5 @@ def _show(facts: Facts, said: list[Finding]) -> None:
 def _as_json(facts: Facts, said: list[Finding]) -> dict[str, Any]:
     from photon.fleet.doctor.checks import worst
 
-    found = [
-        {"area": each.area, "level": each.level.value, "where": each.where, "what": each.what, "do": each.do}
-        for each in said
-    ]
-    return {
-        "level": worst(said).value,
-        "file": facts.file,
-        "here": list(facts.here),
-        "running": facts.running,
-        "findings": found,
-    }
+    found = [picked(each, "area level where what do") for each in said]
+    return {"level": worst(said), **picked(facts, "file here running"), "findings": found}

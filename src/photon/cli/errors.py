@@ -39,7 +39,6 @@ class OneLineErrors(click.Group):
         return context
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the command line."""
         kwargs["standalone_mode"] = False
         debug = "--debug" in sys.argv or bool(os.environ.get("PHOTON_DEBUG"))
         try:

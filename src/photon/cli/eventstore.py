@@ -13,7 +13,11 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import moment, print_table
+from photon.cli.looking import through
+from photon.cli.tables import moment, print_table, say
+from photon.config.clock import NEVER_NS
+from photon.config.errors import UsageError
+from photon.config.words import duration, many, missing_keys, size
 
 if TYPE_CHECKING:
     from photon.eventstore.api import Details, Forgotten, Progress, SourceProgress, UnavailableLog
@@ -45,7 +49,7 @@ def init(at: Deployed) -> int:
     done = "made" if made.made else "there already"
     at.show(asdict(made), f"table {made.table}: {done}; {made.regions} regions, rows live {lives}")
     for note in () if at.json else made.notes:
-        click.echo(f"photon: {note}", err=True)
+        say(note)
     return ATTENTION if made.notes else DONE
 
 
@@ -56,15 +60,7 @@ def _ask(at: Deployed, what: Callable[[EventStoreClient], Awaitable[T]]) -> T:
 
     name, pipeline = at.pipeline
     to = towards(at.tls, identity(Role.EVENTSTORE, name))
-
-    async def told() -> T:
-        operator = EventStoreClient(pipeline.eventstore, pipeline.join, to=to)
-        try:
-            return await what(operator)
-        finally:
-            await operator.close()
-
-    return asyncio.run(told())
+    return through(lambda: EventStoreClient(pipeline.eventstore, pipeline.join, to=to), what)
 
 
 # -- photon status eventstore ----------------------------------------------------------------------------------------
@@ -76,8 +72,6 @@ def show(at: Deployed) -> int:
 
 
 def _show(details: Details, now_ns: int) -> None:
-    from photon.config.words import size
-
     progress = details.progress
     asked = progress.cache_hits + progress.cache_misses
     ratio = f"{progress.cache_hits / asked:.1%} of {asked:,} keys" if asked else "nothing was asked yet"
@@ -110,21 +104,15 @@ def _show(details: Details, now_ns: int) -> None:
 
 
 def _missing(progress: Progress) -> str:
-    from photon.config.words import missing_keys
-
     return missing_keys(progress.missing_keys, progress.missing_logs) if progress.missing_logs else "nothing"
 
 
 def _source(each: SourceProgress, now_ns: int) -> list[str]:
-    from photon.config.words import size
-
     left = size(max(each.bytes_known - each.bytes_read, 0))
     return [each.path, f"{each.offset:,}", size(each.bytes_known), left, _age(each.read_past_ns, now_ns)]
 
 
 def _age(read_past_ns: int, now_ns: int) -> str:
-    from photon.config.clock import NEVER_NS
-    from photon.config.words import duration
     from photon.eventstore.api import ALL_BUT_ENDS_NS
 
     if read_past_ns == ALL_BUT_ENDS_NS:
@@ -163,9 +151,6 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
       photon eventstore forget --all --yes --config photon.toml --datacentre east
     Exit codes: 0 done, or it can be done; 1 some of the logs cannot be given up, 2 wrong usage.
     """
-    from photon.config.errors import UsageError
-    from photon.config.words import many
-
     if bool(logs) == every:
         raise UsageError("name the logs, or say --all; photon status eventstore shows them")
     must_be_said("giving up logs", dry_run=dry_run, yes=yes)
@@ -187,7 +172,7 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
 
     at.show({**asdict(said), "applied": apply}, people)
     for problem in said.refused:
-        click.echo(f"photon: not given up: {problem}", err=True)
+        say(f"not given up: {problem}")
     return FAILED if said.refused else DONE
 
 
@@ -202,22 +187,14 @@ COLUMNS = "node, address, >held, >of, >entries, >evictions, >asked, >found, >tak
 
 def caches(at: Deployed) -> int:
     """Exit code 3: not all nodes answer; look-ups then read the logs."""
-    rows = asyncio.run(_ask_caches(at))
-    at.show({"nodes": rows}, lambda: print_table(COLUMNS, [_shown(row) for row in rows]))
-    return DONE if all(row["answers"] for row in rows) else ATTENTION
-
-
-async def _ask_caches(at: Deployed) -> list[dict[str, Any]]:
-    from photon.fleet.polling import Gatherer
+    from photon.fleet.polling import gathered
     from photon.fleet.processes import asked_of
 
     name, _ = at.pipeline
     nodes = [each for each in asked_of(at.settings, name) if each.kind == "cache"]
-    gatherer = Gatherer(at.tls, details=False)
-    try:
-        return [_row(each) for each in await gatherer.gather(nodes)]
-    finally:
-        await gatherer.close()
+    rows = [_row(each) for each in asyncio.run(gathered(at.tls, nodes))]
+    at.show({"nodes": rows}, lambda: print_table(COLUMNS, [_shown(row) for row in rows]))
+    return DONE if all(row["answers"] for row in rows) else ATTENTION
 
 
 def _row(heard: Heard) -> dict[str, Any]:
@@ -231,8 +208,6 @@ def _row(heard: Heard) -> dict[str, Any]:
 
 
 def _shown(row: dict[str, Any]) -> list[str]:
-    from photon.config.words import size
-
     if not row["answers"]:
         return [row["node"], row["address"], "does not answer", *["-"] * 6]
     asked = row["hits"] + row["misses"]

@@ -15,6 +15,7 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, deployed
 from photon.cli.tables import print_table
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.fleet.explain.question import Question
@@ -48,7 +49,6 @@ def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout
     Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 not a possible id, 3 something could not be
     asked or searched, and is named.
     """
-    from photon.config.errors import UsageError
     from photon.fleet.explain.question import question_of
 
     question = question_of(event_id, raw=raw)

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from photon.cli.tables import print_json
+from photon.config.errors import UsageError
+
 if TYPE_CHECKING:
     from photon.config.settings import Pipeline, Settings
     from photon.config.tls import Tls
@@ -30,16 +33,27 @@ VARIABLE = "PHOTON_CONFIG"
 PATH = click.Path(path_type=Path)
 
 
-class Printed:
-    """How a command prints what it found."""
+class Place(click.ParamType):  # type: ignore[type-arg]  # generic in newer ones only
+    """A path, or a URL of an object store or of a topic."""
 
+    name = "path or URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from photon.config.topic_address import is_topic
+        from photon.objects.paths import placed
+
+        return Path(value) if is_topic(str(value)) else placed(Path(), value)
+
+
+PLACE = Place()
+
+
+class Printed:
     def __init__(self, output_format: str) -> None:
         self.json = output_format == "json"
 
     def show(self, document: Any, people: Callable[[], object] | str) -> None:
         """Prints the document with ``-o json``; else what is for people: lines, or what prints them."""
-        from photon.cli.tables import print_json
-
         if self.json:
             print_json(document)
         elif isinstance(people, str):
@@ -49,8 +63,6 @@ class Printed:
 
 
 class Deployed(Printed):
-    """The deployment that a command is on."""
-
     def __init__(
         self, given: Path | None, overrides: tuple[str, ...], datacentre: str | None, output_format: str
     ) -> None:
@@ -63,8 +75,6 @@ class Deployed(Printed):
     @property
     def config(self) -> Path:
         """The deployment file. Raises UsageError."""
-        from photon.config.errors import UsageError
-
         if self.given is None:
             raise UsageError("name the deployment file with --config")
         return self.given
@@ -88,8 +98,6 @@ class Deployed(Printed):
     @property
     def with_registry(self) -> Settings:
         """The settings. Raises UsageError where they name no replicas."""
-        from photon.config.errors import UsageError
-
         if not self.settings.registry.replicas:
             raise UsageError(f"{self.config}: names no [registry.replicas.NAME]: there is no registry to speak to")
         return self.settings
@@ -199,10 +207,18 @@ def deployed(
 
 
 def added(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
-    """The command with these options, in this order."""
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def words_of(context: click.Context) -> list[str]:
+    """``["joiner", "drain"]``, however photon itself was called."""
+    names: list[str] = []
+    while context.parent is not None:
+        names.insert(0, context.info_name or "")
+        context = context.parent
+    return names
 
 
 def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,8 +242,6 @@ def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[
 
 def file_and_names(words: Sequence[str], what: str) -> tuple[Path, tuple[str, ...]]:
     """Of ``FILE [NAME]...``, where FILE may be left out if PHOTON_CONFIG names it. Raises UsageError."""
-    from photon.config.errors import UsageError
-
     default = _default()
     if words and (default is None or Path(words[0]).is_file()):
         return Path(words[0]), tuple(words[1:])
@@ -259,7 +273,6 @@ def sure(command: Command) -> Command:
 
 
 def can_be_asked() -> bool:
-    """Whether a person sits there."""
     return sys.stdin.isatty()
 
 
@@ -269,8 +282,6 @@ def must_be_said(what: str, *, dry_run: bool, yes: bool) -> None:
     ``what``: what is done, as a sentence begins: ``retiring slot east-1``. Raises UsageError where nobody can be
     asked and neither option was given.
     """
-    from photon.config.errors import UsageError
-
     if not (dry_run or yes or can_be_asked()):
         raise UsageError(f"{what} cannot be taken back: --yes does it, --dry-run shows what would be done")
 

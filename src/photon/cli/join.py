@@ -11,7 +11,8 @@ import click
 
 from photon.cli import tables
 from photon.cli.errors import ATTENTION, DONE, FAILED
-from photon.cli.heads import PATH, Printed, formatted
+from photon.cli.heads import PATH, PLACE, Printed, formatted
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.cli.view import ProgressView
@@ -24,10 +25,9 @@ NAMED = 3
 
 
 @click.command()
-@click.option("--primary", type=PATH, required=True,
-              help="The primary logs: a directory, a file, a glob, kafka://HOST:PORT/TOPIC, or - for standard "
-              "input.")  # fmt: skip
-@click.option("--foreign", type=PATH, required=True, help="The foreign logs, likewise.")
+@click.option("--primary", type=PLACE, required=True,
+              help="The primary logs: a directory, a file, a glob, a URL, or - for standard input.")  # fmt: skip
+@click.option("--foreign", type=PLACE, required=True, help="The foreign logs, likewise.")
 @click.option("--kafka-client", type=PATH, metavar="FILE",
               help="For kafka://…: properties of Kafka's clients, as librdkafka names them.")  # fmt: skip
 @click.option("--accept-lost-offsets", is_flag=True,
@@ -58,11 +58,11 @@ def join(
     Examples:
       photon join --primary queries/ --foreign clicks/ --output out/ --once
       photon join --primary P --foreign F --output O --config config/examples/zeek.toml
+      photon join --primary s3://logs/queries --foreign s3://logs/clicks --output out/
       photon join --primary orders.csv --foreign 'logs/**/clicks-*.gz' --output out/ --once
     Exit codes: 0 the ledger balances, 3 more than --max-rejected records were rejected or a log was not
     read to its end, 1 failed, 2 wrong usage.
     """
-    from photon.config.errors import UsageError
     from photon.supervision.zygote import REGISTRY, STORE, zygote
 
     if keep_pending and not once:
@@ -89,7 +89,7 @@ def join(
     out.show(result.ledger, people)
     code, said = _verdict(result, options, max_rejected)
     if said:
-        click.echo(f"photon: {said}", err=True)
+        tables.say(said)
     return code
 
 
@@ -99,12 +99,9 @@ def _run(options: JoinOptions, view: ProgressView, made: Zygote | None, *, with_
     from photon.config.stopping import stop_event
     from photon.local_join.join import run
 
-    def say(line: str) -> None:
-        click.echo(f"photon: {line}", err=True)
-
     async def main() -> JoinResult:
         stop = stop_event(with_parent=with_parent)
-        return await run(options, stop=stop, show=view.show, say=say, zygote=made)
+        return await run(options, stop=stop, show=view.show, say=tables.say, zygote=made)
 
     try:
         # An adapter may print; standard output is for the ledger alone.

@@ -1,4 +1,4 @@
-"""``photon ledger``: what became of every event read."""
+"""What became of every event read."""
 
 from __future__ import annotations
 
@@ -10,45 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import Deployed, deployed
 from photon.cli.looking import again
-from photon.cli.tables import print_json
+from photon.cli.tables import print_json, say
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from photon.cli.heads import Deployed
     from photon.dispatcher.ledger import Ledger, LedgerLine
     from photon.fleet.ledger import Account
 
 
-@click.command()
-@click.argument("output", type=click.Path(path_type=Path), required=False)
-@deployed(required=False, unless=["output"], sets=False, datacentre="With --config: only this one's ledger.",
-          help="Instead of OUTPUT: the deployment file.")  # fmt: skip
-@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
-@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
-              help="With --watch: the interval.")  # fmt: skip
-def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
-    """Show the ledger by hour of event time, of an output of photon join or a pipeline's state directory.
+def ledger(at: Deployed, name: str | None = None, watch: bool = False, every: float = 2.0) -> int:
+    """``photon status ledger [NAME]``: by hour of event time; NAME: an output of photon join or a pipeline's state
+    directory.
 
-    \b
     With --config of several datacentres: all whose state is on this machine, sums of those whose dispatcher
-    answers, and the total: each event is joined, filtered or unmatched in one datacentre, and counted
-    as elsewhere by the others that read it. --watch -o json writes a line each time.
-    Examples:
-      photon ledger out/
-      photon ledger --config photon.toml
-      photon ledger --config photon.toml --datacentre east --watch
-      photon ledger /var/lib/photon/east -o json
-    Exit codes: 0 it balances, 3 it does not.
+    answers, and the total: each event is joined, filtered or unmatched in one datacentre, and counted as elsewhere
+    by the others that read it. ``watch`` with -o json writes a line each time. Exit code 3: it does not balance.
     """
-    from photon.config.errors import UsageError
-
-    if output is not None and (at.given is not None or at.datacentre is not None):
-        raise UsageError("OUTPUT and --config with --datacentre say the same; name one of them")
+    named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
+    if name is not None and (named or at.datacentre is not None):
+        raise UsageError("NAME and --config with --datacentre say the same; name one of them")
+    output = None if name is None else Path(name)
     look = _looking(at, output)
     if watch:
         return _watch(look, every, as_json=at.json)
@@ -58,8 +47,6 @@ def ledger(at: Deployed, output: Path | None, watch: bool, every: float) -> int:
 
 
 class _Seen:
-    """A ledger, or several, at one moment."""
-
     def __init__(
         self, json: dict[str, Any], table: RenderableType, unbalanced: list[str], missing: list[str], notes: list[str]
     ) -> None:
@@ -70,10 +57,10 @@ class _Seen:
 def _tell(seen: _Seen) -> int:
     """Prints what is wrong on stderr; the exit code."""
     for each in seen.missing:
-        click.echo(f"photon: {each}", err=True)
+        say(each)
     if seen.unbalanced:
         hours = ", ".join(seen.unbalanced)
-        click.echo(f"photon: the ledger does not balance in {hours}; this is a defect, keep the directory", err=True)
+        say(f"the ledger does not balance in {hours}; this is a defect, keep the directory")
         return ATTENTION
     return DONE
 
@@ -83,7 +70,7 @@ def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
     from photon.dispatcher.database import read_ledger
     from photon.fleet.ledger import as_json, hour_name
 
-    if at.given is not None:
+    if output is None and at.given is not None:
         if at.datacentre is None and len(at.settings.datacentre) > 1:
             return lambda: _all(at)
         path = _of_deployment(at)
@@ -98,7 +85,6 @@ def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
 
 
 def _all(at: Deployed) -> _Seen:
-    from photon.config.errors import UsageError
     from photon.fleet.ledger import accounts, all_as_json
 
     found = accounts(at.settings, at.base)
@@ -166,7 +152,6 @@ def _print(seen: _Seen) -> None:
 
 # -- where it lies -----------------------------------------------------------------------------------------------
 def _of_directory(output: Path | None) -> Path:
-    from photon.config.errors import UsageError
     from photon.fleet.ledger import ledger_file
     from photon.local_join.site import OWN_DIRECTORIES
 
@@ -184,7 +169,6 @@ def _of_directory(output: Path | None) -> Path:
 
 
 def _of_deployment(at: Deployed) -> Path:
-    from photon.config.errors import UsageError
     from photon.fleet.ledger import ledger_file
 
     name, pipeline = at.pipeline
@@ -196,7 +180,6 @@ def _of_deployment(at: Deployed) -> Path:
 
 # -- as tables -------------------------------------------------------------------------------------------------------
 def _table_of(read: Ledger) -> Table:
-    """An hour a line, and all."""
     from photon.fleet.ledger import hour_name
 
     table = _table(["hour (UTC)"], read.total)

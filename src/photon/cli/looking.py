@@ -1,4 +1,4 @@
-"""How the commands that look ask a deployment, once or again and again."""
+"""How commands ask a deployment, once or again and again."""
 
 from __future__ import annotations
 
@@ -7,15 +7,38 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
     from photon.cli.heads import Deployed
     from photon.fleet.polling import Heard
 
 T = TypeVar("T")
+
+
+class Client(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
+    """Makes a client on an event loop of its own, has it do one thing, and closes it."""
+
+    async def done() -> T:
+        client = make()
+        try:
+            return await what(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(done())
 
 
 @contextmanager
@@ -32,6 +55,34 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], list[Heard]]]
             yield names, lambda: runner.run(asker.look(time.monotonic()))
         finally:
             runner.run(asker.close())
+
+
+class LiveView:
+    """On standard error, so that standard output stays free for results: a table in place on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self._live: Live | None = None
+
+    def draw(self, table: Callable[[], RenderableType]) -> bool:
+        """Call a few times a second. False: there is no terminal, and nothing was drawn."""
+        from rich.live import Live
+
+        if not self.console.is_terminal:
+            return False
+        if self._live is None:
+            self._live = Live(console=self.console, transient=True, auto_refresh=False)
+            self._live.start()
+        self._live.update(table(), refresh=True)
+        return True
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
 def again(show: Callable[[], T], every_s: float) -> T | None:

@@ -1,7 +1,7 @@
 """The ``photon`` command: the tree of its nouns and verbs. A command is imported when it is called.
 
 A command that looks is a PART of ``photon status`` or ``photon doctor`` (their tables), a process that serves is a
-KIND of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``NOUNS`` and one in ``TASKS``.
+KIND of ``photon serve``; whatever acts is ``photon NOUN VERB``, a line in ``TASKS``.
 """
 
 from __future__ import annotations
@@ -10,198 +10,166 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from photon import __version__
 from photon.cli.errors import DONE, OneLineErrors
-from photon.cli.heads import Printed, formatted
+from photon.cli.heads import Printed, formatted, words_of
 from photon.config.errors import UsageError
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what matters to a person comes as an error of ours, in one line
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
 
-NOUNS: Mapping[str, str | tuple[str, str, dict[str, str]]] = {
-    "join": "join:join",
-    "demo": "demo:demo",
-    "up": "up:up",
-    "down": "running:down",
-    "restart": "running:restart",
-    "hold": "running:hold",
-    "release": "running:release",
-    "reload": "running:reload",
-    "status": "status:status",
-    "top": "top:top",
-    "ledger": "ledger:ledger",
-    "watermark": "watermark:watermark",
-    "explain": "explain:explain",
-    "doctor": "doctor:doctor",
-    "read": "read:read",
-    "serve": "serve:serve",
-    "sink": (
-        "Write a pipeline's output in another form, each record once.",
-        "parquet out/ --into lake/clicks",
-        {"parquet": "sink:parquet", "postgres": "sink:postgres", "kafka": "sink:kafka"},
-    ),
-    "compute": (
-        "Computations over what is published: state per key, timers, watermarks; each record once.",
-        "run spend.py",
-        {
-            "init": "compute:init",
-            "run": "compute:run",
-            "status": "compute:status",
-            "rescale": "compute:rescale",
-            "reload": "compute:reload",
-        },
-    ),
-    "adapter": (
-        "Try a configuration on files; start an adapter of your own.",
-        "test config/examples/zeek.toml --primary conn.log --foreign dns.log",
-        {"test": "adapter:test", "show": "adapter:show", "init": "adapter:init"},
-    ),
-    "certs": (
-        "Make the certificates for mutual TLS between the processes of a deployment.",
-        "for photon.toml",
-        {"init": "certs:certs_init", "issue": "certs:certs_issue", "for": "certs:certs_for"},
-    ),
-    "registry": (
-        "The IdRegistry: the replicated set of event ids that have a verdict.",
-        "backup --config photon.toml backups/2026-11-21",
-        {
-            "transfer-leader": "registry.transfer:transfer_leader",
-            "replace": "registry.replace:replace",
-            "backup": "registry.backup:backup",
-            "export": "registry.backup:export",
-            "restore": "registry.restore:restore",
-            "register-again": "registry.register:register_again",
-            "verify": "registry.verify:verify",
-            "reshard": "registry.reshard:reshard",
-        },
-    ),
-    "eventstore": (
-        "The event store finds the primary event of a key.",
-        "forget queries.log.7 --config photon.toml --datacentre east",
-        {"init": "eventstore:init", "forget": "eventstore:forget"},
-    ),
-    "joiner": (
-        "Joiners look events up, register and write them.",
-        "drain east-1 --config photon.toml",
-        {"drain": "running:drain"},
-    ),
-    "dispatcher": (
-        "The dispatcher reads foreign logs until each event has its verdict.",
-        "skip --config photon.toml --datacentre east --to now",
-        {
-            "skip": "dispatcher:skip",
-            "replay": "dispatcher:replay",
-            "pause": "running:pause",
-            "resume": "running:resume",
-        },
-    ),
-    "verifier": (
-        "The continuous verifier checks what was published, clears tokens and raises alarms.",
-        "acknowledge --config photon.toml --datacentre east --dry-run",
-        {"acknowledge": "verifier:acknowledge"},
-    ),
-    "slot": (
-        "Slots of joiners: retire one whose disk is gone.",
-        "retire east-1 --config photon.toml --dry-run",
-        {"retire": "slot:retire"},
-    ),
-    "table": (
-        "Tables kept up to date by transactions and observers.",
-        "scan clusters --database clicks.db",
-        {
-            "init": "table:init",
-            "get": "table:get",
-            "scan": "table:scan",
-            "locks": "table:locks",
-            "observe": "table:observe",
-            "verify": "table:verify",
-        },
-    ),
-    "spark": (
-        "Verification, recovery and backfill on Spark.",
-        "verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/",
-        {"verify": "spark.verify:verify", "recover": "spark.recover:recover", "backfill": "spark.backfill:backfill"},
-    ),
-    "chaos": (
-        "Inject faults into a running deployment, heal it, and verify every event.",
-        "run short --directory /tmp/chaos",
-        {"list": "chaos:list_", "run": "chaos:run", "fault": "chaos:fault", "heal": "chaos:heal"},
-    ),
-    "wan": (
-        "Delay and cut traffic between regions on one machine.",
-        "set east west --round-trip 100ms --control 127.0.0.1:7100",
-        {"serve": "wan:wan_serve", "set": "wan:wan_set", "cut": "wan:wan_cut", "heal": "wan:wan_heal"},
-    ),
-    "feed": (
-        "Write a generated stream of queries and clicks, and check what became of it.",
-        "serve --into east/logs --into west/logs --rate 50",
-        {"serve": "feed:serve", "check": "feed:check"},
-    ),
-    "health": "main:health",
-    "completion": "main:completion",
-}
-"""Noun -> module:command in photon.cli; or what it is, an example, and its verbs."""
 
-TASKS: Mapping[str, Mapping[str, str]] = {
+class Noun(NamedTuple):
+    """``about`` is its line of ``photon --help``. ``at``: its command in photon.cli, or those of its verbs."""
+
+    about: str
+    at: str | Mapping[str, str]
+    example: str = ""
+
+
+TASKS: Mapping[str, Mapping[str, Noun]] = {
     "Join": {
-        "join": "Join two log directories exactly once.",
-        "read": "Print the records of an output, each once, from a cursor on.",
-        "sink": "Write an output as Parquet files, into PostgreSQL or Kafka, each record once.",
-        "compute": "Run computations over what was joined.",
-        "table": "Keep tables up to date by transactions and observers; look into them.",
-        "demo": "Join a live stream in two datacentres, lose one, verify all.",
+        "join": Noun("Join two log directories exactly once.", "join:join"),
+        "read": Noun("Print the records of an output, each once, from a cursor on.", "read:read"),
+        "sink": Noun(
+            "Write an output as Parquet files, into PostgreSQL, Kafka or an object store, each record once.",
+            {
+                "parquet": "sink:parquet",
+                "postgres": "sink:postgres",
+                "kafka": "sink:kafka",
+                "objects": "sink:objects",
+            },
+            "parquet out/ --into lake/clicks",
+        ),
+        "compute": Noun(
+            "Run computations over what was joined.",
+            {"init": "compute:init", "run": "compute:run", "rescale": "compute:rescale", "reload": "compute:reload"},
+            "run spend.py",
+        ),
+        "table": Noun(
+            "Keep tables up to date by transactions and observers; look into them.",
+            {"init": "table:init", "scan": "table:scan", "observe": "table:observe", "verify": "table:verify"},
+            "scan clusters --database clicks.db",
+        ),
+        "demo": Noun("Join a live stream in two datacentres, lose one, verify all.", "demo:demo"),
     },
     "Run": {
-        "up": "Run all processes of a deployment on this machine.",
-        "down": "End the processes of a deployment.",
-        "restart": "Restart processes, one after the other.",
-        "hold": "End processes until they are released.",
-        "release": "Start held processes again.",
-        "reload": "Apply a changed deployment file.",
-        "serve": "Run one process of a deployment.",
-        "certs": "Make the certificates for mutual TLS.",
-        "health": "Ask one process whether it serves.",
+        "up": Noun("Run all processes of a deployment on this machine.", "up:up"),
+        "down": Noun("End the processes of a deployment.", "running:down"),
+        "restart": Noun("Restart processes, one after the other.", "running:restart"),
+        "hold": Noun("End processes until they are released.", "running:hold"),
+        "release": Noun("Start held processes again.", "running:release"),
+        "reload": Noun("Apply a changed deployment file.", "running:reload"),
+        "serve": Noun("Run one process of a deployment.", "serve:serve"),
+        "certs": Noun(
+            "Make the certificates for mutual TLS.",
+            {"init": "certs:certs_init", "issue": "certs:certs_issue", "for": "certs:certs_for"},
+            "for photon.toml",
+        ),
+        "health": Noun("Ask one process whether it serves.", "main:health"),
     },
     "Look": {
-        "status": "Show what a deployment, or a part of it, is doing.",
-        "top": "Show the busiest processes, slots, logs and shards.",
-        "ledger": "Show what became of everything that was read, by hour.",
-        "watermark": "Show up to which time an output is complete, or wait for it.",
-        "explain": "Tell the story of one event.",
-        "doctor": "Find what is wrong, or soon will be.",
+        "status": Noun("Show what a deployment, or a part of it, is doing.", "status:status"),
+        "top": Noun("Show the busiest processes, slots, logs and shards.", "top:top"),
+        "watermark": Noun("Show up to which time an output is complete, or wait for it.", "watermark:watermark"),
+        "explain": Noun("Tell the story of one event.", "explain:explain"),
+        "doctor": Noun("Find what is wrong, or soon will be.", "doctor:doctor"),
     },
     "Repair": {
-        "dispatcher": "Pause and resume reading; skip or replay a time range.",
-        "joiner": "Drain a joiner.",
-        "slot": "Retire a slot whose disk is gone.",
-        "eventstore": "Create the file map in HBase; give up a deleted primary log.",
-        "registry": "Back up, restore, reshard; replace a replica.",
+        "dispatcher": Noun(
+            "Pause and resume reading; skip or replay a time range.",
+            {
+                "skip": "dispatcher:skip",
+                "replay": "dispatcher:replay",
+                "pause": "running:pause",
+                "resume": "running:resume",
+            },
+            "skip --config photon.toml --datacentre east --to now",
+        ),
+        "joiner": Noun("Drain a joiner.", {"drain": "running:drain"}, "drain east-1 --config photon.toml"),
+        "slot": Noun(
+            "Retire a slot whose disk is gone.",
+            {"retire": "slot:retire"},
+            "retire east-1 --config photon.toml --dry-run",
+        ),
+        "eventstore": Noun(
+            "Create the file map in HBase; give up a deleted primary log.",
+            {"init": "eventstore:init", "forget": "eventstore:forget"},
+            "forget queries.log.7 --config photon.toml --datacentre east",
+        ),
+        "registry": Noun(
+            "Back up, restore, reshard; replace a replica.",
+            {
+                "transfer-leader": "registry.transfer:transfer_leader",
+                "replace": "registry.replace:replace",
+                "backup": "registry.backup:backup",
+                "export": "registry.backup:export",
+                "restore": "registry.restore:restore",
+                "register-again": "registry.restore:register_again",
+                "verify": "registry.backup:verify",
+                "reshard": "registry.reshard:reshard",
+            },
+            "backup --config photon.toml backups/2026-11-21",
+        ),
     },
     "Verify": {
-        "verifier": "Acknowledge alarms of the continuous verifier.",
-        "spark": "Verify a day, repair losses, backfill an archive, on Spark.",
-        "chaos": "Inject faults into a deployment and verify every event.",
-        "wan": "Delay and cut traffic between regions on one machine.",
-        "feed": "Write a generated stream, and check what became of it.",
+        "verifier": Noun(
+            "Acknowledge alarms of the continuous verifier.",
+            {"acknowledge": "verifier:acknowledge"},
+            "acknowledge --config photon.toml --datacentre east --dry-run",
+        ),
+        "spark": Noun(
+            "Verify a day, repair losses, backfill an archive, on Spark.",
+            {
+                "verify": "spark.verify:verify",
+                "recover": "spark.recover:recover",
+                "backfill": "spark.backfill:backfill",
+            },
+            "verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/",
+        ),
+        "chaos": Noun(
+            "Inject faults into a deployment and verify every event.",
+            {"run": "chaos:run", "fault": "chaos:fault"},
+            "run short --directory /tmp/chaos",
+        ),
+        "wan": Noun(
+            "Delay and cut traffic between regions on one machine.",
+            {"serve": "wan:wan_serve", "set": "wan:wan_set"},
+            "set east west --round-trip 100ms --control 127.0.0.1:7100",
+        ),
+        "feed": Noun(
+            "Write a generated stream, and check what became of it.",
+            {"serve": "feed:serve", "check": "feed:check"},
+            "serve --into east/logs --into west/logs --rate 50",
+        ),
     },
     "Build": {
-        "adapter": "Try how logs are read; start an adapter of your own.",
-        "completion": "Print shell completion.",
+        "adapter": Noun(
+            "Try how logs are read; start an adapter of your own.",
+            {"test": "adapter:test", "show": "adapter:show", "init": "adapter:init"},
+            "test config/examples/zeek.toml --primary conn.log --foreign dns.log",
+        ),
+        "completion": Noun("Print shell completion.", "main:completion"),
     },
 }
-"""By task, as ``photon --help`` shows the nouns: each in one line, without importing its command."""
+"""By task, as ``photon --help`` shows the nouns, without importing their commands."""
+
+NOUNS: Mapping[str, Noun] = {name: noun for nouns in TASKS.values() for name, noun in nouns.items()}
 
 MOVED: Mapping[str, str] = {
     "ps": "status processes --config FILE",
     "audit": "status audit",
+    "ledger": "status ledger",
     "version": "--version",
     "config check": "doctor config --config FILE",
     "certs show": "status certificates PATH",
     "adapter list": "adapter show",
+    "chaos list": "chaos run --list",
+    "chaos heal": "chaos fault heal",
     "registry status": "status registry",
     "registry members": "status members",
     "registry doctor": "doctor registry",
@@ -212,11 +180,16 @@ MOVED: Mapping[str, str] = {
     "registry reshard verify": "registry verify --shards",
     "eventstore status": "status eventstore",
     "cache status": "status cache",
+    "compute status": "status compute FILE",
+    "table get": "table scan TABLE ROW",
+    "table locks": "table scan --locks",
     "dispatcher lag": "status lag",
     "verifier status": "status verifier",
     "slot list": "status slots",
     "slot show": "status slots NAME",
     "wan list": "status wan",
+    "wan cut": "wan set --cut",
+    "wan heal": "wan set --heal",
     "registry serve": "serve registry NAME",
     "eventstore serve": "serve eventstore",
     "cache serve": "serve cache NAME",
@@ -231,60 +204,46 @@ MOVED: Mapping[str, str] = {
 
 
 class Tree(OneLineErrors):
-    """A group whose commands are imported when they are called. ``lazily``: as ``NOUNS``; ``tasks``: as ``TASKS``."""
+    """A group whose commands are imported when they are called. ``lazily``: name -> noun, or where the command is."""
 
-    def __init__(
-        self,
-        *args: Any,
-        lazily: Mapping[str, Any],
-        tasks: Mapping[str, Mapping[str, str]] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, lazily: Mapping[str, Noun | str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazily = lazily
-        self._tasks = tasks
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._lazily)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         found = self._lazily.get(name)
+        if isinstance(found, Noun):
+            if not isinstance(found.at, str):
+                text = f"{found.about}\n\n\b\nExample:\n  photon {name} {found.example}"
+                return Tree(name, lazily=found.at, help=text)
+            found = found.at
         if found is None:
             return None
-        if not isinstance(found, str):
-            about, example, verbs = found
-            return Tree(name, lazily=verbs, help=f"{about}\n\n\b\nExample:\n  photon {name} {example}")
         module, _, attribute = found.partition(":")
         command = getattr(importlib.import_module(f"photon.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if self._tasks is None:
+        if self._lazily is not NOUNS:
             super().format_commands(ctx, formatter)
             return
-        for task, lines in self._tasks.items():
+        for task, nouns in TASKS.items():
             with formatter.section(task):
-                formatter.write_dl([*lines.items()], col_max=12)
+                formatter.write_dl([(name, noun.about) for name, noun in nouns.items()], col_max=12)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Raises UsageError, with the new name, for a former one."""
-        words = [*_path(ctx), *args[:3]]
+        words = [*words_of(ctx), *args[:3]]
         for count in range(len(words), 0, -1):
             if (now := MOVED.get(old := " ".join(words[:count]))) is not None:
                 raise UsageError(f"photon {old} is now: photon {now}")
         return super().resolve_command(ctx, args)
-
-
-def _path(context: click.Context) -> list[str]:
-    """``["registry"]``, however photon itself was called."""
-    names: list[str] = []
-    while context.parent is not None:
-        names.insert(0, context.info_name or "")
-        context = context.parent
-    return names
 
 
 def walk(
@@ -301,10 +260,7 @@ def walk(
 
 
 @click.group(
-    cls=Tree,
-    lazily=NOUNS,
-    tasks=TASKS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Tree, lazily=NOUNS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "--version", prog_name="photon", message="%(prog)s %(version)s")

@@ -14,6 +14,9 @@ import click
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH
 from photon.cli.heads import config as config_option
+from photon.cli.tables import say
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
 
 if TYPE_CHECKING:
@@ -43,19 +46,10 @@ if TYPE_CHECKING:
 @click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,
               help="json: the records as they are; table: one line each, for people.")  # fmt: skip
 def read(
-    output: Path | None,
-    config: Path | None,
-    datacentre: str | None,
-    kinds: tuple[str, ...],
-    follow: bool,
-    cursor_file: Path | None,
-    with_cursor: bool,
-    with_watermark: bool,
-    begin: str,
-    cleared_only: bool,
-    limit: int | None,
-    output_format: str,
-) -> int:
+    output: Path | None, config: Path | None, datacentre: str | None, kinds: tuple[str, ...], follow: bool,
+    cursor_file: Path | None, with_cursor: bool, with_watermark: bool, begin: str, cleared_only: bool,
+    limit: int | None, output_format: str,
+) -> int:  # fmt: skip
     """Print the records of an output, each exactly once from one cursor to the next.
 
     Reads only what is published, which no crash takes back. OUTPUT is an output of photon join.
@@ -68,8 +62,6 @@ def read(
     Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
     to some files; 1 failed; 2 wrong usage.
     """
-    from photon.config.disk import RealDisk
-    from photon.config.errors import UsageError
     from photon.outputs import Reader
     from photon.outputs.cursor import CursorFile
     from photon.outputs.streaming import StreamTerms
@@ -94,7 +86,6 @@ def read(
 
 def named_place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
     """What OUTPUT, or --config and --datacentre, name. Raises UsageError, ConfigError."""
-    from photon.config.errors import UsageError
     from photon.outputs import OutputPlace
 
     if config is None:
@@ -111,8 +102,6 @@ def named_place(output: Path | None, config: Path | None, datacentre: str | None
 
 
 def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
-    from photon.config.disk import RealDisk
-    from photon.config.errors import UsageError
     from photon.outputs import Cursor, end_of
 
     found = kept.load() if kept is not None else None
@@ -135,7 +124,6 @@ def _watermarks(
     place: OutputPlace, kinds: Sequence[str], config: Path | None, datacentre: str | None
 ) -> Callable[[Cursor], bytes]:
     """Of its journal; where that is on another machine, as the datacentre's verifier says. Raises UsageError."""
-    from photon.config.disk import RealDisk
     from photon.outputs.watermarks import WatermarkTail
 
     if config is None or place.state.is_dir():
@@ -151,7 +139,7 @@ def _watermarks(
         settings = load(config, environment=os.environ)
         tls = tls_of(settings, config.parent, OPERATOR)
         name = pipeline_named(settings, datacentre)[0]
-        moved = VerifierTail(settings, name, tls, kinds, lambda line: click.echo(f"photon: {line}", err=True)).moved
+        moved = VerifierTail(settings, name, tls, kinds, say).moved
 
     def line(cursor: Cursor) -> bytes:
         pair = moved(cursor)
@@ -179,9 +167,7 @@ def _pass_on(
         objected += len(held_back)
         for name, lines in held_back.items():
             many = "1 line" if lines == 1 else f"{lines} lines"
-            click.echo(
-                f"photon: {name}: not read on, the verifier objects to {many} of it (docs/verification.md)", err=True
-            )
+            say(f"{name}: not read on, the verifier objects to {many} of it (docs/verification.md)")
 
     descriptor = sys.stdout.fileno()
     signals = Signals(descriptor)
@@ -208,7 +194,6 @@ HEADER = f"{'kind':<10}{'event time':<28}{'written':<28}event  <-  source"
 
 
 def table(block: OutputBlock) -> bytes:
-    """A line for each record of a block."""
     from photon.outputs import decode
 
     found = decode(block.data, block.start)

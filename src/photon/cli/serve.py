@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, config, overrides, taken
+from photon.cli.heads import PATH, PLACE, Deployed, config, overrides, taken
 from photon.fleet.processes import KINDS
 
 if TYPE_CHECKING:
@@ -61,21 +61,15 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--id-rule", "id_rules", multiple=True, metavar="JOIN=HEX",
               help="Registry: hash of the rule that derives a join's ids; default: of the file's joins.")  # fmt: skip
 @click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: which join of the file.")
-@click.option("--primary", type=PATH, help="Event store without --datacentre: the primary logs.")
+@click.option("--primary", type=PLACE, help="Event store without --datacentre: the primary logs.")
 @click.option("--state", type=PATH, help="Event store without --datacentre: directory of the file map.")
 @click.option("--once", is_flag=True, help="Event store: the logs will not grow.")
 @click.option("--may-be-empty", is_flag=True, help="With --once: having no primary record is no error.")
 @click.option("--stages", type=PATH, help="Event store: write the samples of each stage to this file.")
 def serve(
-    kind: str,
-    name: str | None,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    datacentre: str | None,
-    stop_with_parent: bool,
-    log_format: str,
-    **options: Any,
-) -> int:
+    kind: str, name: str | None, config: Path | None, overrides: tuple[str, ...], datacentre: str | None,
+    stop_with_parent: bool, log_format: str, **options: Any,
+) -> int:  # fmt: skip
     """Run one process of a deployment, KIND, until SIGTERM; NAME chooses among several.
 
     \b

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from photon.cli.errors import DONE
-from photon.cli.heads import PATH, Deployed, added, deployed
+from photon.cli.heads import PATH, PLACE, Deployed, added, deployed
 from photon.cli.read import named_place
+from photon.cli.tables import say
 from photon.cli.units import DURATION, SIZE
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
 
 if TYPE_CHECKING:
@@ -57,12 +60,9 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def headed(output: Path | None, kinds: tuple[str, ...], follow: bool, cleared_only: bool, at: Deployed,
                **given: Any) -> Any:  # fmt: skip
-        import signal
+        from photon.config.stopping import stop_flag
 
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        return command(source=_Published(at, output, kinds, follow, cleared_only, stop), **given)
+        return command(source=_Published(at, output, kinds, follow, cleared_only, stop_flag()), **given)
 
     options = [
         click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",),
@@ -74,6 +74,10 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
     head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
                     datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
     return added(head(headed), [click.argument("output", type=PATH, required=False), *options])
+
+
+FOLLOW_S = 5.0
+"""Between two looks at what has become final."""
 
 
 @click.command()
@@ -115,13 +119,12 @@ def parquet(
     """
     import time
 
-    from photon.config.disk import RealDisk
     from photon.sinks.parquet import Form, ParquetSink, pour
     from photon.sinks.rolling import RollLimits
 
     limits = RollLimits(roll_size, roll_age)
     form = Form(columns, partition, None if schema_file is None else _schema(schema_file))
-    with ParquetSink(RealDisk(), into, source.kinds, limits, time.monotonic, form, _say) as files:
+    with ParquetSink(RealDisk(), into, source.kinds, limits, time.monotonic, form, say) as files:
 
         def idle(seconds: float) -> None:
             files.tick()
@@ -174,7 +177,7 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
     \b
     Examples:
       photon sink kafka out/ --into kafka://localhost:9092/joined
-      photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092/joined --name east --follow
+      photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092,k2:9092/joined --follow
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
     from photon.config.topic_address import client_settings, topic_address
@@ -193,21 +196,56 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
     from photon.sinks.transactions import COMMIT_BYTES, pour_into
 
     limits = RollLimits(COMMIT_BYTES, commit_age)
-    records = pour_into(
-        connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=_say
-    )  # fmt: skip
+    records = pour_into(connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=say)
     source.at.show({"records": records}, f"{records:,} records {where}")
     return DONE
 
 
-def _say(line: str) -> None:
-    click.echo(f"photon: {line}", err=True)
+@click.command()
+@click.argument("output", type=PATH, required=False)
+@deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
+          datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
+@click.option("--into", type=PLACE, required=True, metavar="URL",
+              help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which says which count.")  # fmt: skip
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
+              help="Which records; may be given several times.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")
+def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], follow: bool) -> int:
+    """Write final output files to an object store, under their names, each whole.
+
+    It may be ended at any moment and continues: a file that is there with its size is not written again. Files that
+    still grow come once they are final (output.roll_age). Needs pip install 'photon-join[objects]'.
+
+    \b
+    Examples:
+      photon sink objects out/ --into s3://lake/clicks
+      photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow
+    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    """
+    import time
+
+    from photon.config.stopping import stop_flag
+    from photon.objects.costs import said
+    from photon.objects.directory import counts
+    from photon.objects.paths import ObjectPath
+    from photon.sinks.objects import ObjectSink
+
+    if not isinstance(into, ObjectPath):
+        raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
+    place = named_place(output, at.given, at.datacentre)
+    stop, begun = stop_flag(), time.monotonic()
+    sink = ObjectSink(RealDisk(), place, into, kinds)
+    sink.pass_()
+    while follow and not stop.wait(FOLLOW_S):
+        sink.pass_()
+    say(said(counts(), time.monotonic() - begun))
+    written = sink.mirrored
+    at.show({"files": written.files, "bytes": written.bytes}, f"{written.files:,} files, {written.bytes:,} bytes")
+    return DONE
 
 
 def _schema(path: Path) -> dict[str, Any]:
     import tomllib
-
-    from photon.config.errors import UsageError
 
     try:
         return tomllib.loads(path.read_text())

@@ -14,6 +14,8 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
 from photon.cli.tables import moment, print_json, print_table
 from photon.cli.units import DURATION
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.operations.slots.id_list import Listed
@@ -49,8 +51,6 @@ def slots(at: Deployed, name: str | None = None) -> int:
 
 
 def _one(at: Deployed, here: Here, rows: dict[str, SlotRow], name: str) -> int:
-    from photon.config.disk import RealDisk
-    from photon.config.errors import UsageError
     from photon.operations.slots.inventory import witness_rows
     from photon.operations.slots.operating import owned_by
 

@@ -16,6 +16,7 @@ from photon.cli.heads import Deployed, deployed, run_option, taken
 from photon.cli.looking import again, asking
 from photon.cli.tables import print_json
 from photon.cli.units import DURATION
+from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,11 +49,14 @@ PARTS: Mapping[str, Part] = {
     "members": Part("the registry's replicas, as the file and they have it", "registry.status:members", "overrides"),
     "shards": Part("which event times each holds, and a change", "registry.reshard:shards",
                    "overrides replica timeout"),
+    "ledger": Part("what became of all that was read, by hour; NAME: an output", "ledger:ledger",
+                   "datacentre name watch every"),
     "lag": Part("how far dispatchers are behind their logs", "dispatcher:lag", "overrides datacentre"),
     "eventstore": Part("how far primary logs are read, and missing ones", "eventstore:show",
                        "overrides datacentre"),
     "cache": Part("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
     "verifier": Part("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
+    "compute": Part("computations; NAME: their FILE, or their state's directory", "compute:status", "name"),
     "slots": Part("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
     "oracle": Part("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
     "wan": Part("how bytes travel between regions", "wan:directions", "control"),
@@ -83,9 +87,11 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
       photon status processes --config photon.toml --wait
       photon status registry --config photon.toml --wait -o json
       photon status slots east-1 --config photon.toml
+      photon status ledger out/
       photon status certificates certs/
     Exit codes: 0 all is well, 3 something needs attention (an alarm, a silent process, --wait timed out, a
-    change under way, a certificate that expires within 30 days), 1 nothing answers, 2 wrong usage.
+    change under way, a ledger that does not balance, a certificate that expires within 30 days), 1 nothing answers,
+    2 wrong usage.
     """
 )
 @click.argument("part", type=click.Choice(list(PARTS)), default=OVERVIEW, metavar="[PART]")
@@ -93,8 +99,9 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.option("--url", "urls", multiple=True, metavar="URL",
               help="Overview, instead of --config: a status page's address; may be repeated.")  # fmt: skip
 @click.option("--control", metavar="HOST:PORT", help="wan, instead of --config: the proxy's control address.")
-@click.option("--watch", is_flag=True, help="Overview: repeat until Ctrl-C.")
-@click.option("--every", default=2.0, show_default=True, metavar="SECONDS", help="With --watch: the interval.")
+@click.option("--watch", is_flag=True, help="Overview, ledger: repeat until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
+              help="With --watch: the interval.")  # fmt: skip
 @click.option("--web", is_flag=True, help="Overview: serve one datacentre's page from this machine, until Ctrl-C.")
 @click.option("--listen", metavar="HOST:PORT", help="With --web: the address; default: a free port of 127.0.0.1.")
 @click.option("--wait", is_flag=True, help="processes: until all are up; registry: until it is whole.")
@@ -139,7 +146,6 @@ def overview(
 
 
 def _web(at: Deployed, listen: str) -> None:
-    """The page, with the operator's certificate."""
     import logging
 
     from photon.assembly.room import Room
@@ -210,8 +216,6 @@ def _fetched(url: str) -> dict[str, Any]:
     import urllib.request
 
     import orjson
-
-    from photon.config.errors import PhotonError, UsageError
 
     address = f"{url.rstrip('/')}/status.json"
     if not address.startswith(("http://", "https://")):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,12 +15,12 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import PATH, Deployed, Printed, deployed, formatted
-from photon.cli.tables import print_table
+from photon.cli.tables import print_table, say
 from photon.cli.units import Duration
+from photon.config.errors import UsageError
 from photon.config.words import many
 
 if TYPE_CHECKING:
-    from photon.tables.program import Program
     from photon.tables.tables import Tables
 
 SHOWN = 1000
@@ -32,17 +30,13 @@ _database = click.option(
 )
 
 
-def _on_tables(*, unless: str = "database") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        return _database(deployed(required=False, sets=False, unless=[unless])(command))
-
-    return add
+def _on_tables(command: Callable[..., Any]) -> Callable[..., Any]:
+    return _database(deployed(required=False, sets=False, unless=["database"])(command))
 
 
 @contextmanager
 def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
     """Raises UsageError, StoreFailed."""
-    from photon.config.errors import UsageError
     from photon.tables.configured import open_tables
     from photon.tables.tables import Tables
 
@@ -61,8 +55,6 @@ def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
 
 def _existing(path: Path) -> Path:
     """Looking makes no file. Raises UsageError."""
-    from photon.config.errors import UsageError
-
     if not path.is_file():
         raise UsageError(f"{path}: no such file; a program that opens it makes it, or photon table init")
     return path
@@ -85,7 +77,6 @@ def init(at: Deployed, not_durable: bool) -> int:
       photon table init --not-durable --config photon.toml
     Exit codes: 0 it exists, 1 failed, 2 wrong usage, or nobody says that HBase is durable.
     """
-    from photon.config.errors import UsageError
     from photon.tables.configured import open_tables
 
     settings = at.settings.tables
@@ -110,62 +101,48 @@ def init(at: Deployed, not_durable: bool) -> int:
 
 # -- looking ---------------------------------------------------------------------------------------------------------
 @click.command()
-@click.argument("table")
-@click.argument("row")
-@click.argument("columns", nargs=-1, metavar="[COLUMN]...")
-@_on_tables()
-def get(at: Deployed, database: Path | None, table: str, row: str, columns: tuple[str, ...]) -> int:
-    """Show a row as it is committed now; all its columns, or those that are named.
-
-    \b
-    Examples:
-      photon table get clusters f1 --database clicks.db
-      photon table get campaigns c7 clicks --config photon.toml -o json
-    Exit codes: 0 shown, 1 there is no such row, or column of it.
-    """
-    with _opened(at, database) as tables, tables.snapshot() as now:
-        found = now.table(table).row(row).values()
-        shown = {column: found[column] for column in columns or found if column in found}
-        at.show(
-            {"table": table, "row": row, "timestamp": now.start, "values": shown},
-            lambda: print_table("column, value", [[column, _text(value)] for column, value in shown.items()]),
-        )
-    return DONE if shown else FAILED
-
-
-@click.command()
 @click.argument("table", required=False)
+@click.argument("row", required=False)
+@click.argument("names", nargs=-1, metavar="[COLUMN]...")
+@click.option("--locks", is_flag=True, help="Instead of rows: locks, of all tables or of TABLE.")
 @click.option("--from", "begin", default="", metavar="ROW", help="Begin at this key.")
 @click.option("--to", "end", metavar="ROW", help="End before this key.")
 @click.option("--column", "columns", multiple=True, help="Only rows with this column; may be given several times.")
 @click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
               help="End after N rows.")  # fmt: skip
-@_on_tables()
+@_on_tables
 def scan(
-    at: Deployed,
-    database: Path | None,
-    table: str | None,
-    begin: str,
-    end: str | None,
-    columns: tuple[str, ...],
-    limit: int,
-) -> int:
-    """Show the rows of a table, all as of one moment; without TABLE the names of the tables.
+    at: Deployed, database: Path | None, table: str | None, row: str | None, names: tuple[str, ...], locks: bool,
+    begin: str, end: str | None, columns: tuple[str, ...], limit: int,
+) -> int:  # fmt: skip
+    """Show the rows of a table, all as of one moment, or one ROW with all its columns or those that are named.
+
+    Without TABLE: the names of the tables. With --locks: the locks of transactions that are under way, or whose
+    client died on the way. A lock of a dead client is resolved by whoever meets it: at once on the same machine, else
+    when it is old.
 
     \b
     Examples:
       photon table scan --database clicks.db
-      photon table scan clusters --database clicks.db
+      photon table scan clusters f1 --database clicks.db
+      photon table scan --locks --config photon.toml -o json
       watch -n 1 photon table scan campaigns --column clicks --config photon.toml
+    Exit codes: 0 shown, 1 there is no such ROW, or column of it, 3 some locks are of a dead client or old.
     """
+    if row is not None and (locks or begin or end or columns):
+        raise UsageError("ROW goes with neither --locks nor --from, --to and --column")
+    if locks:
+        return _show_locks(at, database, table)
+    if table is not None and row is not None:
+        return _show_row(at, database, table, row, names)
     with _opened(at, database) as tables:
         if table is None:
-            names = tables.around.store.tables()
-            at.show({"tables": names}, "\n".join(names))
+            known = tables.around.store.tables()
+            at.show({"tables": known}, "\n".join(known))
             return DONE
         with tables.snapshot() as now:
             found = now.table(table).scan(begin, end, columns=columns or None)
-            rows = [(row.key, row.values()) for row in itertools.islice(found, limit + 1)]
+            rows = [(each.key, each.values()) for each in itertools.islice(found, limit + 1)]
             start = now.start
     more = len(rows) > limit
     rows = rows[:limit]
@@ -177,9 +154,9 @@ def scan(
     }
 
     def people() -> None:
-        names = sorted({column for _, values in rows for column in values})
-        lines = [[key, *(_text(values[name]) if name in values else "" for name in names)] for key, values in rows]
-        print_table([("row", False), *((name, False) for name in names)], lines)
+        found = sorted({column for _, values in rows for column in values})
+        lines = [[key, *(_text(values[name]) if name in values else "" for name in found)] for key, values in rows]
+        print_table([("row", False), *((name, False) for name in found)], lines)
         if more:
             click.echo(f"and more; the first {limit:,} are shown (--limit, --from)")
 
@@ -187,20 +164,18 @@ def scan(
     return DONE
 
 
-@click.command()
-@click.argument("table", required=False)
-@_on_tables()
-def locks(at: Deployed, database: Path | None, table: str | None) -> int:
-    """Show the locks of transactions that are under way, or whose client died on the way.
+def _show_row(at: Deployed, database: Path | None, table: str, row: str, columns: tuple[str, ...]) -> int:
+    with _opened(at, database) as tables, tables.snapshot() as now:
+        found = now.table(table).row(row).values()
+        shown = {column: found[column] for column in columns or found if column in found}
+        at.show(
+            {"table": table, "row": row, "timestamp": now.start, "values": shown},
+            lambda: print_table("column, value", [[column, _text(value)] for column, value in shown.items()]),
+        )
+    return DONE if shown else FAILED
 
-    A lock of a dead client is resolved by whoever meets it: at once on the same machine, else when it is old.
 
-    \b
-    Examples:
-      photon table locks --config photon.toml
-      photon table locks clicks --database clicks.db -o json
-    Exit codes: 0 none is of a dead client or old, 3 some are.
-    """
+def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
     from photon.tables.api import EVER
     from photon.tables.cell import Lock, read_meta
     from photon.tables.collecting import locks as locks_of
@@ -240,7 +215,7 @@ def locks(at: Deployed, database: Path | None, table: str | None) -> int:
 @click.option("--collect", type=Duration(), metavar="AGE",
               help="First remove the versions of all tables that nobody reads who began within the last AGE (10m); "
               "takes that long. Observers do it by themselves (tables.keep).")  # fmt: skip
-@_on_tables()
+@_on_tables
 def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect: float | None) -> int:
     """Check every cell: metas, versions and locks fit together, and the oracle is above all of them.
 
@@ -306,20 +281,20 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
       photon table observe dedup.py --threads 16 --metrics 127.0.0.1:9464
     Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers.
     """
+    from photon.config.stopping import stop_flag
+    from photon.status.http import serve_metrics
     from photon.tables.program import Program, tables_of
 
     if retire is not None:
         return _retire(file, retire, tables_of(file), out)
     program = Program(file)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_flag()
     if metrics is not None:
-        _serve_metrics(metrics, program)
+        serve_metrics(metrics, program.read)
     if once:
         program.drain()
     else:
-        click.echo(f"photon: observers of {file} run in {threads} threads", err=True)
+        say(f"observers of {file} run in {threads} threads")
         sys.stderr.flush()
         program.run(stop, threads=threads)
     counts = program.counts
@@ -334,7 +309,6 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
 
 def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) -> int:
     """Nothing is kept any more for an observer that no program has. Raises UsageError."""
-    from photon.config.errors import UsageError
     from photon.tables.system import without_observer
 
     published = {name for each in found for names in each.system.look().observed.values() for name in names}
@@ -349,36 +323,24 @@ def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) ->
     return DONE
 
 
-def _serve_metrics(address: str, program: Program) -> None:
-    """In a thread, at any path. Raises UsageError."""
-    from photon.config.errors import UsageError
-    from photon.config.metrics.readings import Readings
-    from photon.config.tls import CannotListen
-    from photon.status.http import Answer, HttpServer
-
-    def answer(_: str) -> Answer:
-        into = Readings()
-        program.read(into)
-        return Answer(into.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
-
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise UsageError(f"--metrics {address}: must be host:port")
-    try:
-        HttpServer(answer).start_in_thread(address)
-    except CannotListen as error:
-        raise UsageError(f"--metrics {address}: cannot listen there: {error.__context__}") from None
-
-
 # -- photon status oracle --------------------------------------------------------------------------------------------
 def oracle(at: Deployed) -> int:
     """Exit code 3: no replica leads it, or not all answer."""
-    from photon.config.errors import UsageError
+    from photon.fleet.numbers import Numbers
+    from photon.fleet.polling import gathered
+    from photon.fleet.processes import processes
 
     settings = at.with_registry
     if settings.tables is None or not settings.tables.thrift:
         raise UsageError("tables.thrift: is not in the configuration: SQLite has its timestamps in its file")
-    rows = asyncio.run(_ask_replicas(at))
+    rows = []
+    for each in asyncio.run(gathered(at.tls, [each for each in processes(settings) if each.kind == "registry"])):
+        now = Numbers([each])
+        row: dict[str, Any] = {"replica": each.process.name, "answers": each.up}
+        row["leads"] = bool(each.up and now.sum("photon_oracle_leader"))
+        for name in ("timestamps", "requests", "entries"):
+            row[name] = int(now.sum(f"photon_oracle_{name}_total")) if each.up else 0
+        rows.append(row)
 
     def people() -> None:
         shown = [
@@ -392,25 +354,3 @@ def oracle(at: Deployed) -> int:
 
     at.show({"replicas": rows}, people)
     return DONE if all(row["answers"] for row in rows) and any(row["leads"] for row in rows) else ATTENTION
-
-
-async def _ask_replicas(at: Deployed) -> list[dict[str, Any]]:
-    from photon.fleet.numbers import Numbers
-    from photon.fleet.polling import Gatherer
-    from photon.fleet.processes import processes
-
-    replicas = [each for each in processes(at.settings) if each.kind == "registry"]
-    gatherer = Gatherer(at.tls, details=False)
-    try:
-        heard = await gatherer.gather(replicas)
-    finally:
-        await gatherer.close()
-    rows = []
-    for each in heard:
-        now = Numbers([each])
-        row: dict[str, Any] = {"replica": each.process.name, "answers": each.up}
-        row["leads"] = bool(each.up and now.sum("photon_oracle_leader"))
-        for name in ("timestamps", "requests", "entries"):
-            row[name] = int(now.sum(f"photon_oracle_{name}_total")) if each.up else 0
-        rows.append(row)
-    return rows

@@ -17,15 +17,18 @@ PIPE_WIDTH = 240
 """Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
 
 
+def say(line: str) -> None:
+    """On standard error, as Photon's own."""
+    click.echo(f"photon: {line}", err=True)
+
+
 def print_json(value: Any) -> None:
-    """One line."""
     import orjson
 
     click.echo(orjson.dumps(value).decode())
 
 
 def show(table: RenderableType) -> None:
-    """Prints it to standard output."""
     from rich.console import Console
 
     if sys.stdout.isatty():
@@ -53,8 +56,12 @@ def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequen
     show(table)
 
 
+def picked(value: object, names: str) -> dict[str, Any]:
+    """For JSON: the attributes of these names."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
 def words(value: object, none: str = "-") -> str:
-    """A cell."""
     return f"{value:,}" if isinstance(value, int) else str(value or none)
 
 

@@ -96,7 +96,6 @@ def _live(look: Look, view: str, sort: str, limit: int | None, every: float) -> 
 
 
 def table(said: dict[str, Any], view: str, sort: str, limit: int | None) -> Table:
-    """One view for people."""
     from rich.table import Table
     from rich.text import Text
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import click
 
+from photon.config.errors import UsageError
+from photon.config.units import moment_ns, seconds, size
+
 
 class Size(click.ParamType[int]):
     """``512MiB``, or a bare number of bytes."""
@@ -14,8 +17,6 @@ class Size(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Bytes."""
-        from photon.config.units import size
-
         try:
             return size(int(value) if str(value).isdigit() else value)
         except ValueError as error:
@@ -29,8 +30,6 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds."""
-        from photon.config.units import seconds
-
         try:
             return seconds(_number(value))
         except ValueError as error:
@@ -56,9 +55,6 @@ def given_ns(option: str, value: str, now_ns: int) -> int:
 
     ``option`` names it for people. Raises UsageError that says what would be right; for a time after ``now_ns`` too.
     """
-    from photon.config.errors import UsageError
-    from photon.config.units import moment_ns
-
     if value.strip() == NOW:
         return now_ns
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,8 +15,10 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import DONE
-from photon.cli.heads import Deployed, deployed, run_option
+from photon.cli.heads import PATH, Deployed, deployed, run_option
 from photon.cli.running import show
+from photon.cli.tables import say
+from photon.config.errors import PhotonError
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -34,17 +37,15 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
               help="Kill and restart a process that was up and has not answered for this long, not counting time "
                    "in which it could not run; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, ends and failures.")
+@click.option("--compose", type=PATH, metavar="FILE",
+              help="Run nothing: write the docker-compose file that runs it in containers.")  # fmt: skip
 @click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
 @audited
 def up(
-    at: Deployed,
-    run: Path | None,
-    detach: bool,
-    timeout: float,
-    unhealthy_after: float,
-    no_logs: bool,
+    at: Deployed, run: Path | None, detach: bool, timeout: float, unhealthy_after: float, no_logs: bool,
+    compose: Path | None,
     background: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Run all processes of a deployment file on this machine, and keep them running.
 
     Whatever ends is restarted, after growing waits. In the foreground until Ctrl-C (twice: kill -9), with
@@ -55,8 +56,11 @@ def up(
     Examples:
       photon up config/examples/two_datacentres.toml
       photon up photon.toml --detach && photon status processes --config photon.toml
+      photon up deploy/compose/photon.toml --compose docker-compose.yml
     Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
     """
+    if compose is not None:
+        return _written(at, compose)
     from photon.supervision.zygote import ALL, zygote
 
     made = None if detach else click.get_current_context().with_resource(zygote(ALL))
@@ -80,15 +84,24 @@ def up(
     return DONE
 
 
+def _written(at: Deployed, compose: Path) -> int:
+    """Raises UsageError for a deployment that cannot be in containers: nothing is written."""
+    from photon.config.disk import RealDisk
+    from photon.supervision.containers import Containers
+
+    file = os.path.relpath(at.config, compose.parent)
+    text = Containers(at.settings, file, compose.name).compose()
+    RealDisk().replace(compose, text.encode())
+    at.show({"file": str(compose)}, f"{compose}: written")
+    return DONE
+
+
 def _detached(at: Deployed, run: Path, timeout: float, unhealthy_after: float) -> None:
-    from photon.config.errors import PhotonError
     from photon.supervision.detached import start_detached
 
     command = ["up", str(at.config.absolute()), "--run", str(run), "--unhealthy-after", str(unhealthy_after)]
     try:
-        states = start_detached(
-            run, [*command, "--background"], timeout, lambda line: click.echo(f"photon: {line}", err=True)
-        )
+        states = start_detached(run, [*command, "--background"], timeout, say)
     except KeyboardInterrupt:
         raise PhotonError("interrupted; photon up continues in the background, photon down ends it") from None
     show(at, states, run)

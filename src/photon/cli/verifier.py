@@ -10,7 +10,9 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import print_table
+from photon.cli.tables import picked, print_table
+from photon.config.disk import RealDisk
+from photon.config.words import size
 
 if TYPE_CHECKING:
     from photon.verifier.service import VerifiedPipeline
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 def show(at: Deployed) -> int:
     """``photon status verifier``. Exit code 3: alarms stand, or no verifier runs."""
-    from photon.config.disk import RealDisk
     from photon.verifier.status import status_of
 
     found = status_of(RealDisk(), _pipeline(at))
@@ -42,7 +43,6 @@ def acknowledge(at: Deployed, slots: tuple[str, ...], dry_run: bool, yes: bool) 
       photon verifier acknowledge --config photon.toml --datacentre east --dry-run
       photon verifier acknowledge --config photon.toml --datacentre east --slot east-1 --yes
     """
-    from photon.config.disk import RealDisk
     from photon.verifier.status import acknowledged, standing
 
     must_be_said("acknowledging alarms", dry_run=dry_run, yes=yes)
@@ -67,29 +67,14 @@ def _row(each: SlotStatus, now_ns: int) -> dict[str, Any]:
         "slot": each.slot,
         "state": each.state.word,
         "detail": str(each.state),
-        "published": each.published,
-        "cleared": each.cleared,
-        "checked": each.checked,
-        "behind": each.behind,
-        "checked_lines": each.checked_lines,
-        "unverifiable": each.unverifiable,
-        "gone": each.gone,
-        "owned": each.owned,
+        **picked(each, "published cleared checked behind checked_lines unverifiable gone owned"),
         "oldest_owned_s": None if since is None else max(now_ns - since, 0) / 1e9,
         "problem": each.problem,
-        "alarms": [
-            {
-                name: getattr(alarm, name)
-                for name in ("at_ns", "finding", "what", "file", "offset", "event_id", "todo")
-            }
-            for alarm in each.alarms
-        ],
+        "alarms": [picked(alarm, "at_ns finding what file offset event_id todo") for alarm in each.alarms],
     }
 
 
 def _show(found: PipelineStatus, now_ns: int) -> None:
-    from photon.config.words import size
-
     rows = []
     for each in found.slots:
         since = each.owned_since_ns

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from rich.console import Console
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from photon.cli.looking import LiveView
 from photon.config.words import duration, size
 from photon.fleet.ledger import VERDICTS
 from photon.local_join.status import Status, line, missing, rates
@@ -20,37 +19,23 @@ WINDOW_S = 3.0
 """Rates are taken over so long."""
 
 
-class ProgressView:
-    """Shows statuses on stderr; standard output stays free for results."""
-
+class ProgressView(LiveView):
     def __init__(self, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True)
+        super().__init__()
         self._quiet = quiet
         self._history: list[Status] = []
         self._last_line = -LINE_EVERY_S
-        self._live: Live | None = None
 
     def show(self, status: Status) -> None:
         """Call a few times a second."""
         self._history.append(status)
         while len(self._history) > 2 and status.at_s - self._history[0].at_s > WINDOW_S:
             self._history.pop(0)
-        if self._quiet:
+        if self._quiet or self.draw(lambda: _table(self._history[0], status)):
             return
-        if self._console.is_terminal:
-            if self._live is None:
-                self._live = Live(console=self._console, transient=True, auto_refresh=False)
-                self._live.start()
-            self._live.update(_table(self._history[0], status), refresh=True)
-        elif status.at_s - self._last_line >= LINE_EVERY_S:
+        if status.at_s - self._last_line >= LINE_EVERY_S:
             self._last_line = status.at_s
             print(line(self._history[0], status), file=sys.stderr, flush=True)  # noqa: T201
-
-    def close(self) -> None:
-        """Leaves the terminal as it was."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
 
 def _table(before: Status, now: Status) -> Table:

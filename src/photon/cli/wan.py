@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,8 +12,10 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import DONE
 from photon.cli.heads import PATH, Deployed, deployed
-from photon.cli.tables import print_json, print_table
+from photon.cli.looking import through
+from photon.cli.tables import print_table
 from photon.cli.units import DURATION
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.lab.wan.client import WanClient
@@ -35,20 +37,10 @@ def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitab
 
     address = _control(at, control)
     to = None if at.given is None else towards(at.tls, WAN)
-
-    async def told() -> T:
-        client = WanClient(address, to)
-        try:
-            return await what(client)
-        finally:
-            await client.close()
-
-    return asyncio.run(told())
+    return through(lambda: WanClient(address, to), what)
 
 
 def _control(at: Deployed, control: str | None) -> str:
-    from photon.config.errors import UsageError
-
     if (control is None) == (at.given is None):
         raise UsageError("name the proxy by --control HOST:PORT or by --config FILE, one of them")
     if control is not None:
@@ -59,7 +51,6 @@ def _control(at: Deployed, control: str | None) -> str:
 
 
 def _checked(control: str) -> str:
-    from photon.config.errors import UsageError
     from photon.supervision.ports import host_and_port
 
     try:
@@ -70,29 +61,31 @@ def _checked(control: str) -> str:
 
 
 @click.command("serve")
-@click.option("--routes", required=True, type=PATH, help="JSON list of routes.")
+@click.option("--routes", type=PATH, help="JSON list of routes.")
+@click.option("--config", type=PATH, metavar="FILE", help="Instead: the deployment file, with containers' names.")
 @click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
-@click.option(
-    "--tls",
-    "certificates",
-    type=PATH,
-    help="Directory of certificates; the control speaks mutual TLS.",
-)
+@click.option("--tls", "certificates", type=PATH, help="Directory of certificates; the control speaks mutual TLS.")
 def wan_serve(
-    routes: Path, control: str, round_trip: float, stop_with_parent: bool, certificates: Path | None
+    routes: Path | None,
+    config: Path | None,
+    control: str,
+    round_trip: float,
+    stop_with_parent: bool,
+    certificates: Path | None,
 ) -> None:
     """Run the proxy until SIGTERM: each route listens in one region and connects to a target in another.
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
+
+    Or the routes, and its certificate, are those of a deployment in containers (photon up --compose).
 
     \b
     Example:
       photon wan serve --routes routes.json --control 127.0.0.1:7100 --round-trip 100ms
     """
     from photon.config import log, runtime
-    from photon.config.errors import UsageError
     from photon.config.stopping import stop_event
     from photon.config.tls import WAN
     from photon.fleet.access import logged, tls_in
@@ -103,7 +96,18 @@ def wan_serve(
     _checked(control)
     if round_trip > 2 * DELAY_S_MAX:
         raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
-    found = read_routes(routes)
+    if (routes is None) == (config is None):
+        raise UsageError("name the routes by --routes FILE or by --config FILE, one of them")
+    if config is not None:
+        from photon.config.loader import load
+        from photon.supervision.containers import Containers
+
+        settings = load(config, environment=os.environ)
+        found = Containers(settings, str(config)).routes()
+        if certificates is None and settings.tls is not None:
+            certificates = config.parent / settings.tls.directory
+    elif routes is not None:
+        found = read_routes(routes)
     log.configure(json=True)
     tls = logged(tls_in(certificates, WAN)) if certificates is not None else None
 
@@ -125,95 +129,53 @@ def directions(at: Deployed, control: str | None = None) -> int:
 
 
 @click.command("set")
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", required=False)
+@click.argument("b", required=False)
 @_controlled
-@click.option("--round-trip", type=DURATION, help="Half of it in each direction.")
-@click.option("--delay", type=DURATION, help="One way, in each direction.")
-@click.option("--one-way", is_flag=True, help="With --delay: from A to B only.")
+@click.option("--round-trip", type=DURATION, help="Between A and B; half of it in each direction.")
+@click.option("--delay", type=DURATION, help="Between A and B, one way, in each direction.")
+@click.option("--cut", is_flag=True, help="Cut A and B from each other, or A from all others.")
+@click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]),
+              help="With --cut: hold bytes back silently, reset connections, or refuse new ones.  "
+                   "[default: drop]")  # fmt: skip
+@click.option("--from-all", is_flag=True, help="With --cut, instead of B: from every other region.")
+@click.option("--one-way", is_flag=True, help="With --delay or --cut: from A only.")
+@click.option("--heal", is_flag=True, help="Lift the faults between A and B, those of A, or all; delays stay.")
 def wan_set(
-    at: Deployed,
-    a: str,
-    b: str,
-    control: str | None,
-    round_trip: float | None,
-    delay: float | None,
-    one_way: bool,
-) -> None:
-    """Set the delay between regions A and B, for open connections too.
+    at: Deployed, a: str | None, b: str | None, control: str | None, round_trip: float | None, delay: float | None,
+    cut: bool, fault: str | None, from_all: bool, one_way: bool, heal: bool,
+) -> None:  # fmt: skip
+    """Set the delay between regions A and B, cut them from each other, or heal them; for open connections too.
 
     \b
     Examples:
       photon wan set east west --round-trip 100ms --control 127.0.0.1:7100
       photon wan set east west --delay 80ms --one-way --config photon.toml
+      photon wan set east --cut --from-all --fault reset --config photon.toml
+      photon wan set --heal --control 127.0.0.1:7100
     """
-    from photon.config.errors import UsageError
-
-    if (round_trip is None) == (delay is None):
-        raise UsageError("say --round-trip or --delay, one of them")
-    if one_way and delay is None:
-        raise UsageError("--one-way goes with --delay: a round trip has both ways")
-    each = delay if delay is not None else (round_trip or 0.0) / 2
-    _tell(at, control, lambda client: client.delay(a, b, each, both=not one_way))
-    _done(at, control)
-
-
-@click.command("cut")
-@click.argument("a")
-@click.argument("b", required=False)
-@_controlled
-@click.option("--from-all", is_flag=True, help="Instead of B: cut A from every other region.")
-@click.option("--one-way", is_flag=True, help="From A only.")
-@click.option(
-    "--fault",
-    type=click.Choice(["drop", "reset", "refuse"]),
-    default="drop",
-    show_default=True,
-    help="Hold bytes back silently, reset connections, or refuse new ones.",
-)
-def wan_cut(
-    at: Deployed, a: str, b: str | None, control: str | None, from_all: bool, one_way: bool, fault: str
-) -> None:
-    """Cut regions A and B from each other, or A from all others, until `photon wan heal`.
-
-    \b
-    Examples:
-      photon wan cut east west --control 127.0.0.1:7100
-      photon wan cut east --from-all --fault reset --config photon.toml
-    """
-    from photon.config.errors import UsageError
     from photon.lab.wan.links import Fault
 
-    kind = Fault[fault.upper()]
-    if from_all and b is None:
-        _tell(at, control, lambda client: client.isolate(a, kind, both=not one_way))
-    elif b is not None and not from_all:
-        _tell(at, control, lambda client: client.cut(a, b, kind, both=not one_way))
+    if (round_trip is not None) + (delay is not None) + cut + heal != 1:
+        raise UsageError("say --round-trip or --delay, --cut or --heal, one of them")
+    if one_way and (heal or round_trip is not None):
+        raise UsageError("--one-way goes with --delay or --cut: a round trip has both ways")
+    if (fault is not None or from_all) and not cut:
+        raise UsageError("--fault and --from-all go with --cut")
+    kind, both = Fault[(fault or "drop").upper()], not one_way
+    if heal:
+        _tell(at, control, lambda client: client.heal(a, b))
+    elif a is None or (b is not None if from_all else b is None):
+        raise UsageError("name a second region or --from-all, one of them" if cut else "name two regions")
+    elif b is None:
+        _tell(at, control, lambda client: client.isolate(a, kind, both=both))
+    elif cut:
+        _tell(at, control, lambda client: client.cut(a, b, kind, both=both))
     else:
-        raise UsageError("name a second region or --from-all, one of them")
-    _done(at, control)
-
-
-@click.command("heal")
-@click.argument("a", required=False)
-@click.argument("b", required=False)
-@_controlled
-def wan_heal(at: Deployed, a: str | None, b: str | None, control: str | None) -> None:
-    """Lift the faults between regions A and B, those of A, or all; delays stay.
-
-    \b
-    Examples:
-      photon wan heal --control 127.0.0.1:7100
-      photon wan heal east west --config photon.toml
-    """
-    _tell(at, control, lambda client: client.heal(a, b))
-    _done(at, control)
-
-
-def _done(at: Deployed, control: str | None) -> None:
-    """Silent for people; for scripts how things travel now."""
-    if at.json:
-        print_json([_as_json(each) for each in _tell(at, control, lambda client: client.directions())])
+        each = delay if delay is not None else (round_trip or 0.0) / 2
+        _tell(at, control, lambda client: client.delay(a, b, each, both=both))
+    if at.json:  # silent for people; for scripts how things travel now
+        at.show([_as_json(each) for each in _tell(at, control, lambda client: client.directions())], "")
 
 
 def _as_json(each: DirectionNow) -> dict[str, str | int | float]:

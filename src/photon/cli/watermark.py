@@ -13,6 +13,9 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, deployed
 from photon.cli.looking import again
 from photon.cli.tables import print_table
+from photon.config.clock import NEVER_NS, utc
+from photon.config.errors import UsageError
+from photon.config.units import moment_ns
 
 if TYPE_CHECKING:
     from photon.fleet.watermarks import DatacentreWatermark, JoinWatermark
@@ -124,8 +127,6 @@ def _print(found: list[DatacentreWatermark], joins: list[JoinWatermark]) -> None
 
 
 def _time(time_ns: int | None) -> str | None:
-    from photon.config.clock import utc
-
     return None if time_ns is None else utc(time_ns)
 
 
@@ -152,8 +153,6 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, out
       photon watermark wait 10m --percentile --timeout 60 --config photon.toml
     Exit codes: 0 reached, 3 not reached in time, 2 wrong usage.
     """
-    from photon.config.errors import UsageError
-
     time_ns = _moment_ns(moment)
     percentile = kind == "percentile"
     if not percentile:
@@ -191,10 +190,6 @@ def _promised(at: Deployed, output: Path | None, join: JoinWatermark) -> bool:
 
 def _moment_ns(text: str) -> int:
     """Raises UsageError. It may be yet to come."""
-    from photon.config.clock import NEVER_NS
-    from photon.config.errors import UsageError
-    from photon.config.units import moment_ns
-
     for latest_ns in (time.time_ns(), NEVER_NS):
         try:
             return moment_ns(text, latest_ns)

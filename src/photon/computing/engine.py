@@ -209,6 +209,11 @@ class Engine:
         self._run(now_ns)
 
     # -- commit
+    @property
+    def moved(self) -> bool:
+        """Whether watermarks that others are told of have moved since the last commit."""
+        return self._moved
+
     def ready(self, now_ns: int) -> bool:
         """Whether to commit now: something changed, and no weak production waits for its acknowledgement; but who has
         others to acknowledge waits for nobody, as two would wait for each other."""

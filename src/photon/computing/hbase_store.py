@@ -49,6 +49,7 @@ from photon.computing.errors import ComputingError, Fenced, Retired
 from photon.computing.hbase_rows import Cells, Put, VersionedRows
 from photon.computing.intervals import Interval
 from photon.computing.store import Chunk, Commit, Due, Row, fenced
+from photon.config.clock import NS_PER_S
 from photon.config.errors import UsageError
 
 FORMAT = 1
@@ -62,6 +63,8 @@ KEY_BYTES_MAX = 1_000
 GRACE_S = 3600.0
 """HBase's own clients try a call for 20 minutes at most."""
 SWEEP_ROWS = 500
+SWEEP_S = 20.0
+"""Who ends waits for so long until what was removed has gone: it may be a run that takes no longer each time."""
 _HEAD, _META = b"head", b"m"
 _LAST, _PART = struct.Struct(">Q"), struct.Struct(">I")
 _GONE: Mapping[bytes, bytes] = {_META: b"", b"0": b""}
@@ -87,6 +90,10 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     """standing has so many parts, and its"""
     redo: int = 0
     """redo so many."""
+    removed: int = 0
+    """What was removed up to this version goes once it is GRACE_S after"""
+    since_ns: int = 0
+    """this time."""
 
 
 class _RowMeta(msgspec.Struct, array_like=True, frozen=True):
@@ -172,7 +179,7 @@ class HBaseStore:
         self._head: _Head | None = None
         """That this store wrote last, as the owner."""
         self._known: _Index | None = None
-        self._swept_s, self._swept_upto = rows.clock.monotonic(), 0
+        self._sweeping: threading.Thread | None = None
         new = _Head(interval=interval.id, low=interval.low, high=interval.high)
         if not self._cells():
             self._swap(None, new)
@@ -214,7 +221,7 @@ class HBaseStore:
         version = head.version + 1
         self._rows.put([(self._redo_row(n), {b"r": part}) for n, part in _numbered(redo)[REDO_PARTS:]], version)
         new = msgspec.structs.replace(
-            head, version=version, committed=version, standing=len(standing), redo=len(redo)
+            self._sweep_sometimes(head), version=version, committed=version, standing=len(standing), redo=len(redo)
         )
         own = {b"s%d" % n: part for n, part in _numbered(standing)}
         own |= {b"r%d" % n: part for n, part in _numbered(redo)[:REDO_PARTS]}
@@ -223,7 +230,6 @@ class HBaseStore:
         self._rows.put(puts, version)
         self._head = new
         self._note(commit)
-        self._sweep_sometimes(version)
 
     def retire(self, sequencer: int, successors: tuple[str, ...]) -> None:
         head = self._owned(sequencer)
@@ -307,6 +313,8 @@ class HBaseStore:
 
     def close(self) -> None:
         """The rows are not its own."""
+        if self._sweeping is not None:
+            self._sweeping.join(SWEEP_S)
 
     def _row(self, cells: Cells) -> Row | None:
         if (meta := self._meta(cells, _ROW)) is None:
@@ -404,13 +412,15 @@ class HBaseStore:
         return ComputingError(f"what HBase has of the interval {self.interval.id} is damaged: {what}")
 
     # -- what was removed
-    def _sweep_sometimes(self, version: int) -> None:
-        now = self._rows.clock.monotonic()
-        if now - self._swept_s < GRACE_S:
-            return
-        upto, self._swept_upto, self._swept_s = self._swept_upto, version, now
-        if upto:
-            threading.Thread(target=self._sweep_quietly, args=(upto,), daemon=True).start()
+    def _sweep_sometimes(self, head: _Head) -> _Head:
+        """With what is to be removed next. It stands in the interval's row, as no process may run for so long."""
+        now_ns = self._rows.clock.now_ns()
+        if 0 <= now_ns - head.since_ns < GRACE_S * NS_PER_S:
+            return head
+        if head.removed and now_ns > head.since_ns:  # else the clock was ahead
+            self._sweeping = threading.Thread(target=self._sweep_quietly, args=(head.removed,), daemon=True)
+            self._sweeping.start()
+        return msgspec.structs.replace(head, removed=head.version, since_ns=now_ns)
 
     def _sweep_quietly(self, upto: int) -> None:
         try:

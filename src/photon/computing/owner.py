@@ -106,7 +106,8 @@ class Owner:
         OSError; then this process must end."""
         now_ns = self._clock.now_ns()
         busy = self._hear(now_ns)
-        busy |= self._read(now_ns)
+        if not (self.engine.moved and self.engine.ready(now_ns)):  # else watermarks go on first: others wait for them
+            busy |= self._read(now_ns)
         busy |= self.engine.advance(now_ns)
         self._send(self.engine.weak())
         if self.engine.ready(now_ns):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,3 +88,15 @@ def registry_client(settings: Settings, tls: Tls | None, here: Mapping[str, obje
     if not addresses:
         raise UsageError("registry.replicas: is empty; a deployment names 1, 3 or 5 replicas")
     return RegistryClient(addresses, clock=SystemClock(), tls=tls, here=here)
+
+
+@asynccontextmanager
+async def registry_of(
+    settings: Settings, tls: Tls | None, here: Mapping[str, object] | None = None
+) -> AsyncIterator[RegistryClient]:
+    """The same, closed in the end."""
+    client = registry_client(settings, tls, here)
+    try:
+        yield client
+    finally:
+        await client.close()

@@ -46,7 +46,6 @@ def hour_name(hour: int) -> str:
 
 
 def as_json(ledger: Ledger) -> dict[str, object]:
-    """Totals and hours, with what is counted apart."""
     return {
         "total": ledger.total.as_dict() | ledger.total.apart(),
         "hours": {hour_name(hour): line.as_dict() | line.apart() for hour, line in ledger.hours.items()},

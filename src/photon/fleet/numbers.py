@@ -72,8 +72,11 @@ class Numbers:
                 for sample in samples(each.text):
                     values.setdefault(sample.name, []).append(sample)
 
+    def __iter__(self) -> Iterator[Process]:
+        """Those that said anything."""
+        return iter(self._by_process)
+
     def __contains__(self, process: Process) -> bool:
-        """Whether it said anything."""
         return process in self._by_process
 
     def each(self, name: str, **labels: str) -> list[tuple[Process, Sample]]:
@@ -116,29 +119,51 @@ class Numbers:
 
 
 class Change:
-    """Between two moments. ``before`` None: there is no earlier one, and no rate is known."""
+    """Of each process since the earliest of some moments at which it, and not one before it under its name, had said
+    something: what it counts at its start may go on from what it kept on disk. Without one no rate is known."""
 
-    def __init__(self, now: Numbers, before: Numbers | None, seconds: float) -> None:
-        self.now, self.before, self.seconds = now, before, seconds if before is not None else 0.0
+    def __init__(self, now: Numbers, past: Iterable[tuple[float, Numbers]], now_s: float) -> None:
+        """``past``: earlier moments in their order."""
+        self.now = now
+        self._since: dict[Process, tuple[Numbers, float]] = {}
+        self._before: Numbers | None = None
+        for at_s, then in past:
+            self._before = self._before or then
+            for who in then:
+                if who not in self._since and _same(who, now, then) and at_s < now_s:
+                    self._since[who] = (then, now_s - at_s)
 
     def sum(self, name: str, **labels: str) -> float | None:
         """A second, of what each process counts for itself."""
-        then = None if self.before is None else self.before.sum(name, **labels)
-        return rate(self.now.sum(name, **labels), then, self.seconds)
+        found = [each for who in self._since if (each := self.of(who, name, **labels)) is not None]
+        return sum(found) if found else self._silent(name, **labels)
 
     def max(self, name: str, **labels: str) -> float | None:
         """A second, of what they count in common."""
-        then = None if self.before is None else self.before.max(name, **labels)
-        return rate(self.now.max(name, **labels), then, self.seconds)
+        found = [
+            (now, then.of(who, name, **labels) or 0.0, seconds)
+            for who, (then, seconds) in self._since.items()
+            if (now := self.now.of(who, name, **labels)) is not None
+        ]
+        if not found:
+            return self._silent(name, **labels)
+        longest = max(seconds for _, _, seconds in found)  # what was heard later says no more
+        found = [each for each in found if each[2] == longest]
+        return rate(max(now for now, _, _ in found), max(then for _, then, _ in found), longest)
 
     def of(self, who: Process, *names: str, **labels: str) -> float | None:
         """A second, of one process, added up; None: not known."""
-        if self.before is None or who not in self.before:
+        if who not in self._since:
             return None
-        found = [(self.now.of(who, name, **labels), self.before.of(who, name, **labels)) for name in names]
-        rates = [rate(now, then or 0.0, self.seconds) for now, then in found if now is not None]
+        then, seconds = self._since[who]
+        found = [(self.now.of(who, name, **labels), then.of(who, name, **labels)) for name in names]
+        rates = [rate(now, before or 0.0, seconds) for now, before in found if now is not None]
         known = [each for each in rates if each is not None]
         return sum(known) if known else None
+
+    def _silent(self, name: str, **labels: str) -> float | None:
+        """Of what nobody counts whose rate is known: 0 if nobody counts it at all."""
+        return None if self._before is None or self.now.each(name, **labels) else 0.0
 
     def ratio(self, part: str, rest: str) -> float | None:
         """part / (part + rest); None: neither moved."""
@@ -150,7 +175,13 @@ class Change:
     def buckets(self, name: str) -> dict[float, float]:
         """What a histogram got; all of it while no earlier moment is known."""
         now = self.now.buckets(name)
-        return now if self.before is None else since(now, self.before.buckets(name))
+        return now if self._before is None else since(now, self._before.buckets(name))
+
+
+def _same(who: Process, now: Numbers, before: Numbers) -> bool:
+    """Whether it is one and the same process at both moments."""
+    began = "process_start_time_seconds"
+    return who in before and now.of(who, began) == before.of(who, began)
 
 
 def rate(now: float, before: float | None, seconds: float) -> float | None:

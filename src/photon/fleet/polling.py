@@ -93,6 +93,15 @@ class Gatherer:
             return Heard(process, problem=f"its answer cannot be read: {error}")
 
 
+async def gathered(tls: Tls | None, processes: Iterable[Process], *, details: bool = False) -> list[Heard]:
+    """What processes say once: see Gatherer."""
+    gatherer = Gatherer(tls, details=details)
+    try:
+        return await gatherer.gather(processes)
+    finally:
+        await gatherer.close()
+
+
 class Discovered:
     """Processes of one kind in one datacentre that the file does not name: where each was last heard of, and when it
     last answered. Pure."""

@@ -107,7 +107,6 @@ def _of_pipelines(
 
 
 def of_datacentre(kind: str, datacentre: str, name: str, address: str | None) -> Process:
-    """One that may stand in the file or not."""
     label = f"{kind} {datacentre} {name}" if kind == "dispatcher" and name != datacentre else f"{kind} {name}"
     role = Role.JOINER if kind == PIPELINE else Role(kind)
     return Process(datacentre, kind, name, address, identity(role, datacentre), label=label)

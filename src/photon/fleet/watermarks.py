@@ -17,7 +17,7 @@ from photon.config.settings import Settings
 from photon.config.tls import Tls
 from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.undecided import read_undecided
-from photon.fleet.polling import Gatherer, Heard
+from photon.fleet.polling import Gatherer, Heard, gathered
 from photon.fleet.processes import of_datacentre
 from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Pair, PairsHeard, decode, late_in, pairs_of, read_journal
@@ -71,13 +71,8 @@ async def watermarks(
         for each, (state, _) in places.items()
         if not state.is_dir() and settings.datacentre[each].verifier
     ]
-    heard: dict[str, Heard] = {}
-    if asked:
-        gatherer = Gatherer(tls())
-        try:
-            heard = {each.process.datacentre: each for each in await gatherer.gather(asked)}
-        finally:
-            await gatherer.close()
+    found = await gathered(tls(), asked, details=True) if asked else []
+    heard = {each.process.datacentre: each for each in found}
     return [
         of_state(name, join, state) if state.is_dir() else _said(name, join, state, heard.get(name))
         for name, (state, join) in places.items()
@@ -87,25 +82,16 @@ async def watermarks(
 def _said(datacentre: str, join: str, state: Path, heard: Heard | None) -> DatacentreWatermark:
     where = f"{state} is not on this machine"
     if heard is None:
-        return DatacentreWatermark(
-            datacentre, join, state, None, problem=f"{where}, and datacentre.{datacentre}.verifier has no address"
-        )
+        problem = f"{where}, and datacentre.{datacentre}.verifier has no address"
+        return DatacentreWatermark(datacentre, join, state, None, problem=problem)
     if not heard.up:
-        return DatacentreWatermark(
-            datacentre, join, state, None, problem=f"{where}, and its verifier does not answer ({heard.problem})"
-        )
+        problem = f"{where}, and its verifier does not answer ({heard.problem})"
+        return DatacentreWatermark(datacentre, join, state, None, problem=problem)
     said = heard.details.get("watermark", {})
     pairs = pairs_of(decode(str(said.get("line", "")).encode()))
     problem = "" if pairs else "its verifier has no watermark yet"
-    return DatacentreWatermark(
-        datacentre,
-        join,
-        state,
-        pairs[-1] if pairs else None,
-        int(said.get("late_records", 0)),
-        problem,
-        *_moved(pairs),
-    )
+    last, late = pairs[-1] if pairs else None, int(said.get("late_records", 0))
+    return DatacentreWatermark(datacentre, join, state, last, late, problem, *_moved(pairs))
 
 
 def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
@@ -120,7 +106,6 @@ def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
 
 
 def of_state(datacentre: str, join: str, state: Path) -> DatacentreWatermark:
-    """As journaled in a pipeline's state directory."""
     try:
         entries = read_journal(RealDisk(), state)
     except OSError as error:
@@ -175,7 +160,6 @@ class VerifierTail:
 
 
 def over_all(found: Sequence[DatacentreWatermark]) -> list[JoinWatermark]:
-    """One for each join."""
     return [
         _over(join, [each for each in found if each.join == join]) for join in sorted({each.join for each in found})
     ]

@@ -266,19 +266,9 @@ class Deployment:
     def _change(self, verb: str, names: Sequence[str], datacentre: str | None, timeout_s: float) -> None:
         self._check()
         more = [] if datacentre is None else ["--datacentre", datacentre]
-        command: list[str | Path] = [
-            verb,
-            self._file,
-            *names,
-            *more,
-            "--run",
-            self._run,
-            "--timeout",
-            f"{timeout_s:g}",
-        ]
         rounds = len(self._states()) if verb == "restart" else 1
-        total_s = timeout_s * max(rounds, 1) + SLACK_S
-        self._photon(*command, "--timeout", f"{timeout_s:g}", timeout_s=total_s)
+        total_s, each_s = timeout_s * max(rounds, 1) + SLACK_S, f"{timeout_s:g}"
+        self._photon(verb, self._file, *names, *more, "--run", self._run, "--timeout", each_s, timeout_s=total_s)
 
     def _photon(self, *arguments: str | Path, timeout_s: float) -> bytes:
         """What a command has written. Raises UsageError, DeploymentFailed, TimeoutError."""

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from photon.adapters.logs.discovery import compile_patterns, discover
+from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
 from photon.adapters.logs.problems import ProblemReporter
 from photon.adapters.logs.reader import open_source
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.objects.directory import bucket_of
+from photon.objects.paths import ObjectPath
 
 STDIN = Path("-")
 ALL = ("**/*",)
@@ -50,6 +52,8 @@ class Given:
 
 def given(side: str, path: Path) -> Given:
     """What is there for a path or a glob. Raises UsageError, one line."""
+    if isinstance(path, ObjectPath):
+        return _objects(side, path)
     if path.is_dir():
         return Given(path)
     if path.is_file():
@@ -71,6 +75,19 @@ def given(side: str, path: Path) -> Given:
             f"--{side} {path}: no file matches; name the directory of the {side} logs, a file or another glob"
         )
     return found
+
+
+def _objects(side: str, path: ObjectPath) -> Given:
+    """A prefix, one object, or a glob of objects. Raises UsageError, LogDirectoryError."""
+    parts = path.parts
+    fixed = next((place for place, part in enumerate(parts) if _SPECIAL.search(part)), len(parts))
+    if fixed < len(parts):
+        return Given(ObjectPath(*parts[:fixed]), ("/".join(parts[fixed:]),))
+    check_directory(path)
+    with contextlib.suppress(FileNotFoundError):
+        if path.key and bucket_of(path).meta(path.key):
+            return Given(path.parent, (_SPECIAL.sub(lambda special: f"[{special[0]}]", path.name),))
+    return Given(path)
 
 
 def _files(side: Given) -> Iterator[str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from photon.adapters.containment import Fault, Guard
 from photon.adapters.contract import Adapter, Framing, LogFile
 from photon.adapters.join_adapters import adapter_of, join_named
+from photon.adapters.logs.elsewhere import is_final
 from photon.adapters.logs.follower import Follower
 from photon.config.clock import SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -109,7 +110,7 @@ async def run(
         options = _relayed(options, settings, name, site, disk, relays)
         if not ledger_file(site.state).exists():
             check_readable(adapter, settings.join[name], options)
-        before = read_ledger(site.state)["rejected"]
+        before, begun = read_ledger(site.state)["rejected"], clock.monotonic()
         if zygote is not None:  # which is importing as well: nothing starts before it has
             import_module("photon.local_join.parts")
         async with children_of(options, config, settings, name, adapter, site, disk, zygote) as children:
@@ -129,6 +130,10 @@ async def run(
                         f"(the first are named in {store_log(site)})"
                     )
                 verified = parts.verifier.total
+                if is_final(options.primary) or is_final(options.foreign):
+                    from photon.local_join.object_costs import costs_said
+
+                    say(await costs_said(children.store, clock.monotonic() - begun))
         ledger = read_ledger(site.state)
         unowned = verified.refused + verified.unreadable
         return JoinResult(ledger, ledger["rejected"] - before, seen.unread, seen.unended, unowned, stopped)
@@ -158,7 +163,8 @@ def _relayed(
     """
     sides: tuple[tuple[Side, Path], ...] = (("primary", options.primary), ("foreign", options.foreign))
     for side, output in sides:
-        if settings.join[join].upstream(side) is None or not (output / EMBEDDED_STATE).is_dir():
+        chained = settings.join[join].upstream(side) is not None and not is_final(output)
+        if not chained or not (output / EMBEDDED_STATE).is_dir():
             continue
         relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
         brought = site.upstream(side)

@@ -17,6 +17,7 @@ from photon.fleet.access import pipeline_named, tls_of
 from photon.fleet.polling import dispatcher_serves
 from photon.idregistry.api import Digester
 from photon.idregistry.client.deployment_key import key_path, read_key
+from photon.objects.paths import placed
 
 ASK_S = 5.0
 
@@ -66,7 +67,7 @@ def skip(
             raise SkipRefused(refusal)
     configured = settings.join[pipeline.join]
     places = Places(
-        base / pipeline.foreign,
+        placed(base, pipeline.foreign),
         base / pipeline.output,
         base / pipeline.state,
         configured.foreign_files,

@@ -19,7 +19,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
-from photon.fleet.access import pipeline_named, registry_client, tls_of
+from photon.fleet.access import pipeline_named, registry_of, tls_of
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import JOB_VERSION, BackfillJob, begun, known_backfills, remember
 from photon.spark.backfill.registry_boundary import boundary_in
@@ -93,15 +93,13 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
 async def _run(
     settings: Settings, base: Path, wish: Wish, plan: BackfillPlan, say: Callable[[str], None]
 ) -> BackfillOutcome:
-    registry = registry_client(settings, tls_of(settings, base, identity(Role.SPARK, plan.job.datacentre)))
-    try:
+    tls = tls_of(settings, base, identity(Role.SPARK, plan.job.datacentre))
+    async with registry_of(settings, tls) as registry:
         boundary = await _check_registry(registry, wish, plan.job.join, rule_of(settings, base, plan.job.join))
         if boundary > wish.from_ns:
             plan = _divided(plan, wish, boundary)
         spark = session("photon spark backfill", master=wish.master, settings=wish.spark)
         return await run(spark, plan, registry, RealDisk(), SystemClock(), say)
-    finally:
-        await registry.close()
 
 
 async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule: bytes) -> int:
@@ -138,7 +136,6 @@ def _divided(plan: BackfillPlan, wish: Wish, boundary: int) -> BackfillPlan:
 
 
 def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
-    """Outputs of other backfills that reach into the range."""
     for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
         if known.path.absolute() != wish.output.absolute():
             yield known.path

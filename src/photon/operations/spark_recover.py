@@ -14,12 +14,12 @@ from photon.config.disk import RealDisk
 from photon.config.file_lock import alone
 from photon.config.settings import Settings
 from photon.config.tls import OPERATOR
+from photon.dispatcher.database import STATE_NAME
 from photon.dispatcher.replay import requests as replay_requests
 from photon.dispatcher.replay.requests import Step
-from photon.fleet.access import registry_client, tls_of
+from photon.fleet.access import registry_of, tls_of
 from photon.fleet.ledger import ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
-from photon.operations import replay
 from photon.spark.recover.journal import RepairProgress, Replayed, write_journal
 from photon.spark.recover.planning import ATTENTION
 from photon.spark.recover.repairing import Repairing, RepairRules
@@ -90,16 +90,13 @@ async def _repair(
     settings: Settings, base: Path, report: VerifyReport, wish: Wish, told: Callable[[RepairProgress], None]
 ) -> RepairProgress:
     disk, clock = RealDisk(), SystemClock()
-    registry = registry_client(settings, tls_of(settings, base, OPERATOR))
     retention = settings.registry.retention
     rules = RepairRules(
         wish.also_unmatched, None if retention is None else int(retention * 1e9), wish.rate, wish.apply
     )
     repairs = Repairs(disk, base / DIRECTORY)
-    try:
+    async with registry_of(settings, tls_of(settings, base, OPERATOR)) as registry:
         return await Repairing(report, registry, registry.recovery, disk, repairs, clock, rules, told).run()
-    finally:
-        await registry.close()
 
 
 # -- what was never registered -----------------------------------------------------------------------------------
@@ -119,10 +116,10 @@ def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
     pipeline = settings.datacentre.get(wanted.datacentre)
     if pipeline is None or not ledger_file(base / pipeline.state).exists():
         return 0
-    of = replay.pipeline_of(settings, base, wanted.datacentre)
+    state = base / pipeline.state / STATE_NAME
     same = (wanted.from_ns, wanted.to_ns, wanted.pattern)
-    for each in replay_requests.progress(of.state):  # killed after asking, before it was noted
+    for each in replay_requests.progress(state):  # killed after asking, before it was noted
         request = each.request
         if request.step in (Step.ASKED, Step.RUNNING) and (request.from_ns, request.to_ns, request.pattern) == same:
             return request.number
-    return replay_requests.ask(of.state, *same, SystemClock().now_ns())
+    return replay_requests.ask(state, *same, SystemClock().now_ns())

@@ -146,7 +146,6 @@ def _add_registry(task: VerifyTask, wish: Wish, work: Path, export: Export, say:
 
 
 def _ledger(settings: Settings, base: Path, names: Sequence[str], task: VerifyTask) -> list[LedgerLine]:
-    """The dispatchers' own counts of the range."""
     lines: list[LedgerLine] = []
     for account in accounts(settings, base):
         if account.datacentre not in names:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
+from photon.config.versioned_file import read_versioned
 from photon.outputs.published import OutputFile, PublishedDamaged
 
 CLEARED_NAME = "verifier/cleared.json"
@@ -24,8 +24,6 @@ class _Cleared(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """How far one slot's output is cleared."""
-
     files: Mapping[str, int] = field(default_factory=dict)
     """Plain name -> bytes whose lines the verifier is done with. Final files are cleared, and not among them."""
     trouble: Mapping[str, int] = field(default_factory=dict)
@@ -40,19 +38,10 @@ class Clearing:
         }
 
     def trouble_in(self, files: Sequence[OutputFile]) -> dict[str, int]:
-        """Those of these files that are not read on."""
         return {file.name: self.trouble[file.name] for file in files if not file.final and file.name in self.trouble}
 
 
 def read_clearing(disk: Disk, state: Path) -> Clearing:
     """How far the slot in this state directory is cleared. Raises PublishedDamaged, OSError."""
-    path = state / CLEARED_NAME
-    if not disk.exists(path):
-        return Clearing()
-    try:
-        cleared = msgspec.json.decode(disk.read(path), type=_Cleared)
-    except DECODE_ERRORS as bad:
-        raise PublishedDamaged(path, str(bad)) from None
-    if cleared.version != CLEARED_VERSION:
-        raise PublishedDamaged(path, f"version {cleared.version}, this release reads version {CLEARED_VERSION}")
-    return Clearing(cleared.files, cleared.trouble)
+    cleared = read_versioned(disk, state / CLEARED_NAME, _Cleared, CLEARED_VERSION, PublishedDamaged)
+    return Clearing() if cleared is None else Clearing(cleared.files, cleared.trouble)

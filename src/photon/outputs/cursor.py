@@ -23,8 +23,6 @@ from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.config.file_lock import lock_file
 
 CURSOR_VERSION = 1
-CURSOR_BEGINNING = b'{"photon_cursor":'
-"""No output record begins so."""
 LOCK_SUFFIX = ".lock"
 
 
@@ -120,5 +118,4 @@ class CursorFile:
         self._disk.replace(self._path, cursor.encode() + b"\n")
 
     def close(self) -> None:
-        """Releases the file for other processes."""
         os.close(self._lock)

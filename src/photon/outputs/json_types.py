@@ -173,7 +173,6 @@ def extended(kind: ColumnType, seen: ColumnType) -> ColumnType:
 
 
 def shown(kind: ColumnType) -> str:
-    """For people."""
     if isinstance(kind, dict):
         return "an object"
     return f"a list of {shown(kind[0])}" if isinstance(kind, list) else kind

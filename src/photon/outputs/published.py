@@ -17,6 +17,7 @@ import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.versioned_file import read_versioned
 
 DURABLE_NAME = "durable.json"
 MANIFEST_NAME = "manifest.jsonl"
@@ -189,16 +190,7 @@ class SlotListing:
         return self._kinds is None or name.partition("/")[0] in self._kinds
 
     def _durable(self) -> _Durable | None:
-        path = self._state / DURABLE_NAME
-        if not self._disk.exists(path):
-            return None
-        try:
-            durable = msgspec.json.decode(self._disk.read(path), type=_Durable)
-        except DECODE_ERRORS as bad:
-            raise PublishedDamaged(path, str(bad)) from None
-        if durable.version != DURABLE_VERSION:
-            raise PublishedDamaged(path, f"version {durable.version}, this release reads version {DURABLE_VERSION}")
-        return durable
+        return read_versioned(self._disk, self._state / DURABLE_NAME, _Durable, DURABLE_VERSION, PublishedDamaged)
 
     def _read_manifest(self) -> bool:
         """Takes up what was listed since; False: nothing. A last line that is torn was never relied on."""
@@ -230,18 +222,13 @@ class SlotListing:
 
     def _retired(self) -> SlotOutput | None:
         path = self._state / RETIRED_NAME
-        if not self._disk.exists(path):
+        retired = read_versioned(self._disk, path, _Retired, RETIRED_VERSION, PublishedDamaged)
+        if retired is None:
             return None
-        try:
-            retired = msgspec.json.decode(self._disk.read(path), type=_Retired)
-        except DECODE_ERRORS as bad:
-            raise PublishedDamaged(path, str(bad)) from None
-        if retired.version != RETIRED_VERSION:
-            raise PublishedDamaged(path, f"version {retired.version}, this release reads version {RETIRED_VERSION}")
         sealed = {
             name: OutputFile(name, length, True, False)
             for name, length in (retired.files or {}).items()
-            if self._wanted(name, path)
+            if self._wanted(name, self._state / RETIRED_NAME)
         }
         output = None if retired.output is None else Path(retired.output)
         return SlotOutput(retired.slot, _ordered(sealed), True, output)

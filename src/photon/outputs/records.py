@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import msgspec
 
@@ -72,19 +73,19 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Line)
+_SAYS_NOTHING = (None,) * (len(fields(OutputRecords)) - len(("offset", "line", "torn")))
 
 
 def decode(block: bytes, offset: int = 0) -> OutputRecords:
     """The rows of whole lines that begin at ``offset``. A bad line is a row, with ``torn``."""
-    records = OutputRecords()
+    rows: list[tuple[Any, ...]] = []
     for line in _lines(block):
-        records.offset.append(offset)
-        offset += len(line)
         try:
-            _add(records, _DECODER.decode(line))
+            rows.append(_row(offset, _DECODER.decode(line)))
         except (msgspec.MsgspecError, ValueError, RecursionError) as bad:
-            _add_torn(records, line, str(bad))
-    return records
+            rows.append((offset, *_SAYS_NOTHING, line, str(bad)))
+        offset += len(line)
+    return OutputRecords(*map(list, zip(*rows, strict=True)))
 
 
 def _lines(block: bytes) -> Iterator[bytes]:
@@ -96,43 +97,30 @@ def _lines(block: bytes) -> Iterator[bytes]:
         yield last
 
 
-def _add(records: OutputRecords, line: _Line) -> None:
-    event_id, key, record = (
+def _row(offset: int, line: _Line) -> tuple[Any, ...]:
+    """In the order of the columns."""
+    found = line.primary_source
+    joined = line.reason is None  # an unmatched event among the joined ones has no primary record, not one of null
+    return (
+        offset,
         _bytes(line.event_id, line.event_id_raw_base64),
         _bytes(line.key, line.key_raw_base64),
+        line.event_time_ns,
+        _text(line.foreign, line.foreign_raw_base64),
+        _text(line.primary, line.primary_raw_base64) if joined else None,
+        line.reason,
         _bytes(line.record, line.record_raw_base64),
+        line.source.file,
+        line.source.offset,
+        None if found is None else found.file,
+        None if found is None else found.offset,
+        line.pair,
+        line.pairs,
+        line.joined_at or line.decided_at,
+        line.token,
+        None,
+        None,
     )
-    found = line.primary_source
-    records.event_id.append(event_id)
-    records.key.append(key)
-    records.record.append(record)
-    records.event_time_ns.append(line.event_time_ns)
-    records.foreign.append(_text(line.foreign, line.foreign_raw_base64))
-    joined = line.reason is None  # an unmatched event among the joined ones has no primary record, not one of null
-    records.primary.append(_text(line.primary, line.primary_raw_base64) if joined else None)
-    records.reason.append(line.reason)
-    records.source_file.append(line.source.file)
-    records.source_offset.append(line.source.offset)
-    records.primary_file.append(None if found is None else found.file)
-    records.primary_offset.append(None if found is None else found.offset)
-    records.pair.append(line.pair)
-    records.pairs.append(line.pairs)
-    records.written_at.append(line.joined_at or line.decided_at)
-    records.token.append(line.token)
-    records.line.append(None)
-    records.torn.append(None)
-
-
-def _add_torn(records: OutputRecords, line: bytes, why: str) -> None:
-    said = (
-        records.event_id, records.key, records.record, records.event_time_ns, records.foreign, records.primary,
-        records.reason, records.source_file, records.source_offset, records.primary_file, records.primary_offset,
-        records.pair, records.pairs, records.written_at, records.token,
-    )  # fmt: skip
-    for column in said:
-        column.append(None)
-    records.line.append(line)
-    records.torn.append(why)
 
 
 def _bytes(text: str | None, raw: str | None) -> bytes | None:

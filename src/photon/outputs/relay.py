@@ -47,8 +47,6 @@ class RelayedLogLost(PhotonError):
 
 @dataclass(slots=True)
 class _Log:
-    """That a source's bytes are appended to."""
-
     path: Path
     file: AppendFile
 

@@ -11,8 +11,6 @@ from photon.outputs.reader import OutputBlock, Reader
 
 
 class Sink(Protocol):
-    """Receives lines."""
-
     def write(self, data: bytes) -> int:
         """How many bytes went out: fewer than all when told to stop meanwhile. Raises BrokenPipeError, OSError."""
         ...
@@ -47,8 +45,6 @@ class StreamTerms:
 
 
 class Stream:
-    """One reader's lines on their way to a sink."""
-
     def __init__(
         self,
         reader: Reader,

@@ -136,7 +136,6 @@ class LineTypes:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of every batch."""
         if self._schema is None:
             self._schema = self._empty().schema
         return self._schema

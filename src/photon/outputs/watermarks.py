@@ -86,8 +86,6 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Records of one file."""
-
     file: str
     end: int
     records: int
@@ -156,7 +154,6 @@ class PairsHeard:
         self._said: tuple[int | None, int | None] = (None, None)
 
     def add(self, pairs: Iterable[Pair]) -> None:
-        """Newer ones, oldest first."""
         self._pairs += pairs
         if len(self._pairs) > LINES_MAX:
             self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import h11
 
+from photon.config.errors import UsageError
+from photon.config.metrics.readings import Readings
 from photon.config.tls import CannotListen
 
 CONNECTIONS_MAX = 64
@@ -22,6 +24,7 @@ HEADERS_BYTES_MAX = 16 << 10
 REQUEST_S = 10.0
 """For a request's headers to arrive, an idle connection's next one included, and for an answer to be taken."""
 READ_BYTES = 8 << 10
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS = (
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
@@ -46,6 +49,25 @@ Questions = Mapping[str, Callable[[str], Awaitable[Answer]]]
 
 def plain(text: str, status: int = 200) -> Answer:
     return Answer(f"{text}\n".encode(), "text/plain; charset=utf-8", status)
+
+
+def serve_metrics(address: str, read: Callable[[Readings], None]) -> None:
+    """``--metrics`` of a program without an event loop: in a thread, at any path but /healthz. Raises UsageError."""
+
+    def answer(path: str) -> Answer:
+        if path == "/healthz":
+            return plain("ok")
+        into = Readings()
+        read(into)
+        return Answer(into.text().encode(), METRICS_TYPE)
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"--metrics {address}: must be host:port")
+    try:
+        HttpServer(answer).start_in_thread(address)
+    except CannotListen as error:
+        raise UsageError(f"--metrics {address}: cannot listen there: {error.__context__}") from None
 
 
 class HttpServer:

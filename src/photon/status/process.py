@@ -29,7 +29,7 @@ from photon.fleet.explain.story import Story
 from photon.fleet.numbers import merged
 from photon.fleet.polling import Asker, Heard
 from photon.fleet.processes import asked_of
-from photon.status.http import Answer, HttpServer, plain
+from photon.status.http import METRICS_TYPE, Answer, HttpServer, plain
 from photon.status.view import View
 
 EXPLAIN_PATH = "/explain.json"
@@ -60,7 +60,6 @@ STALE_S = 30.0
 """Health: the last gathering must not be older."""
 SECOND_S = 0.5
 """From the first gathering to the second: from then on rates are known."""
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 
 log = get_logger(__name__)
@@ -124,8 +123,6 @@ def read_assets() -> Mapping[str, Answer]:
 
 
 class StatusService:
-    """What was gathered last, and the answers made of it."""
-
     def __init__(
         self, settings: Settings, datacentre: str, tls: Tls | None, clock: Clock, base: Path | None = None
     ) -> None:
@@ -170,7 +167,7 @@ class StatusService:
         if path == "/status.json":
             return self._status_json()
         if path == "/metrics":
-            return Answer(self.metrics().encode(), TEXT)
+            return Answer(self.metrics().encode(), METRICS_TYPE)
         if path == "/healthz":
             fresh = self._at is not None and self._clock.monotonic() - self._at < STALE_S
             return plain("ok") if fresh else plain("nothing was gathered of late", 503)

@@ -135,7 +135,7 @@ def _table_alarms(heard: Sequence[Heard], now: Numbers) -> Iterator[dict[str, st
     if oldest_s > DIRTY_ALARM_S:
         cells = many(int(now.max("photon_tables_dirty_cells")), "cell")
         what = f"{cells} wait for observers, and the oldest has for {oldest_s:.0f} s"
-        yield _alarm("observers", what, "see their log: does one raise? photon table locks; or start more of them")
+        yield _alarm("observers", what, "see their log: does one raise? photon table scan --locks; or start more")
 
 
 def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
             yield _alarm(f"slot {slot['slot']}", f"{alarm['finding']}: {alarm['what']}", alarm["todo"])
     if details.get("unbalanced_hours"):
         hours = many(details["unbalanced_hours"], "hour")
-        yield _alarm(where, f"the ledger of {hours} does not balance", "see photon ledger")
+        yield _alarm(where, f"the ledger of {hours} does not balance", "see photon status ledger")
     for alarm in details.get("computing", {}).get("alarms", []):
         yield _alarm(where, alarm["what"], alarm["todo"])
     for line in details.get("unread", []):

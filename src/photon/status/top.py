@@ -40,9 +40,9 @@ class Top:
         """``now_s``: monotonic or wall clock, the same each time. Rates are null the first time."""
         unique = {each.process: each for each in heard}
         now = Numbers(unique.values())
-        change = Change(now, self._before, now_s - self._at_s)
+        change = Change(now, [] if self._before is None else [(self._at_s, self._before)], now_s)
         said = {
-            "window_s": change.seconds,
+            "window_s": 0.0 if self._before is None else now_s - self._at_s,
             "processes": [_process(each, change) for each in unique.values()],
             "slots": _slots(unique, change),
             "logs": _logs(unique.values()),

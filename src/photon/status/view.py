@@ -90,8 +90,6 @@ def _rounded(point: Point) -> dict[str, float | None]:
 
 
 class View:
-    """The view of one pipeline. Keeps what rates need."""
-
     def __init__(self, datacentre: str, version: str, others: Sequence[str] = ()) -> None:
         """``others``: the datacentres that join the same events."""
         self._datacentre = datacentre
@@ -105,11 +103,11 @@ class View:
         now = Numbers(heard)
         while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
             self._past.popleft()
-        before = self._past[0] if self._past else None
-        rates = Change(now, before[1] if before else None, now_s - before[0] if before else 0.0)
+        began_s = self._past[0][0] if self._past else now_s
+        rates = Change(now, self._past, now_s)
         self._past.append((now_s, now))
         flow, latency = _flow(now, rates), _latency(now, rates)
-        if before is not None and self._history.due(now_s):
+        if began_s < now_s and self._history.due(now_s):
             self._history.add(_point(now_s, flow, latency))
         details = [each.details for each in heard if each.process.kind == "dispatcher"]
         ledger = merged_ledger(details)
@@ -117,7 +115,7 @@ class View:
             "at_s": now_s,
             "datacentre": self._datacentre,
             "version": self._version,
-            "window_s": rates.seconds,
+            "window_s": now_s - began_s,
             "alarms": alarms_of(heard, now),
             "flow": flow,
             "upstream": upstream_of(now, rates),

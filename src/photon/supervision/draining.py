@@ -67,7 +67,6 @@ def _together(states: Sequence[ServiceState]) -> str:
 
 
 def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState]) -> list[str]:
-    """Datacentres whose dispatchers read on."""
     names = {state.name for state in paused}
     reading = (DISPATCHER, PIPELINE)
     left = [state for state in states if kind_of(state) in reading and state.name not in names]

@@ -69,7 +69,6 @@ def listens(pid: int, address: str) -> bool:
 
 
 def _sockets(pid: int) -> list[str]:
-    """Inodes of the sockets that a process has open."""
     found = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):

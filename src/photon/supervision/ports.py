@@ -42,7 +42,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def can_listen(address: str) -> bool:
-    """Whether nobody listens at host:port now."""
     with socket.socket() as each:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the run before may linger
         try:

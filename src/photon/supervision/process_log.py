@@ -27,7 +27,6 @@ OWN = "photon: "
 
 
 def old(path: Path) -> Path:
-    """Where a rotated log is kept."""
     return path.with_name(path.name + ".1")
 
 
@@ -80,8 +79,6 @@ def plain(line: str) -> str:
 
 
 class LogFollower:
-    """Hands out the lines that are added to one log."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = path.stat().st_size if path.exists() else 0

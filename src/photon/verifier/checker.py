@@ -15,30 +15,28 @@ import msgspec
 from photon.adapters.envelope import Envelope
 from photon.adapters.logs.reader import Source, open_source
 from photon.config.disk import Disk
+from photon.config.versioned_file import read_versioned
 from photon.outputs.published import DURABLE_NAME, FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, read_slot
 from photon.verifier.alarms import AlarmKind, shown
 from photon.verifier.comparison import SourceRecord, differences
 from photon.verifier.published_lines import NotPublished, PublishedLine, read_published
 from photon.verifier.source_finder import FoundSource, SourceFinder, SourceGone, SourceMissing, name_of
-from photon.verifier.verifier import OutputShort, read_versioned
+from photon.verifier.verifier import OutputShort, VerifierDamaged, split_lines
 
 NAME = "checked.json"
 VERSION = 1
-SLICE_BYTES = 128 << 10
-"""Output read for one slice; a longer line is read whole."""
+SLICE_BYTES = 128 << 10  # output read for one slice; a longer line is read whole
 CATCH_UP_BYTES = 2 << 20
 """The same while more than BEHIND_BYTES wait: its records are read in the order of their logs, which compressed logs
 want to be read in."""
 BEHIND_BYTES = 64 << 20
 GONE_NAMED_MAX = 20
-SHOWN_MAX = 3
-"""Differences that an alarm names."""
+SHOWN_MAX = 3  # differences that an alarm names
 
 
 class CheckedFile(msgspec.Struct, forbid_unknown_fields=True):
     version: int = VERSION
-    places: dict[str, tuple[int, int]] = {}
-    """Kind of output -> (file number, length): everything before is checked."""
+    places: dict[str, tuple[int, int]] = {}  # kind of output -> (file number, length): everything before is checked
     lines: int = 0  # compared with their sources
     unverifiable: int = 0  # lines whose source log is gone
     gone: list[str] = []  # the last source logs that were missed so, as the lines call them
@@ -62,8 +60,7 @@ class CheckedSlice:
     unverifiable: int = 0
     gone: list[str] = field(default_factory=list)
     found: list[LineFinding] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)
-    """Names of logs that do not have the record that a line names."""
+    missing: set[str] = field(default_factory=set)  # names of logs that do not have the record that a line names
 
 
 class Checker:
@@ -147,7 +144,7 @@ class Checker:
         lines: list[PublishedLine] = []
         offsets: list[int] = []
         at = begin
-        for line in _lines(data):
+        for line in split_lines(data):
             try:
                 if not line.startswith(b'{"reason":'):  # about a record that is no event
                     lines.append(read_published(line))
@@ -245,10 +242,4 @@ def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list
 
 def read_checked(disk: Disk, path: Path) -> CheckedFile:
     """How far a slot is checked; empty where it was never checked. Raises VerifierDamaged."""
-    return read_versioned(disk, path, CheckedFile, VERSION) or CheckedFile()
-
-
-def _lines(data: bytes) -> list[bytes]:
-    lines = data.split(b"\n")
-    last = lines.pop()
-    return [line + b"\n" for line in lines] + ([last] if last else [])
+    return read_versioned(disk, path, CheckedFile, VERSION, VerifierDamaged) or CheckedFile()

@@ -22,13 +22,11 @@ from photon.batch.records import PrimaryRecord, Records
 from photon.verifier.published_lines import PublishedLine
 
 JOINED, FILTERED, UNMATCHED = "joined", "filtered", "unmatched"
-INLINE = "inline"
-"""Unmatched events in ``joined``: those records alone have a reason there."""
+INLINE = "inline"  # unmatched events in ``joined``: those records alone have a reason there
 _ANSWER_OF = {JOINED: Joined, FILTERED: Filtered, UNMATCHED: Unpaired, INLINE: Unpaired}
 """What the adapter must say of a pair of records for a line of each kind."""
 _NO_DIGEST = bytes(DIGEST_BYTES)
-SHOWN_MAX = 60
-"""Bytes of a value that a difference shows."""
+SHOWN_MAX = 60  # bytes of a value that a difference shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ time within a slot, so of many the lowest ones are kept: they are the oldest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,8 +15,7 @@ import numpy as np
 from photon.idregistry.api import U64, incarnation_of
 
 VERSION = 1
-TOKENS_MAX = 4096
-"""Batches that are tracked one by one; younger ones are only counted."""
+TOKENS_MAX = 4096  # batches that are tracked one by one; younger ones are only counted
 
 
 class OwnedFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,13 +66,6 @@ def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -
     old = {token: at for token, at in owned.since_ns.items() if now_ns - at > alarm_s * 1e9}
     if not old:
         return None
-    return TooLong(
-        sum(count.tokens[token] for token in old),
-        (now_ns - min(old.values())) / 1e9,
-        _incarnations(old),
-        len(old),
-    )
-
-
-def _incarnations(tokens: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted({incarnation_of(token) for token in tokens}))
+    ids = sum(count.tokens[token] for token in old)
+    incarnations = tuple(sorted({incarnation_of(token) for token in old}))
+    return TooLong(ids, (now_ns - min(old.values())) / 1e9, incarnations, len(old))

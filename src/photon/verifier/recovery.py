@@ -41,11 +41,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from photon.config.clock import Clock
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS
-from photon.config.stopping import until
 from photon.config.structured import get_logger
+from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import BATCH_BITS, DIGEST_BYTES, Answer
 from photon.idregistry.core.commands import take
 from photon.idregistry.core.outcomes import Refusal
@@ -59,8 +57,7 @@ if TYPE_CHECKING:
 
 REDONE_NAME = "redone.json"
 REDONE_VERSION = 1
-EXAMPLES_MAX = 20
-"""Ids that a report names; the counts are complete."""
+EXAMPLES_MAX = 20  # ids that a report names; the counts are complete
 
 log = get_logger(__name__)
 
@@ -72,7 +69,6 @@ class RecoveryLimits:
     page_ids: int = 2048
     rest_s: float = 0.02  # between two questions: one question takes the registry some milliseconds
     ask_s: float = 5.0
-    look_s: float = 1.0  # from one look at the slot's files to the next
     retry_s: float = 5.0  # after a shard that did not answer: it alone is asked again
     again_first_s: float = 60.0
     again_most_s: float = 3600.0  # from one scan to the next, twice as long each time nothing was found
@@ -100,16 +96,7 @@ class RecoveryReport:
 
 def read_redone(disk: Disk, state: Path) -> Redone | None:
     """What the slot in this state directory has published; None: nothing yet. Raises PublishedDamaged, OSError."""
-    path = state / REDONE_NAME
-    if not disk.exists(path):
-        return None
-    try:
-        redone = msgspec.json.decode(disk.read(path), type=Redone)
-    except DECODE_ERRORS as bad:
-        raise PublishedDamaged(path, str(bad)) from None
-    if redone.version != REDONE_VERSION:
-        raise PublishedDamaged(path, f"version {redone.version}, this release reads version {REDONE_VERSION}")
-    return redone
+    return read_versioned(disk, state / REDONE_NAME, Redone, REDONE_VERSION, PublishedDamaged)
 
 
 def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
@@ -148,12 +135,6 @@ class SlotRecovery:
         self._pause_s = 0.0
         self._waits = ""
         self.recovered = 0  # ids given up since the start of the process
-
-    async def run(self, stop: asyncio.Event, clock: Clock) -> None:
-        """Looks until ``stop`` is set. Raises PublishedDamaged, OSError."""
-        while not stop.is_set():
-            await self.run_once(clock.monotonic())
-            await until(stop, self.limits.look_s)
 
     async def run_once(self, now: float) -> RecoveryReport:
         """One look, at ``now`` (monotonic seconds), and a scan where one is due. Raises PublishedDamaged, OSError."""

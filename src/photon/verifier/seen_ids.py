@@ -14,10 +14,8 @@ import numpy as np
 from photon.idregistry.api import U64
 
 RECENT_MAX = 1 << 16
-OFFSET_BITS = 44
-"""Bits of a place for its offset; the rest of 64 number the file."""
-FILES_MAX = 1 << 18
-"""Output files that are numbered; then numbers restart and the window is emptied."""
+OFFSET_BITS = 44  # bits of a place for its offset; the rest of 64 number the file
+FILES_MAX = 1 << 18  # output files that are numbered; then numbers restart and the window is emptied
 
 
 class SeenIds:

@@ -26,7 +26,7 @@ from photon.verifier import lock
 from photon.verifier.alarms import AlarmKind, AlarmLog
 from photon.verifier.checker import NAME, CheckedSlice, Checker
 from photon.verifier.seen_ids import SeenIds
-from photon.verifier.slot_work import ClearStep, LineFindings, OwnedStep, SlotPlace, Step
+from photon.verifier.slot_work import LineFindings, OwnedStep, SlotPlace, Step
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.verifier import Verifier
 from photon.verifier.watermark_keeper import WatermarkKeeper
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 IDLE_S = 0.5
 RETRY_S = 5.0
-AGAIN_S = 1.0
-"""A slice with a record that no log has is read again so often during its grace."""
+AGAIN_S = 1.0  # a slice with a record that no log has is read again so often during its grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +206,7 @@ def one_line(error: Exception) -> str:
 
 OWN_DIR = "verifier"
 MISSING_DIR = "missing"
-SLOTS_MAX = 1024
-"""Slots of one pipeline."""
+SLOTS_MAX = 1024  # slots of one pipeline
 
 log = get_logger(__name__)
 
@@ -217,8 +215,7 @@ log = get_logger(__name__)
 class VerifiedPipeline:
     state: Path
     output: Path
-    joiners: Sequence[str]
-    """Slots that are configured: one whose directory is missing is reported when it owns ids."""
+    joiners: Sequence[str]  # slots that are configured: one whose directory is missing is reported when it owns ids
 
     @property
     def slots(self) -> Path:
@@ -353,21 +350,21 @@ class VerifierService:
             alarm_s=limits.owned_alarm_s, every_s=limits.owned_every_s,
         )  # fmt: skip
         if missing:
-            return [owned]
+            return [owned.pass_]
         findings = LineFindings(place.name, self._alarms, self._seen, world.clock)
         if self.watermarks is not None:
             findings.cleared = self.watermarks.published
         verifier = Verifier(
             world.disk, place.state, self.pipeline.output, world.digester, world.registry, findings=findings
         )
-        return [ClearStep(verifier), *(make(place) for make in self.more), owned]
+        return [verifier.run_once, *(make(place) for make in self.more), owned.pass_]
 
     async def _passes(self, slot: _Slot, stop: asyncio.Event) -> None:
         while not stop.is_set() and self._slots.get(slot.place.name) is slot:
             pause_s = self.limits.period_s
             try:
                 for step in slot.steps:
-                    await step.pass_()
+                    await step()
                 self._well(slot)
             except (PhotonError, OSError) as error:
                 self._trouble(slot, error)

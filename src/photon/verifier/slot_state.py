@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import Disk
-from photon.verifier.lock import holder_of
+from photon.config.file_lock import holder_of
 
 LOCK_NAME = "lock"
 REDO_NAME = "redo"

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from photon.config.clock import Clock
 from photon.config.disk import Disk
+from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import INCARNATION_BITS
 from photon.idregistry.core.outcomes import Refusal
 from photon.verifier.alarms import AlarmKind, AlarmLog, shown
 from photon.verifier.owned_ids import VERSION, OwnedCount, OwnedFile, TooLong, too_long, updated
-from photon.verifier.recovery import SlotRecovery
 from photon.verifier.seen_ids import SeenIds
 from photon.verifier.slot_state import state_of
-from photon.verifier.verifier import Verifier, read_versioned
+from photon.verifier.verifier import VerifierDamaged
 
 if TYPE_CHECKING:
     from photon.idregistry.client.recovery import Recovery
 
 OWNED_NAME = "owned.json"
 ASK_S = 5.0
-PAGE_REST_S = 0.02
-"""Between two pages of a scan: a page takes the registry some milliseconds."""
+PAGE_REST_S = 0.02  # between two pages of a scan: a page takes the registry some milliseconds
 ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 
 
@@ -40,10 +39,8 @@ class SlotPlace:
     own: Path
 
 
-class Step(Protocol):
-    async def pass_(self) -> None:
-        """Does what there is to do now. Raises PhotonError, OSError: told, and tried again."""
-        ...
+Step = Callable[[], Awaitable[object]]
+"""Does what there is to do now. Raises PhotonError, OSError: told, and tried again."""
 
 
 @dataclass(eq=False)
@@ -76,27 +73,6 @@ class LineFindings:
         self.alarms[self.slot].tell(
             AlarmKind.NOT_OWNED, what, self.clock.now_ns(), file=file, offset=offset, event_id=event_id
         )
-
-
-class ClearStep:
-    """Clears the tokens of what is published (rule 8)."""
-
-    def __init__(self, verifier: Verifier) -> None:
-        self.verifier = verifier
-
-    async def pass_(self) -> None:
-        await self.verifier.run_once()
-
-
-class RecoveryStep:
-    """Gives up what a redone incarnation still owns (rule 13)."""
-
-    def __init__(self, recovery: SlotRecovery, clock: Clock) -> None:
-        self._recovery = recovery
-        self._clock = clock
-
-    async def pass_(self) -> None:
-        await self._recovery.run_once(self._clock.monotonic())
 
 
 @dataclass(eq=False)
@@ -167,7 +143,7 @@ class OwnedStep:
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
     """The last whole count of a slot; empty where nobody has counted yet. Raises VerifierDamaged."""
-    return read_versioned(disk, path, OwnedFile, VERSION) or OwnedFile()
+    return read_versioned(disk, path, OwnedFile, VERSION, VerifierDamaged) or OwnedFile()
 
 
 def _slot_of(file: str) -> str:

@@ -17,20 +17,18 @@ from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, Framing,
 from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.log_finder import LogFinder, LogFound
 from photon.config.disk import Disk
+from photon.config.versioned_file import read_versioned
 from photon.eventstore.file_map import MappedLog
 from photon.eventstore.logs_store import LogsEventStore
 from photon.eventstore.places_to_read import PlaceToRead
 from photon.verifier.comparison import SourceRecord, is_foreign, is_primary
 from photon.verifier.published_lines import PublishedLine, RecordPlace
-from photon.verifier.verifier import read_versioned
+from photon.verifier.verifier import VerifierDamaged
 
-CANDIDATES_MAX = 256
-"""Logs of one name that are tried for a record."""
-PAGES_BYTES = 32 << 20
-"""Inflated pages of compressed logs that stay in memory."""
+CANDIDATES_MAX = 256  # logs of one name that are tried for a record
+PAGES_BYTES = 32 << 20  # inflated pages of compressed logs that stay in memory
 
-LOG_NAMES_MAX = 65_536
-"""File names whose log name is remembered."""
+LOG_NAMES_MAX = 65_536  # file names whose log name is remembered
 
 name_of = lru_cache(maxsize=LOG_NAMES_MAX)(log_name)
 
@@ -195,16 +193,13 @@ def _plain(path: str) -> str:
 
 
 VERSION = 1
-NAMES_MAX = 65_536
-"""Log names that are remembered, and logs of one name."""
-UNWATCHED_NS = 600 * 10**9
-"""A log that comes and goes within so long an absence of the verifier is not reckoned with."""
+NAMES_MAX = 65_536  # log names that are remembered, and logs of one name
+UNWATCHED_NS = 600 * 10**9  # a log that comes and goes within so long an absence of the verifier is not reckoned with
 NAME = "logs.json"
 PRIMARY_BEFORE_NS = 86_400 * 10**9
 """A primary record is read at most so long before its line is made: it may have waited in the cache."""
 
-SAVE_NS = 60 * 10**9
-"""An unchanged state is saved so often: its time shows how long nobody watched."""
+SAVE_NS = 60 * 10**9  # an unchanged state is saved so often: its time shows how long nobody watched
 
 
 class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
@@ -342,5 +337,5 @@ class SourceFinder:
             self._saved_ns = now_ns
 
     def _load(self) -> _LogsFile:
-        known = read_versioned(self._disk, self._path, _LogsFile, VERSION)
+        known = read_versioned(self._disk, self._path, _LogsFile, VERSION, VerifierDamaged)
         return known or _LogsFile(VERSION, LogMemory(), LogMemory())

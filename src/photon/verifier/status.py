@@ -12,6 +12,7 @@ from typing import Any
 from photon.config.clock import Clock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.config.file_lock import holder_of
 from photon.config.metrics.readings import Readings, Source
 from photon.outputs.cleared import read_clearing
 from photon.outputs.published import SlotOutput, read_slot
@@ -23,8 +24,7 @@ from photon.verifier.service import MISSING_DIR, OWN_DIR, VerifiedPipeline
 from photon.verifier.slot_state import SlotState, state_of
 from photon.verifier.slot_work import OWNED_NAME, read_owned
 
-ALARMS_SHOWN = 20
-"""Alarms of each slot that are shown, newest first."""
+ALARMS_SHOWN = 20  # alarms of each slot that are shown, newest first
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class PipelineStatus:
 def status_of(disk: Disk, pipeline: VerifiedPipeline) -> PipelineStatus:
     """Reads the present state from the files. Raises OSError."""
     names = _names(disk, pipeline)
-    return PipelineStatus(lock.holder_of(pipeline.own / lock.NAME), [_status(disk, pipeline, name) for name in names])
+    return PipelineStatus(holder_of(pipeline.own / lock.NAME), [_status(disk, pipeline, name) for name in names])
 
 
 def standing(disk: Disk, pipeline: VerifiedPipeline, slots: Sequence[str]) -> int:

@@ -13,16 +13,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from photon.adapters.envelope_reader import EnvelopeError, OutputRefs, read_block
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
 from photon.config.stopping import until
 from photon.config.structured import get_logger
+from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
 
 log = get_logger(__name__)
@@ -30,8 +31,7 @@ log = get_logger(__name__)
 _NEWLINE = 10
 CLEARED_VERSION = 1
 DURABLE_VERSION = 1
-EXAMPLES_MAX = 20
-"""Lines that a report names; the counts are complete."""
+EXAMPLES_MAX = 20  # lines that a report names; the counts are complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,7 @@ class VerifierLimits:
 
 class ClearedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
-    files: dict[str, int]
-    """File -> all ids of its first so many bytes are cleared (or counted in ``trouble``)."""
+    files: dict[str, int]  # file -> all ids of its first so many bytes are cleared (or counted in ``trouble``)
     trouble: dict[str, int] = {}
     """File -> lines that could not be read, or whose token does not own their id: it must not become final."""
 
@@ -92,27 +91,6 @@ class VerifierDamaged(PhotonError):
         return f"{self.path}: unreadable ({self.why}); remove it to verify the slot's output again from its beginning"
 
 
-class _Versioned(Protocol):
-    @property
-    def version(self) -> int: ...
-
-
-V = TypeVar("V", bound=_Versioned)
-
-
-def read_versioned(disk: Disk, path: Path, kind: type[V], version: int) -> V | None:
-    """One of the small files that the verifier keeps or relies on; None: it is not there. Raises VerifierDamaged."""
-    if not disk.exists(path):
-        return None
-    try:
-        found = msgspec.json.decode(disk.read(path), type=kind)
-    except DECODE_ERRORS as bad:
-        raise VerifierDamaged(path, str(bad)) from None
-    if found.version != version:
-        raise VerifierDamaged(path, f"version {found.version}")
-    return found
-
-
 @dataclass(slots=True, eq=False)
 class OutputShort(PhotonError):
     """An output file lacks bytes that were published."""
@@ -134,13 +112,11 @@ class Findings(Protocol):
 
     def cleared(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
         """Receives lines once all of them are done with, in order; again only after a crash."""
-        ...
 
     def unreadable(self, file: str, offset: int, line: bytes) -> None: ...
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
         """Receives a line whose token does not own its id."""
-        ...
 
 
 @dataclass(slots=True)
@@ -187,7 +163,10 @@ class Verifier:
         while not stop.is_set():
             report = await self.run_once()
             if report.refused or report.unreadable:
-                log.error("output records that the registry does not know as owned", **_fields(report))
+                log.error(
+                    "output records that the registry does not know as owned",
+                    refused=report.refused, unreadable=report.unreadable, first="".join(report.examples[:1]),
+                )  # fmt: skip
             await until(stop, self.limits.period_s)
 
     async def run_once(self) -> VerifierReport:
@@ -298,14 +277,14 @@ class Verifier:
 
     # -- small files -----------------------------------------------------------------------------------------
     def _read_durable(self) -> dict[str, int]:
-        durable = read_versioned(self.disk, self._durable_path, _Durable, DURABLE_VERSION)
+        durable = read_versioned(self.disk, self._durable_path, _Durable, DURABLE_VERSION, VerifierDamaged)
         return {} if durable is None else durable.files | (durable.clearable or {})
 
     def _load(self) -> dict[str, int]:
         if self._positions is None:
             self._positions = {}
             self.disk.make_dir(self._cleared_path.parent)
-            cleared = read_versioned(self.disk, self._cleared_path, ClearedFile, CLEARED_VERSION)
+            cleared = read_versioned(self.disk, self._cleared_path, ClearedFile, CLEARED_VERSION, VerifierDamaged)
             if cleared is not None:
                 self._positions = dict(cleared.files)
                 self._trouble = dict(cleared.trouble)
@@ -314,14 +293,6 @@ class Verifier:
     def _save(self, positions: dict[str, int]) -> None:
         cleared = ClearedFile(CLEARED_VERSION, positions, self._trouble)
         self.disk.replace(self._cleared_path, msgspec.json.encode(cleared))
-
-
-def _fields(report: VerifierReport) -> dict[str, object]:
-    return {
-        "refused": report.refused,
-        "unreadable": report.unreadable,
-        "first": report.examples[0] if report.examples else "",
-    }
 
 
 def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
@@ -339,7 +310,7 @@ def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block
 def _each(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
     """Line by line: one bad line does not hide the others."""
     found = _Block.empty()
-    for line in _split(block):
+    for line in split_lines(block):
         try:
             refs = read_block(line, parse=True)
         except EnvelopeError:
@@ -350,7 +321,7 @@ def _each(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
     return found
 
 
-def _split(block: bytes) -> list[bytes]:
+def split_lines(block: bytes) -> list[bytes]:
     lines = block.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])

@@ -26,14 +26,11 @@ from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.watermarks import STEP_NS, Late, Pair
 
 PERCENTILE = 0.99
-HALF_LIFE_S = 60.0
-"""Of a record's weight in the lateness."""
+HALF_LIFE_S = 60.0  # of a record's weight in the lateness
 STEPS_A_DOUBLING = 8
 BUCKETS = 400
-SILENT_NS = 10 * NS_PER_S
-"""A dispatcher that runs says something twice a second."""
-PAIRS_KEPT = 4096
-"""In memory, to find what is late."""
+SILENT_NS = 10 * NS_PER_S  # a dispatcher that runs says something twice a second
+PAIRS_KEPT = 4096  # in memory, to find what is late
 
 
 class Asked(Protocol):
@@ -54,8 +51,7 @@ class Asked(Protocol):
     def before(self, time_ns: int) -> int: ...
 
 
-ANY_NS = -NEVER_NS
-"""What a slot says that found, at its start, records it may not have shown: of any time."""
+ANY_NS = -NEVER_NS  # what a slot says that found, at its start, records it may not have shown: of any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +120,7 @@ class Watermarks:
         self._counted: dict[str, int] = {}
         for each in late:
             self._counted[each.file] = max(each.end, self._counted.get(each.file, 0))
-        self._leasts = [ANY_NS] * len(self._pairs)
-        """What the percentile of each pair was taken from."""
+        self._leasts = [ANY_NS] * len(self._pairs)  # what the percentile of each pair was taken from
         self._least_ns: int | None = None
 
     @property

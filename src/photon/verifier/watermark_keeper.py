@@ -22,10 +22,8 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Journal, Late, Pair, pairs_of
 from photon.verifier.watermark import Asked, Sample, SlotShown, Watermarks
 
-PERIOD_S = 1.0
-"""It is sampled so often where nothing is heard of changes,"""
-GAP_S = 0.25
-"""and not more often than this."""
+PERIOD_S = 1.0  # it is sampled so often where nothing is heard of changes,
+GAP_S = 0.25  # and not more often than this
 
 log = get_logger(__name__)
 
@@ -54,8 +52,7 @@ class WatermarkKeeper:
         self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
         self.watermarks = Watermarks(within_ns)
-        self.woken = asyncio.Event()
-        """To be set when the dispatcher has said something new."""
+        self.woken = asyncio.Event()  # to be set when the dispatcher has said something new
         self._said = ""
 
     def open(self) -> None:

@@ -125,7 +125,7 @@ def _exact(site: Site) -> None:
     assert Counter(json.loads(line)["event_id"] for line in read.out.splitlines()) == clicks
 
     def ledger() -> dict[str, int]:
-        found = json.loads(photon("ledger", "--config", site.file, "-o", "json").out)
+        found = json.loads(photon("status", "ledger", "--config", site.file, "-o", "json").out)
         assert found["balances"]
         return {name: count for name, count in found["total"].items() if count and name not in ("reread", "wasted")}
 

@@ -49,7 +49,7 @@ class Site:
         return sorted(each["event_id"] for each in records(self.out / "joined"))
 
     def ledger(self) -> dict[str, int]:
-        total: dict[str, int] = json.loads(photon("ledger", self.out, "-o", "json").out)["total"]
+        total: dict[str, int] = json.loads(photon("status", "ledger", self.out, "-o", "json").out)["total"]
         return total
 
 
@@ -162,7 +162,9 @@ class Deployment:
 
     def ledgers(self) -> list[dict[str, int]]:
         return [
-            json.loads(photon("ledger", "--config", self.file, "--datacentre", dc, "-o", "json").out)["total"]
+            json.loads(photon("status", "ledger", "--config", self.file, "--datacentre", dc, "-o", "json").out)[
+                "total"
+            ]
             for dc in DATACENTRES
         ]
 

@@ -98,7 +98,7 @@ def test_a_key_that_several_primaries_share_is_told_and_treated_as_the_join_says
         assert rejected["reason"] == f"several primary events have its key: {places}"
     else:
         assert (result.code, site.joined()) == (0, JOINED[rule])
-    shown = photon("ledger", site.output, "-o", "json")
+    shown = photon("status", "ledger", site.output, "-o", "json")
     assert f'"ambiguous":{1}' in shown.out.replace(" ", "")
 
 

@@ -109,7 +109,7 @@ class Slot:
         return [f"c{n:06d}" for n in range(self.site.events)]
 
     def _ledger(self) -> dict[str, int]:
-        found = json.loads(photon("ledger", "--config", self.site.file, "-o", "json").out)
+        found = json.loads(photon("status", "ledger", "--config", self.site.file, "-o", "json").out)
         assert found["balances"]
         total: dict[str, int] = found["total"]
         return total

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from photon.batch.columns import Mask, RowIndexes
+from photon.batch.columns import I64, Mask, RowIndexes
 from photon.batch.ids import Ids
 from photon.batch.verdicts import Verdicts
 from photon.config.interval_clock import Interval
@@ -23,7 +23,7 @@ from photon.dispatcher import progress as dispatcher_progress
 from photon.dispatcher.core import Core
 from photon.dispatcher.events import Batch, Stretch
 from photon.dispatcher.exports import Exports
-from photon.dispatcher.open_events import NOTHING_STORED
+from photon.dispatcher.open_events import NO_ROWS, NOTHING_STORED
 from photon.dispatcher.replay import coverage
 from photon.dispatcher.replay.coverage import Coverage, Span
 from photon.dispatcher.replay.reopened import Id, Reopened
@@ -31,6 +31,7 @@ from photon.dispatcher.retry import Patience
 from photon.dispatcher.retry_loader import RetryLoader
 from photon.dispatcher.state import Changes
 from photon.dispatcher.two_clocks import FirstRead
+from photon.dispatcher.undecided import Undecided
 from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
 from photon.idregistry.client.routing import RoutedRegistry
@@ -45,6 +46,7 @@ from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
 from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
+from photon.verifier.watermark import Sample, Watermarks
 from tests.simulation.joiner import ablations as of_the_joiner
 from tests.simulation.world import model_raft
 from tests.simulation.world import process as processes
@@ -245,6 +247,33 @@ class WaitingNotCounted(Sampler):
             self.asked = replace(self.asked, oldest_ns=self.asked.moving_ns)
 
 
+def rows_only(self: Undecided, time_ns: int) -> int:
+    """Of what waits, the rows of the retry store are counted."""
+    return _before(replace(self, _memory=[]), time_ns)
+
+
+_before = Undecided.before
+
+
+def shown_or_not(self: Watermarks, sample: Sample, before_ns: int) -> int:
+    """What has its verdict and is not shown yet does not count."""
+    return _waiting(self, replace(sample, slots=()), before_ns)
+
+
+_waiting = Watermarks._waiting
+
+
+def stored_and_held(self: Core) -> tuple[I64, I64]:
+    """What becomes a row while a joiner has it counts as a row, and as held."""
+    travelling, self._travelling = self._travelling, NO_ROWS
+    found = _undecided(self)
+    self._travelling = travelling
+    return found
+
+
+_undecided = Core.undecided
+
+
 @dataclass(frozen=True)
 class Ablation:
     """A measure taken out, and what the world has to find then (a regular expression over the violation)."""
@@ -272,6 +301,8 @@ _SLOT_STORE = (joiner_engine, "SlotStore")
 REOPENED = "are reopened"
 WAITS = "not at rest"
 BELOW_WATERMARK = "late: "
+WAITING = "waiting of "
+NO_VERDICT = "are said to have no verdict"
 ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in tests/simulation/joiner
     "joiner: unknown taken for committed": Ablation(_core(of_the_joiner.UnknownIs), TWICE),
     "joiner: no redo": Ablation(Variant(patches=((*_SLOT_STORE, of_the_joiner.NoRedo),)), f"{LOST}|{RECOVERED}"),
@@ -327,6 +358,11 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
     "watermark: sampled after the data": Ablation(Variant(sampler=AfterTheData), BELOW_WATERMARK),
     "watermark: slots before the dispatcher": Ablation(Variant(sampler=SlotsFirst), BELOW_WATERMARK),
     "watermark: late primaries not counted": Ablation(Variant(sampler=WaitingNotCounted), BELOW_WATERMARK),
+    "waiting: of slots not counted": Ablation(Variant(patches=((Watermarks, "_waiting", shown_or_not),)), WAITING),
+    "waiting: in memory not counted": Ablation(Variant(patches=((Undecided, "before", rows_only),)), NO_VERDICT),
+    "waiting: what is being stored counted twice": Ablation(
+        Variant(patches=((Core, "undecided", stored_and_held),)), NO_VERDICT
+    ),
     "registry: a deposed leader answers": Ablation(
         Variant(patches=((model_raft, "ModelGroup", AnswersWithoutMajority),)), f"{TWICE}|{LOST}"
     ),

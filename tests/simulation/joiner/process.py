@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 STATE = Path("/slot")
 OUTPUT = Path("/out")
-RECOVERY = RecoveryLimits(page_ids=1, look_s=0.0, retry_s=0.0, again_first_s=2.0, again_most_s=4.0)
+RECOVERY = RecoveryLimits(page_ids=1, retry_s=0.0, again_first_s=2.0, again_most_s=4.0)
 LIMITS = CoreLimits(sync_output_after_s=3.0, carry_over_behind_bytes=1500, open_frames_max=6)
 VERDICTS = (Outcome.JOINED, Outcome.FILTERED, Outcome.UNMATCHED, Outcome.REJECTED, Outcome.TAKEN, Outcome.LATE)
 

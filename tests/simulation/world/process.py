@@ -13,6 +13,7 @@ from photon.adapters.envelope import Envelope
 from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile
 from photon.config.interval_clock import IntervalClock
+from photon.config.stopping import until
 from photon.dispatcher.engine import DispatcherEngine, Policy
 from photon.dispatcher.engine import Surroundings as DispatcherSurroundings
 from photon.dispatcher.exports import Exports
@@ -46,7 +47,7 @@ from tests.simulation.world.follower import SimulatedFollower, SimulatedReads
 from tests.simulation.world.loop import OWNER, Owner
 from tests.simulation.world.model_raft import GroupEnd
 from tests.simulation.world.network import Stub
-from tests.simulation.world.state import SimulatedState
+from tests.simulation.world.state import SimulatedState, Undecided
 from tests.simulation.world.store import StoreModel
 from tests.simulation.world.truth import EPOCH_NS
 
@@ -118,7 +119,13 @@ class Process(Owner):
         limits = VerifierLimits(period_s=settings.VERIFIER_PERIOD_S, clear_timeout_s=2.0)
         verifier = world.variant.verifier(disk, paths.state, paths.output, world.digester, registry, limits=limits)
         recovery = SlotRecovery(disk, paths.state, registry.recovery, limits=settings.RECOVERY)
-        await asyncio.gather(verifier.run(asyncio.Event()), recovery.run(asyncio.Event(), self.clock))
+
+        async def recover() -> None:
+            while True:
+                await recovery.run_once(self.clock.monotonic())
+                await until(asyncio.Event(), settings.RECOVERY_LOOK_S)
+
+        await asyncio.gather(verifier.run(asyncio.Event()), recover())
 
 
 class ProcessDisk:
@@ -312,6 +319,7 @@ class DispatcherProcess(Process):
     """A dispatcher: the production engine over a follower of the world's logs and a database in memory."""
 
     engine: DispatcherEngine | None = None
+    undecided: Undecided
 
     async def run(self) -> None:
         world, place = self.world, self.place

@@ -27,7 +27,8 @@ STORE_TIMEOUT_S = 3.0
 JOIN_TIMEOUT_S = 5.0
 INSERT_TIMEOUT_S = 2.5
 VERIFIER_PERIOD_S = 1.5
-RECOVERY = RecoveryLimits(look_s=2.0, retry_s=2.0, ask_s=2.0, again_first_s=10.0, again_most_s=40.0)
+RECOVERY_LOOK_S = 2.0
+RECOVERY = RecoveryLimits(retry_s=2.0, ask_s=2.0, again_first_s=10.0, again_most_s=40.0)
 REOPENED_S = 1.0
 """Dispatchers read the list of reopened ids so often."""
 NO_PROGRESS = Progress(read_past_ns=NOTHING_READ_NS)

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from photon.batch.columns import RowIndexes
 from photon.config.clock import NEVER_NS
 from photon.dispatcher import state as dispatcher_state
+from photon.dispatcher.core import Core
 from photon.dispatcher.database import fill
 from photon.dispatcher.ledger import Ledger
 from photon.dispatcher.state import Changes, State
 from photon.dispatcher.undecided import undecided
+from photon.outputs.watermarks import STEP_NS
 from tests.simulation.world.loop import OWNER
 
 if TYPE_CHECKING:
@@ -25,16 +29,29 @@ if TYPE_CHECKING:
 
 _EMPTY: list[bytes] = []
 
+Line = tuple[str, int]
+"""Of a foreign log: its name, the offset."""
+Lines = Mapping[Line, int]
+"""-> event time."""
+
+
+class Image(NamedTuple):
+    """After a commit. ``lines``: all without a verdict; None: it has no claim of that moment, or one that counts
+    more, as logs are read again."""
+
+    data: bytes
+    lines: Lines | None = None
+
 
 class Images:
     """What stands on a dispatcher's disk. ``history`` begins with what is durable and ends with what is there."""
 
     def __init__(self) -> None:
-        self.history: list[bytes] = [_empty()]
+        self.history = [Image(_empty())]
         self.wipes = 0
         """So often all was deleted."""
 
-    def committed(self, image: bytes, *, synced: bool) -> None:
+    def committed(self, image: Image, *, synced: bool) -> None:
         if synced:
             self.history.clear()
         self.history.append(image)
@@ -45,33 +62,102 @@ class Images:
         del self.history[:-1]
 
     def wipe(self) -> None:
-        self.history = [_empty()]
+        self.history = [Image(_empty())]
         self.wipes += 1
 
 
+class Undecided:
+    """The truth: which lines one life of a dispatcher has read and given no verdict, by what goes into its core and
+    what comes out."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.read: dict[Line, int] = {}
+        stored = db.execute("SELECT path, offset, event_time_ns FROM retries JOIN files ON files.id = file")
+        self.rows = {(path, offset): time_ns for path, offset, time_ns in stored}
+        """Of the retry store."""
+
+    @property
+    def lines(self) -> Lines:
+        return {**self.rows, **self.read}
+
+    def add(self, core: Core, rows: RowIndexes) -> None:
+        self.read.update(_lines(core, rows))
+
+    def store(self, core: Core, rows: RowIndexes) -> None:
+        for line, time_ns in _lines(core, rows).items():
+            self.rows[line] = self.read.pop(line, time_ns)
+
+    def end(self, core: Core, rows: RowIndexes) -> None:
+        for stretch, which in core._table.by_stretch(rows):
+            for line in _lines(core, rows[which]):
+                if stretch is None:
+                    self.rows.pop(line, None)
+                elif stretch.again is None:
+                    self.read.pop(line, None)
+
+
+def _lines(core: Core, rows: RowIndexes) -> Lines:
+    table = core._table
+    return {(table.files[row].path, int(table.offsets[row])): int(table.times[row]) for row in rows.tolist()}
+
+
+def _of_this_process() -> Undecided:
+    return OWNER.get().undecided  # type: ignore[union-attr,no-any-return]
+
+
+def _add(self: Core, *args: Any) -> RowIndexes:
+    rows = _ADD(self, *args)
+    _of_this_process().add(self, rows)
+    return rows
+
+
+def _leaves(self: Core, *args: Any) -> RowIndexes:
+    rows = _LEAVES(self, *args)
+    _of_this_process().store(self, rows)
+    return rows
+
+
+def _count(self: Core, rows: RowIndexes, *args: Any) -> None:
+    _of_this_process().end(self, rows)
+    _COUNT(self, rows, *args)
+
+
+def _reread(self: Core, rows: RowIndexes) -> None:
+    _of_this_process().end(self, rows)
+    _REREAD(self, rows)
+
+
+_ADD, _LEAVES, _COUNT, _REREAD = Core.add, Core._leaves, Core._count, Core.reread
+
+
 class SimulatedState(State):
-    """Checks at each commit that the ledger balances."""
+    """Checks at each commit that the ledger balances, and that what is said to have no verdict is the truth."""
 
     def __init__(self, process: DispatcherProcess) -> None:
         self._process = process
         self._images = process.place.images
+        self._lines: Lines | None = None
         super().__init__(Path("dispatcher.db"), rule=b"rule")
+        process.undecided = Undecided(self._db)
 
     def commit(self, changes: Changes) -> None:
         process = self._process
         self._may_end("before a commit")
         super().commit(changes)
+        claims, engine = any("claims" in sql for sql, _ in changes.also), process.engine
+        exact = claims and engine is not None and engine._claims._before is None
+        self._lines = process.undecided.lines if exact else None
         self._keep(synced=bool(changes.exports))
         ledger: Ledger = self.ledger()
         if ledger.unbalanced or ledger.total.balance:
             process.world.violated(f"{process.name}: the ledger does not balance: {ledger.total}")
-        if any("claims" in sql for sql, _ in changes.also):
+        if claims:
             self._check_claim()
         self._may_end("after a commit")
 
     def _check_claim(self) -> None:
-        """What is said to have no verdict is what was read and has none; more only until logs are read after a
-        start."""
+        """What is said to have no verdict is what was read and has none, before any time; more only until logs are
+        read after a start."""
         process, found = self._process, undecided(self._db)
         engine: Any = process.engine
         if found is None or engine is None:
@@ -80,6 +166,13 @@ class SimulatedState(State):
         said, truth = found.before(NEVER_NS) - reopened, engine.status().pending
         if said < truth or (said > truth and engine._claims._before is None):
             process.world.violated(f"{process.name}: {said} events are said to have no verdict, {truth} have none")
+        times = sorted(process.undecided.lines.values())
+        for time_ns in {(time_ns // STEP_NS + more) * STEP_NS for time_ns in times for more in (0, 1)}:
+            said, truth = found.before(time_ns) - reopened_before(self._db, time_ns), bisect_left(times, time_ns)
+            if said < truth or (said > truth and self._lines is not None):
+                process.world.violated(
+                    f"{process.name}: {said} events before {time_ns} are said to have no verdict, {truth} have none"
+                )
 
     def exported(self, places: Mapping[str, tuple[int, int]], up_to_id: int, worker: str = "") -> None:
         self._may_end("before the outbox is emptied")
@@ -87,12 +180,18 @@ class SimulatedState(State):
         self._keep(synced=False)
 
     def _keep(self, *, synced: bool) -> None:
-        self._images.committed(self._db.serialize(), synced=synced)
+        self._images.committed(Image(self._db.serialize(), self._lines), synced=synced)
 
     def _may_end(self, where: str) -> None:
         world = self._process.world
         if world.faults and world.random.random() < world.commit_crashes:
             self._process.end(f"killed {where}")
+
+
+def reopened_before(db: sqlite3.Connection, time_ns: int) -> int:
+    """Reopened ids, which are said to have no verdict too."""
+    sql = "SELECT count(*) FROM reopened WHERE event_time_ns < ? AND NOT missing"
+    return int(db.execute(sql, (time_ns,)).fetchone()[0])
 
 
 def _empty() -> bytes:
@@ -107,9 +206,9 @@ def _empty() -> bytes:
 def open_image(path: Path) -> sqlite3.Connection:
     """In place of ``database.open_database``: the newest image of the process that asks."""
     owner = OWNER.get()
-    image: bytes = owner.place.images.history[-1]  # type: ignore[union-attr]
+    image: Image = owner.place.images.history[-1]  # type: ignore[union-attr]
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    db.deserialize(image)
+    db.deserialize(image.data)
     return db
 
 
@@ -118,4 +217,11 @@ def no_lock(path: Path) -> int:
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
-PATCHES = ((dispatcher_state, "open_database", open_image), (dispatcher_state, "lock_state", no_lock))
+PATCHES = (
+    (dispatcher_state, "open_database", open_image),
+    (dispatcher_state, "lock_state", no_lock),
+    (Core, "add", _add),
+    (Core, "_leaves", _leaves),
+    (Core, "_count", _count),
+    (Core, "reread", _reread),
+)

@@ -1,6 +1,9 @@
 """Watermarks of each datacentre, sampled while the world goes on, and what must hold of them in the end.
 
 No record whose line kept the promise stands behind the cursor of a pair with a newer time; what broke it is counted.
+``waiting`` is the truth: when it is said it is the number of lines before the percentile that were read and have no
+verdict, and one for each slot that has not shown such a record (``Sampler._check``); and each record that then comes
+after all, of a line that had been read, is of one of these lines, or of such a slot (``_waited``).
 ``Sampler`` is asked for each step apart, so that the world goes on between them, as it does between real processes.
 """
 
@@ -11,13 +14,14 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from photon.config.clock import NS_PER_S
+from photon.config.clock import NEVER_NS, NS_PER_S
 from photon.dispatcher.undecided import Undecided, undecided
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.outputs.cursor import Cursor, OutputLog
@@ -28,6 +32,7 @@ from photon.verifier.watermark import Sample, SlotShown, Watermarks
 from tests.simulation.world import settings
 from tests.simulation.world.check import output_files
 from tests.simulation.world.disk import PowerOff
+from tests.simulation.world.state import Lines, reopened_before
 from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
@@ -36,6 +41,17 @@ if TYPE_CHECKING:
 WRITTEN_WITHIN_S = 3.0
 """Lines that take longer from their event time to their log's copy break the promise."""
 WITHIN_NS = int((WRITTEN_WITHIN_S + settings.UNCERTAINTY_S) * NS_PER_S)
+
+
+class Told(NamedTuple):
+    """What a pair was made of."""
+
+    read_ns: int
+    """All lines that were there by then had been read, some time before."""
+    lines: Lines | None
+    """Those without a verdict; None: the claim was of another moment, or counted more."""
+    showing: frozenset[str]
+    """Slots that had something before the percentile to show, or were not heard."""
 
 
 @dataclass
@@ -48,20 +64,23 @@ class Sampler:
     pairs: list[Pair] = field(default_factory=list)
     keep: Callable[[Pair], bool] = lambda pair: True
     """Journals it. False: that failed, and it was never said."""
-    read_ns: list[int] = field(default_factory=list)
-    """Of each pair: all lines that were there by then had been read, some time before."""
+    told: list[Told] = field(default_factory=list)
+    """Of each pair."""
 
     steps = ("dispatcher", "slots", "published")
 
     def begin(self) -> None:
         self.asked: Undecided | None = None
+        self.lines: Lines | None = None
+        self.reopened: Callable[[int], int] = lambda time_ns: 0
         self.slots: list[SlotShown] = []
         self.cursor = Cursor()
 
     def dispatcher(self) -> None:
-        db = sqlite3.connect(":memory:", isolation_level=None)
-        db.deserialize(self.place.images.history[-1])
-        self.asked = undecided(db)
+        db, image = sqlite3.connect(":memory:", isolation_level=None), self.place.images.history[-1]
+        db.deserialize(image.data)
+        self.asked, self.lines = undecided(db), image.lines
+        self.reopened = partial(reopened_before, db)
 
     def slots_of(self) -> Iterator[SlotShown]:
         for name in self.place.joiners:
@@ -90,11 +109,31 @@ class Sampler:
         asked = self.asked
         if asked is None:
             return
+        before = self.watermarks.last
         pair = self.watermarks.take(Sample(0, asked, self.slots, self.cursor))
+        told = self._told(asked, pair)
+        if pair.percentile_ns is not None and told.lines is not None:
+            self._check(asked, pair, told, 0 if before is None else before.waiting)
         if self.keep(pair):
             self.watermarks.journaled(pair)
             self.pairs.append(pair)
-            self.read_ns.append(max([asked.read_ns or 0, *self.read_ns[-1:]]))
+            self.told.append(told)
+
+    def _told(self, asked: Undecided, pair: Pair) -> Told:
+        before_ns = -NEVER_NS if pair.percentile_ns is None else pair.percentile_ns
+        showing = [each.slot for each in self.slots if each.unshown_ns is None or each.unshown_ns < before_ns]
+        read_ns = max([asked.read_ns or 0, *(each.read_ns for each in self.told[-1:])])
+        return Told(read_ns, self.lines, frozenset(showing))
+
+    def _check(self, asked: Undecided, pair: Pair, told: Told, before: int) -> None:
+        """What is said to wait is the truth."""
+        time_ns, lines = pair.percentile_ns or 0, told.lines or {}
+        truth = sum(each < time_ns for each in lines.values()) + self.reopened(time_ns) + len(told.showing)
+        if asked.read_ns is None or asked.read_ns < time_ns:
+            truth = max(truth, before)  # its claim is older: what was said before may wait still
+        if pair.waiting != truth:
+            said = f"{pair.waiting} are said before {time_ns}, not {truth}"
+            self.world.violated(f"waiting of {self.place.name}: {said}")
 
 
 class WorldWatermarks:
@@ -104,6 +143,8 @@ class WorldWatermarks:
         self.samplers = [sampler(world, place) for place in world.datacentres]
         self.moved = 0
         """Seconds that the exact watermarks moved, of all datacentres."""
+        self.came = 0
+        """So often a record came that was known to wait."""
 
     def begin(self) -> None:
         if not self._world.apart:  # a clock that is wrong by days promises nothing
@@ -168,20 +209,23 @@ class WorldWatermarks:
                 yield f"{late[file]} records of {file} are late, {counted} counted"
 
     def _waited(self, sampler: Sampler, generations: dict[bytes, int]) -> Iterator[str]:
-        """Where no event before a time was said to wait, none came that had been read."""
+        """What came behind a pair and had been read is what was said to wait; where nothing was, nothing came."""
         for file, number, log, offset, record in records_of(sampler.place):
             if generations.get(record["event_id"].encode()):
                 continue
             time_ns, there_ns = record["event_time_ns"], self._there_ns(sampler.place, record)
-            for pair, read_ns in zip(sampler.pairs, sampler.read_ns, strict=True):
+            line = (record["source"]["file"], record["source"]["offset"])
+            for pair, told in zip(sampler.pairs, sampler.told, strict=True):
                 if pair.cursor.positions.get(log, (0, 0)) > (number, offset):
                     break
                 before = pair.percentile_ns is not None and time_ns < pair.percentile_ns
-                if before and not pair.waiting and there_ns + settings.UNCERTAINTY_NS < read_ns:
+                waits = pair.waiting if told.lines is None else line in told.lines or log.slot in told.showing
+                self.came += before and told.lines is not None and bool(waits)
+                if before and not waits and there_ns + settings.UNCERTAINTY_NS < told.read_ns:
                     said_s = ((pair.percentile_ns or 0) - EPOCH_NS) / 1e9
                     yield (
-                        f"waited: {record['event_id']} of {sampler.place.name} had been read when none before "
-                        f"{said_s:.1f} was said to wait; it is in {file} at {offset}"
+                        f"waited: {record['event_id']} of {sampler.place.name} had been read when it was not "
+                        f"among those before {said_s:.1f} that wait; it is in {file} at {offset}"
                     )
                     break
 

@@ -159,4 +159,4 @@ def test_remembered_headers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     side = DelimitedSide("k")
     for i in range(20):
         assert side.key(b"1,2", LogFile("x", b"k,c%d" % i)) == b"1"
-    assert len(side._layouts) <= 4
+    assert side._layout_of_header.cache_info().currsize <= 4

@@ -1,4 +1,4 @@
-"""``photon ledger``: where it looks, what it says when there is none, and how its table looks in a pipe."""
+"""``photon status ledger``: where it looks, what it says when there is none, and how its table looks in a pipe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ joiners.east-1.address = "127.0.0.1:7202"
 
 
 def ledger(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["ledger", *map(str, arguments)])
+    return CliRunner().invoke(main, ["status", "ledger", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_one_that_does_not_balance_is_named(deployment: Path) -> None:
 def test_watching_in_a_pipe_is_a_line_each_time(deployment: Path) -> None:
     file = with_west(deployment)
     west_has_read(deployment, read=1234, elsewhere=1234)
-    command = [sys.executable, "-m", "photon", "ledger", "--config", str(file), "--watch", "--every", "0.1"]
+    command = [sys.executable, "-m", "photon", "status", "ledger", "--config", str(file), "--watch", "--every", "0.1"]
     with subprocess.Popen([*command, "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
@@ -175,7 +175,7 @@ def test_watching_in_a_pipe_is_a_line_each_time(deployment: Path) -> None:
 
 
 def test_watching_ends_with_its_reader(deployment: Path) -> None:
-    command = [sys.executable, "-m", "photon", "ledger", str(deployment / "state" / "east"), "--watch"]
+    command = [sys.executable, "-m", "photon", "status", "ledger", str(deployment / "state" / "east"), "--watch"]
     with subprocess.Popen([*command, "--every", "0.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert b"hour (UTC)" in process.stdout.readline()

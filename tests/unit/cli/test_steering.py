@@ -68,7 +68,7 @@ def test_dry_run_and_yes_stand_on_exactly_those_that_change() -> None:
     assert not [name for name, command in COMMANDS.items() if "--apply" in options(command)]
 
 
-FAULTS = {"chaos run", "chaos fault", "chaos heal", "wan set", "wan cut", "wan heal"}
+FAULTS = {"chaos run", "chaos fault", "wan set"}
 STARTS = {"up"}
 
 
@@ -127,7 +127,7 @@ def test_what_is_named_counts_before_the_environment(tmp_path: Path, monkeypatch
     assert heads.file_and_names(words, "restart") == (tmp_path / "other.toml", ("joiner",))
     assert "default.toml" in said("status", "wan")
     assert "--control: " in said("status", "wan", "--control", "nowhere")
-    assert "default.toml" not in CliRunner().invoke(main, ["ledger", str(tmp_path)]).output
+    assert "default.toml" not in CliRunner().invoke(main, ["status", "ledger", str(tmp_path)]).output
     monkeypatch.delenv(heads.VARIABLE)
     assert "PHOTON_CONFIG" in said("restart")
 

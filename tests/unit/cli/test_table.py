@@ -43,12 +43,12 @@ def table(*arguments: object) -> Result:
 
 
 def test_a_row_and_a_table_are_shown_as_of_now(database: Path) -> None:
-    said = table("get", "clicks", "k3", "--database", database)
+    said = table("scan", "clicks", "k3", "--database", database)
     assert said.exit_code == 0
     assert said.output.splitlines()[1:] == ["campaign  c1", "cents     3"]
-    said = table("get", "clicks", "k3", "cents", "--database", database, "-o", "json")
+    said = table("scan", "clicks", "k3", "cents", "--database", database, "-o", "json")
     assert json.loads(said.output)["values"] == {"cents": 3}
-    assert table("get", "clicks", "none", "--database", database).exit_code == 1
+    assert table("scan", "clicks", "none", "--database", database).exit_code == 1
 
     assert table("scan", "--database", database).output == "clicks\n"
     said = table("scan", "clicks", "--database", database, "--from", "k1", "--to", "k3", "-o", "json")
@@ -123,12 +123,12 @@ def test_locks_that_dead_clients_left_are_told(database: Path) -> None:
         primary = Cell("clicks", "k9", "campaign")
         meta = lock_meta(50, 1_000, b"elsewhere/1/2", Commit(0, 0, 0), primary_line(primary), b'"c"')
         assert tables.around.store.mutate([Mutation(primary, None, meta)]) == [True]
-    said = table("locks", "--database", database, "-o", "json")
+    said = table("scan", "--locks", "--database", database, "-o", "json")
     assert said.exit_code == 3
     [lock] = json.loads(said.output)["locks"]
     assert (lock["cell"], lock["client"], lock["old"]) == ("clicks/k9/campaign", "elsewhere/1/2", True)
-    assert "clicks/k9/campaign" in table("locks", "clicks", "--database", database).output
-    assert table("locks", "other", "--database", database).exit_code == 0
+    assert "clicks/k9/campaign" in table("scan", "--locks", "clicks", "--database", database).output
+    assert table("scan", "--locks", "other", "--database", database).exit_code == 0
 
 
 def test_old_versions_are_removed_by_hand(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:

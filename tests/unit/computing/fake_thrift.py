@@ -8,7 +8,7 @@ from typing import Any
 from photon.computing.hbase_rows import VersionedRows
 from photon.config.clock import Clock
 from photon.eventstore.hbase.api import HBaseUnavailable
-from photon.eventstore.hbase.servers import types_of
+from photon.eventstore.hbase.thrift2 import types_of
 
 Work = Callable[[], Any]
 

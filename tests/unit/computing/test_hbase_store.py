@@ -23,12 +23,13 @@ from photon.assembly.computing_hbase import FILE_NAME as HBASE_NAME
 from photon.cli.main import main
 from photon.computing import hbase_store
 from photon.computing.errors import ComputingError, Fenced
-from photon.computing.hbase_store import HBaseStore, prefix_of
+from photon.computing.hbase_store import GRACE_S, HBaseStore, prefix_of
 from photon.computing.intervals import Interval, even
 from photon.computing.journal import Status, read_status
 from photon.computing.store import Chunk, Commit, Row
 from photon.computing.table import Table
 from photon.computing.wire import Watermark
+from photon.config.clock import NS_PER_S, SystemClock
 from photon.config.errors import UsageError
 from tests.unit.computing.fake_thrift import FakeHBase, Work, unavailable
 from tests.unit.computing.test_running import _feed, _read
@@ -136,6 +137,42 @@ def test_what_was_removed_goes_after_a_while(server: FakeHBase) -> None:
     store.sweep(100)
     assert not rows[next(row for row in gone if b"c\0b" in row)]
     assert held(store) == AFTER
+
+
+class Clock(SystemClock):
+    at_s = 1_000_000_000
+
+    def now_ns(self) -> int:
+        return int(self.at_s * NS_PER_S)
+
+
+def test_what_was_removed_goes_though_no_owner_runs_for_long(server: FakeHBase) -> None:
+    clock = Clock()
+
+    def run(commit: Commit) -> None:
+        store = HBaseStore(server.opened(clock), "t", INTERVAL)
+        store.commit(store.acquire("me"), commit)
+        store.close()
+
+    def there() -> bool:
+        return any(cells for row, cells in server.rows.items() if b"c\0b" in row)
+
+    run(Commit(ROWS))
+    run(Commit(NEW))
+    clock.at_s += GRACE_S - 1
+    run(Commit())
+    assert there()
+    clock.at_s += 2  # it is an hour after the first, which had removed nothing
+    run(Commit())
+    clock.at_s += GRACE_S / 2
+    run(Commit())
+    assert there()
+    clock.at_s -= 10 * GRACE_S  # it is not known how long ago that was
+    run(Commit())
+    assert there()
+    clock.at_s += GRACE_S
+    run(Commit())
+    assert not there()
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -278,7 +315,7 @@ def test_machines_share_a_topology(command: Callable[..., Result], tmp_path: Pat
     sums = {each["name"]: each["sum"] for each in _read(tmp_path / "sums")}
     assert sums == {f"name {k}": sum(range(k, 70, 7)) for k in range(7)}
     assert len(list(photon.read(tmp_path / "sums"))) == 7
-    shown = CliRunner().invoke(main, ["compute", "status", "--state", str(tmp_path / "a"), "-o", "json"])
+    shown = CliRunner().invoke(main, ["status", "compute", str(tmp_path / "a"), "-o", "json"])
     assert [each["interval"] for each in json.loads(shown.output)["owners"]] == ["i0", "i1"]
     watermarks = tmp_path / "sums/.photon/verifier/watermarks.jsonl"
     assert not watermarks.exists(), "more may come"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import cast
 
 import photon
 from photon.computing import Computation, Context, Record, Topology
 from photon.computing.engine import Engine
 from photon.computing.errors import TopologyError
+from photon.computing.injector import Injector
 from photon.computing.intervals import HASHES, Interval, Intervals, even
 from photon.computing.links import Frame, Links
 from photon.computing.moving import split
@@ -31,6 +34,14 @@ class Clock(SystemClock):
         return self.at_s
 
 
+class Ticking(Clock):
+    """Goes on whenever it is looked at."""
+
+    def monotonic(self) -> float:
+        self.at_s += 0.01
+        return self.at_s
+
+
 class LossyLinks(Links):
     """Messages to others go nowhere; they are remembered."""
 
@@ -43,6 +54,9 @@ class LossyLinks(Links):
             self.sent.append(frame)
         else:
             super().send(interval, frame)
+
+    def receive(self, message: Message) -> None:
+        super().send(message.target, message)
 
 
 class Pass(Computation):
@@ -188,3 +202,72 @@ def test_a_stream_that_is_published_elsewhere_from_now_on(tmp_path: Path) -> Non
     feed(b"3", b"4")
     assert [each.event_time_ns for each in photon.read(tmp_path / "out")] == [1, 2, 4]
     owner.close()
+
+
+class Again(Pass):
+    def process_record(self, ctx: Context, record: Record) -> None:
+        ctx.produce("again", record.value)
+
+
+def _three() -> Topology:
+    made = Topology("t")
+    made.add(Pass(), {made.source("in"): lambda record: record.value}, ["out"])
+    made.add(Again(), {"out": lambda record: record.value[::-1]}, ["again"])
+    made.add(Sink(), {"again": lambda record: record.value})
+    return made
+
+
+class NoAcks(Links):
+    """In which acknowledgements are lost."""
+
+    def send(self, interval: str, frame: Frame) -> None:
+        if isinstance(frame, Message):
+            super().send(interval, frame)
+
+
+def test_watermarks_do_not_wait_for_what_is_on_its_way(tmp_path: Path) -> None:
+    names = [each.id for each in TWO.all]
+    links, clock = NoAcks(tmp_path, names, names), Clock()
+    engines = [Engine(_three(), MemoryStore(each), TWO) for each in TWO.all]
+    owners = [Owner(each.id, each, [], {}, disk=RealDisk(), clock=clock, links=links) for each in engines]
+    for at in range(1, 5):
+        for engine in engines:
+            records = [Record(f"key{n}", at, "in") for n in range(20)]
+            begin = None if at == 1 else b"%d" % (at - 1)
+            engine.take(Input("in", begin, b"%d" % at, records, Watermark(at, at)), 0)
+        for _ in range(3):  # one for each stage
+            for owner in owners:
+                owner.step()
+        assert [mark.percentile_ns for each in engines for mark in each.watermarks().values()] == [at] * 6
+    assert sum(each.counts().records for each in engines) == 4 * 20 * 3
+
+
+class Endless:
+    """Input that never comes to its end."""
+
+    stream = "in"
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def read(self, upto: bytes | None) -> Iterator[Input]:
+        while True:
+            begin, self.at = self.at, self.at + 1
+            mark = Watermark(10 * self.at, 10 * self.at)
+            yield Input("in", b"%d" % begin if begin else None, b"%d" % self.at, [], mark)
+
+
+def test_watermarks_that_move_by_what_was_heard_go_on_before_more_is_read(tmp_path: Path) -> None:
+    engine, clock, links = Engine(_three(), MemoryStore(TWO.all[0]), TWO), Ticking(), LossyLinks(tmp_path)
+    injector = Endless()
+    owner = Owner("i0", engine, [cast(Injector, injector)], {}, disk=RealDisk(), clock=clock, links=links)
+    owner.step()
+    assert injector.at > 1
+    read = injector.at
+    links.receive(Message("i1", "i0", 1, (), {"out": Watermark(7, 7)}))
+    owner.step()
+    assert injector.at == read
+    assert links.sent[-1].watermarks["again"].percentile_ns == 7
+    links.receive(Message("i1", "i0", 2, (), {"out": Watermark(7, 7)}))  # nothing has moved
+    owner.step()
+    assert injector.at > read

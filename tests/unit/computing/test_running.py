@@ -262,7 +262,7 @@ def test_faulty_code_is_one_line_with_computation_and_key(tmp_path: Path) -> Non
     mended = CliRunner().invoke(main, ["compute", "run", str(file), "--once", "-o", "json"])
     assert mended.exit_code == 0, mended.output
     assert sorted(each["n"] for each in _read(tmp_path / "out")) == list(range(-1, 14))
-    shown = CliRunner().invoke(main, ["compute", "status", str(file)])
+    shown = CliRunner().invoke(main, ["status", "compute", str(file)])
     assert (shown.exit_code, "faulty" in shown.output) == (0, True)
 
 

@@ -1,61 +1,126 @@
-"""The files of the compose deployment say the same: services, certificates, routes, pinned packages."""
+"""docker-compose.yml is made of deploy/compose/photon.toml: services, certificates, routes, rights, pinned packages."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+from click.testing import CliRunner
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from photon.assembly.copies import keepers
-from photon.config.loader import load
+from photon.cli.main import main
+from photon.config.loader import convert, load
 from photon.config.settings import Settings
 from photon.fleet.processes import identities
 from photon.joiner.copies.api import keeper_of
-from photon.supervision.routes import read_routes
+from photon.supervision.containers import Containers, NotForContainers
 
 ROOT = Path(__file__).parents[3]
-COMPOSE = (ROOT / "docker-compose.yml").read_text()
 FILE = ROOT / "deploy" / "compose" / "photon.toml"
-INSECURE = FILE.with_name("photon.insecure.toml")
+PERSON_LINES_MAX = 250
 
 
 def settings() -> Settings:
     return load(FILE, environment={})
 
 
-def services() -> dict[str, str]:
-    """Name -> its lines."""
-    body = COMPOSE.split("\nservices:\n")[1].split("\nnetworks:\n")[0]
-    parts = re.split(r"^  ([a-z0-9-]+):\n", body, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+def document(found: Settings | None = None) -> dict[str, Any]:
+    made = Containers(found or settings(), "deploy/compose/photon.toml").compose()
+    parsed: dict[str, Any] = yaml.safe_load(made)
+    return parsed
 
 
-def networks(lines: str) -> set[str]:
-    """Those that a service is on."""
-    if "    networks:\n" in lines:
-        below = re.split(r"^    \w", lines.split("    networks:\n")[1], flags=re.MULTILINE)[0]
-        return set(re.findall(r"^      ([a-z-]+): \{", below, flags=re.MULTILINE))
-    found = re.search(r"^    networks: (\[[\w-]+\]|\{(\w+): .*)$", lines, flags=re.MULTILINE)
-    return {found[2] or found[1].strip("[]")} if found else set()
+SERVICES: Mapping[str, dict[str, Any]] = document()["services"]
 
 
-def hbase_networks() -> set[str]:
-    return {f"{name}-hbase" for name in settings().datacentre}
+def networks(service: str) -> set[str]:
+    return set(SERVICES[service].get("networks", ()))
 
 
-def test_the_insecure_file_differs_by_its_tls_alone() -> None:
-    secure = tomllib.loads(FILE.read_text())
-    assert secure.pop("tls") == {"directory": "/certs"}
-    assert tomllib.loads(INSECURE.read_text()) == secure
+def test_the_file_in_the_root_is_the_one_that_is_made() -> None:
+    made = Containers(settings(), "deploy/compose/photon.toml").compose()
+    assert (ROOT / "docker-compose.yml").read_text() == made, "make compose"
 
 
-def test_each_service_that_reads_the_file_gets_the_insecure_one_by_the_override() -> None:
-    override = (ROOT / "docker-compose.insecure.yml").read_text()
-    reading = {name for name, lines in services().items() if "photon.toml:/etc" in lines}
-    assert set(re.findall(r"^  ([a-z0-9-]+): \*plain$", override, flags=re.MULTILINE)) == reading
+def test_what_a_person_reads_is_short() -> None:
+    assert len(FILE.read_text().splitlines()) <= PERSON_LINES_MAX
+
+
+def changed(old: str, new: str) -> dict[str, Any]:
+    text = FILE.read_text()
+    assert old in text
+    return tomllib.loads(text.replace(old, new))
+
+
+def test_another_replica_is_one_edit() -> None:
+    """Service, volume, certificate, route and name at the gateway."""
+    found = document(convert(changed("[registry.replicas.r3]\naddress = \"registry-r3:7003\"",
+                                     "[registry.replicas.r6]\naddress = \"registry-r6:7006\""), "file"))  # fmt: skip
+    services = found["services"]
+    assert "registry-r3" not in services
+    assert services["registry-r6"]["command"][:3] == ["serve", "registry", "r6"]
+    assert "registry-r6:/registry" in services["registry-r6"]["volumes"]
+    assert "certs-registry-r6:/certs:ro" in services["registry-r6"]["volumes"]
+    assert "certs-registry-r6:/certs/registry-r6" in services["certs"]["volumes"]
+    assert "registry-r6" in services["certs"]["build"]["args"]["IDENTITIES"].split()
+    assert "registry-r6" in services["wan"]["networks"]["east"]["aliases"]
+    assert {"registry-r6", "certs-registry-r6"} <= found["volumes"].keys()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('address = "registry-r3:7003"', 'address = "r3:7003"', "registry.replicas.r3.address = 'r3:7003': must be registry-r3:PORT"),
+        ('address = "registry-r3:7003"', 'address = "registry-r3:7001"', "have one port"),
+        ('state = "/state"', 'state = "/data"', "datacentre.east.state = '/data': must be '/state'"),
+        ("discover = true", "discover = false", "datacentre.east"),
+        ("[wan]\ncontrol = \"wan:7000\"\nround_trip = \"100ms\"\n", "", "wan: is missing"),
+        ('datacentre = "central"', "", "registry.replicas.r3.region: is missing"),
+        ('verifier = "verifier-east:7055"', 'verifier = "copies-east:7055"', "is the service of"),
+        ('verifier = "verifier-east:7055"', 'verifier = "Verifier:7055"', "must be a service's name"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_in_containers_is_one_line_before_anything_is_written(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    (tmp_path / "photon.toml").write_text(FILE.read_text().replace(old, new, 1))
+    where = tmp_path / "docker-compose.yml"
+    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--compose", str(where)])
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1), done.output
+    assert said in done.output
+    assert not where.exists()
+
+
+def test_it_is_written_next_to_its_settings_or_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "photon.toml").write_text(FILE.read_text())
+    where = tmp_path / "compose.yml"
+    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--compose", str(where), "-o", "json"])
+    assert done.exit_code == 0, done.output
+    assert "${PHOTON_SETTINGS:-./.}:/etc/photon:ro" in where.read_text()
+
+
+def test_without_certificates_or_with_hbase_by_one_variable() -> None:
+    """PHOTON_TLS= and PHOTON_HBASE=hbase:9090 of the compose file, as each process sees them."""
+    found = load(
+        FILE, environment={"PHOTON_SET_tls__directory": "", "PHOTON_SET_datacentre__east__hbase__thrift": ""}
+    )
+    assert found.tls is None
+    assert found.datacentre["east"].hbase is None
+    store = SERVICES["eventstore-east"]["environment"]
+    assert store["PHOTON_SET_datacentre__east__hbase__thrift"] == "${PHOTON_HBASE:-}"
+    for name, each in SERVICES.items():
+        if name.startswith("hbase-"):
+            assert each["profiles"] == ["hbase"]
+        elif any(mount.endswith(":/certs:ro") for mount in each.get("volumes", ())):
+            for variable in ("PHOTON_HEALTH_TLS", "PHOTON_SET_tls__directory"):
+                assert each["environment"][variable] == "${PHOTON_TLS-/certs}"
 
 
 def test_five_replicas_in_three_regions_at_most_two_in_one() -> None:
@@ -63,73 +128,73 @@ def test_five_replicas_in_three_regions_at_most_two_in_one() -> None:
     assert sorted(regions) == ["central", "east", "east", "west", "west"]
 
 
-def _other(found: Settings, datacentre: str) -> str:
-    [other] = set(found.datacentre) - {datacentre}
-    return other
+def test_a_directory_is_mounted_so_that_a_changed_file_is_seen() -> None:
+    for name, each in SERVICES.items():
+        for mount in each.get("volumes", ()):
+            source = mount.removesuffix(":ro").rpartition(":")[0]
+            assert not source.endswith((".toml", ".json", ".yml")), name
 
 
 def test_each_service_is_in_one_region_but_for_the_gateway_and_what_has_no_network() -> None:
-    for name, lines in services().items():
-        on = networks(lines)
+    hbase = {f"{name}-hbase" for name in settings().datacentre}
+    for name, each in SERVICES.items():
+        on = networks(name)
         if name == "wan":
             assert on == {"east", "central", "west"}
-        elif "network_mode: none" in lines:
+        elif each.get("network_mode") == "none":
             assert on == set(), name
         else:
             assert len(on) == 1 or name.startswith("eventstore-"), name
-            assert len(on - hbase_networks()) <= 1, name
+            assert len(on - hbase) <= 1, name
     for name in settings().registry.replicas:
-        assert networks(services()[f"registry-{name}"]) == {settings().region_of_replica(name)}
+        assert networks(f"registry-{name}") == {settings().region_of_replica(name)}
 
 
 def test_who_reaches_hbase_needs_it_and_nobody_is_reached_from_there() -> None:
     """Its Thrift servers know no login."""
-    found = services()
     for each in settings().datacentre:
-        on = {name for name, lines in found.items() if f"{each}-hbase" in networks(lines)}
+        on = {name for name in SERVICES if f"{each}-hbase" in networks(name)}
         assert on == {f"hbase-{each}", f"hbase-init-{each}", f"eventstore-{each}"}
-        assert f"\n  {each}-hbase: {{internal: true}}\n" in COMPOSE
+        assert document()["networks"][f"{each}-hbase"] == {"internal": True}
         # by the name of its own region alone: its other name is that of its address on HBase's network too
         assert settings().datacentre[each].eventstore == f"eventstore.{each}:7020"
-        assert f"      {each}: {{aliases: [eventstore.{each}]}}\n" in found[f"eventstore-{each}"]
+        assert SERVICES[f"eventstore-{each}"]["networks"][each] == {"aliases": [f"eventstore.{each}"]}
 
 
 def test_each_datacentre_keeps_the_copies_of_the_other_and_operators_tell_their_places_apart() -> None:
     assert settings().output.copies == 2
     assert [keeper_of(each, keepers(settings())) for each in ("east", "west")] == ["west", "east"]
-    found = services()
     for each, other in (("east", "west"), ("west", "east")):
-        assert f"state-{each}:/state\n" in found[f"copies-{each}"]
-        operator = found[f"operator-{each}"]
-        assert f"state-{each}:/state\n" in operator
-        assert f"PHOTON_SET_datacentre__{other}__state: /elsewhere/state\n" in operator
-        assert f"PHOTON_SET_datacentre__{other}__output: /elsewhere/output\n" in operator
-        assert f"output-{other}:/elsewhere/output:ro\n" in operator
-        assert f"state-{other}:" not in operator  # a command for its slots is for the other operator
+        assert f"state-{each}:/state" in SERVICES[f"copies-{each}"]["volumes"]
+        operator = SERVICES[f"operator-{each}"]
+        assert f"state-{each}:/state" in operator["volumes"]
+        assert operator["environment"][f"PHOTON_SET_datacentre__{other}__state"] == "/elsewhere/state"
+        assert operator["environment"][f"PHOTON_SET_datacentre__{other}__output"] == "/elsewhere/output"
+        assert f"output-{other}:/elsewhere/output:ro" in operator["volumes"]
+        # a command for its slots is for the other operator
+        assert not any(mount.startswith(f"state-{other}:") for mount in operator["volumes"])
 
 
 def test_joiners_and_dispatchers_can_be_scaled() -> None:
     """No name, address or published port of theirs is one container's alone."""
-    found = services()
     for each, pipeline in settings().datacentre.items():
         assert pipeline.discover
-        assert not pipeline.joiners
         for kind, port in (("joiner", 7040), ("dispatcher", 7050)):
-            lines = found[f"{kind}-{each}"]
-            assert f"serve, {kind}, auto, " in lines
-            assert f'--listen, "0.0.0.0:{port}", --address, "auto:{port}"' in lines
-            assert f'"127.0.0.1:{port}"' in lines.split("healthcheck")[1]
-            assert "container_name" not in lines
-            assert "ports:" not in lines
+            found = SERVICES[f"{kind}-{each}"]
+            assert found["command"][:3] == ["serve", kind, "auto"]
+            assert {f"0.0.0.0:{port}", f"auto:{port}"} <= set(found["command"])
+            assert found["healthcheck"]["test"][-1] == f"127.0.0.1:{port}"
+            assert not found.keys() & {"container_name", "ports"}
 
 
 def test_prometheus_asks_the_status_page_of_each_datacentre_through_the_gateway() -> None:
-    targets = re.findall(r'"([\w-]+:\d+)"', (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
-    assert targets == [pipeline.status for pipeline in settings().datacentre.values()]
-    for name in ("prometheus", "grafana"):
-        assert "profiles: [monitoring]" in services()[name]
-        assert networks(services()[name]) == {"central"}
-    assert "ports:" not in services()["prometheus"]
+    text = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    assert text["scrape_configs"][0]["static_configs"][0]["targets"] == [
+        pipeline.status for pipeline in settings().datacentre.values()
+    ]
+    for name in ("prometheus", "alertmanager", "alerts", "grafana"):
+        assert SERVICES[name]["profiles"] == ["monitoring"]
+        assert networks(name) == {"central"}
 
 
 def test_each_address_of_another_region_has_a_route_and_no_other_has() -> None:
@@ -144,59 +209,62 @@ def test_each_address_of_another_region_has_a_route_and_no_other_has() -> None:
                 expected.add((f"wan.{source}:{port}", source, at, f"{host}.{at}:{port}"))
     for at, pipeline in found.datacentre.items():
         # joiners to the keeper of their copies; Prometheus to the status pages
-        for source, address in ((_other(found, at), pipeline.copies), ("central", pipeline.status)):
+        [other] = found.datacentre.keys() - {at}
+        for source, address in ((other, pipeline.copies), ("central", pipeline.status)):
             assert address is not None
             host, _, port = address.rpartition(":")
             expected.add((f"wan.{source}:{port}", source, at, f"{host}.{at}:{port}"))
-            assert networks(services()[host]) == {at}
-            assert f"{{aliases: [{host}.{at}]}}" in services()[host]
-    routes = read_routes(FILE.with_name("routes.json"))
+            assert SERVICES[host]["networks"] == {at: {"aliases": [f"{host}.{at}"]}}
+    routes = Containers(found, "photon.toml").routes()
     assert {(r.listen, r.source, r.destination, r.target) for r in routes} == expected
-    aliases = dict(re.findall(r"^      (\w+): \{aliases: \[(.*)\]\}$", services()["wan"], flags=re.MULTILINE))
     for region in regions:
         names = {
             target.rpartition(":")[0].rpartition(".")[0] for _, source, _, target in expected if source == region
         }
-        assert set(aliases[region].split(", ")) == names | {"wan", f"wan.{region}"}
+        assert set(SERVICES["wan"]["networks"][region]["aliases"]) == names | {"wan", f"wan.{region}"}
 
 
 def test_each_identity_has_a_volume_of_its_own_and_no_service_sees_another_s() -> None:
-    found = services()
-    issued = set(re.findall(r"- certs-([\w-]+):/certs/([\w-]+)$", found["certs"], flags=re.MULTILINE))
-    assert issued == {(name, name) for name in [*identities(settings()), "ca"]}
-    declared = COMPOSE.split("\nvolumes:\n")[1]
-    for name, _ in issued:
-        assert f"\n  certs-{name}:\n" in f"\n{declared}\n"
-    for name, lines in found.items():
-        mounted = re.findall(r"- certs-([\w-]+):/certs:ro", lines)
+    issued = {mount for mount in SERVICES["certs"]["volumes"] if mount.startswith("certs-")}
+    names = [*identities(settings()), "ca"]
+    assert issued == {f"certs-{name}:/certs/{name}" for name in names}
+    assert {f"certs-{name}" for name in names} <= document()["volumes"].keys()
+    assert SERVICES["certs"]["build"]["args"]["IDENTITIES"].split() == identities(settings())
+    for name, each in SERVICES.items():
+        mounted = [mount for mount in each.get("volumes", ()) if mount.endswith(":/certs:ro")]
         assert len(mounted) <= 1, name
         if mounted and not name.startswith("operator-"):
-            assert mounted == [name]
+            assert mounted == [f"certs-{name}:/certs:ro"]
 
 
-def test_what_every_container_is_denied() -> None:
-    hardened = COMPOSE.split("x-hardened:")[1].split("\nx-photon:")[0]
-    for needed in (
-        "read_only: true",
-        "cap_drop: [ALL]",
-        "no-new-privileges:true",
-        "mem_limit:",
-        "pids_limit:",
-        "restart:",
-    ):
-        assert needed in hardened
-    for name, lines in services().items():
-        assert "<<: *photon" in lines or "<<: *hardened" in lines, name
-        assert "privileged" not in lines
-        assert "cap_add" not in lines
-        assert "user:" not in lines
+def test_what_every_container_is_denied_and_how_much_it_gets() -> None:
+    for name, each in SERVICES.items():
+        assert each["read_only"], name
+        assert each["cap_drop"] == ["ALL"], name
+        assert each["security_opt"] == ["no-new-privileges:true"], name
+        assert each["mem_limit"], name
+        assert each["pids_limit"], name
+        assert each["cpu_shares"], name
+        assert each["restart"], name
+        assert not each.keys() & {"privileged", "cap_add", "user"}, name
+    # The registry and what leads to it go first: without them nobody joins.
+    most = max(each["cpu_shares"] for each in SERVICES.values())
+    assert {n for n, each in SERVICES.items() if each["cpu_shares"] == most} == {
+        "wan", *(f"registry-{name}" for name in settings().registry.replicas)
+    }  # fmt: skip
 
 
-def test_only_status_pages_are_published_and_only_on_this_machine() -> None:
-    for name, lines in services().items():
-        for port in re.findall(r"ports: \[(.*)\]", lines):
-            assert re.fullmatch(r'"127\.0\.0\.1:\$\{\w+:-\d+\}:\d+"', port), name
-            assert name.startswith("status-") or name == "grafana"
+def test_only_pages_for_people_are_published_and_only_on_this_machine() -> None:
+    for name, each in SERVICES.items():
+        for port in each.get("ports", ()):
+            assert re.fullmatch(r"127\.0\.0\.1:\$\{\w+:-\d+\}:\d+", port), name
+            assert name.startswith("status-") or name in ("grafana", "prometheus", "alertmanager")
+
+
+def test_a_deployment_without_a_gateway_is_one_region() -> None:
+    found = changed('[wan]\ncontrol = "wan:7000"\nround_trip = "100ms"\n', "")
+    with pytest.raises(NotForContainers, match="there are several regions"):
+        Containers(convert(found, "file"), "photon.toml")
 
 
 def test_the_pinned_packages_are_those_that_are_allowed() -> None:

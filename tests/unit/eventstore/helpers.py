@@ -10,10 +10,11 @@ import numpy as np
 from photon.adapters.contract import Adapter, BadRecord, ForeignHeader, LogFile
 from photon.adapters.logs.identity import log_name
 from photon.batch.records import PrimaryRecord
+from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
+from photon.eventstore import file_map
 from photon.eventstore.block_keys import BlockKeys, block_keys
-from photon.eventstore.embedded_file_map import EmbeddedFileMap, MapSettings, open_or_rebuild
-from photon.eventstore.file_map import MapKind, MappedBlock
+from photon.eventstore.file_map import FileMap, MapKind, MappedBlock, MapSettings
 from photon.eventstore.found_records import FoundRecords, ReadResults
 from photon.eventstore.index import hash_keys
 from photon.eventstore.segments import CacheEventStore
@@ -85,13 +86,17 @@ def block(
     )
 
 
+def open_or_rebuild(directory: Path, settings: MapSettings) -> tuple[FileMap, str]:
+    return file_map.open_map(directory, settings, log_name, RealDisk(), SystemClock(), None)
+
+
 def open_map(
     directory: Path, kind: MapKind = MapKind.DENSE, rule: bytes = b"rule", *, last: bool = False, **windows: int
-) -> EmbeddedFileMap:
+) -> FileMap:
     settings = MapSettings(rule, kind, last=last, **windows)
-    file_map, rebuilt = open_or_rebuild(directory, settings, log_name, RealDisk())
+    opened, rebuilt = open_or_rebuild(directory, settings)
     assert not rebuilt
-    return file_map
+    return opened
 
 
 def put_lines(cache: CacheEventStore, adapter: Adapter, identity: str, path: str, offset: int, data: bytes) -> None:

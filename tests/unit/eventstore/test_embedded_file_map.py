@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from photon.adapters.logs.identity import log_name
 from photon.config.disk import AppendFile, RealDisk
-from photon.eventstore.embedded_file_map import EmbeddedFileMap, FileMapBusy, MapSettings, open_or_rebuild
-from photon.eventstore.file_map import FileMap, FileMapError, MapKind
+from photon.eventstore.embedded_file_map import EmbeddedFileMap
+from photon.eventstore.file_map import FileMap, FileMapBusy, FileMapError, MapKind, MapSettings
 from photon.eventstore.index import hash_keys, merge_slices, sorted_run
 
 from .file_map_contract import FileMapContract, places
-from .helpers import block, open_map
+from .helpers import block, open_map, open_or_rebuild
 
 
 class TestEmbedded(FileMapContract):
@@ -156,7 +156,7 @@ def test_a_damaged_map_is_refused_and_made_anew_without_positions(tmp_path: Path
     made = MapSettings(b"rule")
     with pytest.raises(FileMapError, match=r"run-|catalog\.db"):
         EmbeddedFileMap(directory, made, log_name, RealDisk())
-    file_map, rebuilt = open_or_rebuild(directory, made, log_name, RealDisk())
+    file_map, rebuilt = open_or_rebuild(directory, made)
     assert str(directory) in rebuilt
     assert file_map.positions() == []
     fill(file_map, range(2))
@@ -168,7 +168,7 @@ def test_another_key_rule_makes_the_map_anew(tmp_path: Path) -> None:
     file_map = open_map(tmp_path, rule=b"one")
     fill(file_map, range(1))
     file_map.close()
-    file_map, rebuilt = open_or_rebuild(tmp_path, MapSettings(b"two"), log_name, RealDisk())
+    file_map, rebuilt = open_or_rebuild(tmp_path, MapSettings(b"two"))
     assert "another key rule" in rebuilt
     assert file_map.positions() == []
     file_map.close()
@@ -177,7 +177,7 @@ def test_another_key_rule_makes_the_map_anew(tmp_path: Path) -> None:
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     file_map = open_map(tmp_path)
     with pytest.raises(FileMapBusy, match="another event store"):
-        open_or_rebuild(tmp_path, MapSettings(b"rule"), log_name, RealDisk())
+        open_or_rebuild(tmp_path, MapSettings(b"rule"))
     file_map.close()
     open_map(tmp_path).close()
 

@@ -13,12 +13,13 @@ import pytest
 from photon.config.clock import SystemClock
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Answer, Slot, token_of
+from photon.idregistry.client.messages import REOPEN_IDS_MAX
 from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core.outcomes import Refusal, Status
 from photon.idregistry.core.scans import EntryPage
 from photon.idregistry.replica.embedded import LocalBackend
-from photon.idregistry.replica.recovery import REOPEN_IDS_MAX, RecoveryServer
+from photon.idregistry.replica.recovery import RecoveryServer
 from photon.idregistry.witness import KnownSlot, Witnessed, WitnessLog
 from tests.unit.idregistry.groups import Cluster, digests_of, inserts, lead
 from tests.unit.idregistry.served import SLOT, answers, closing, opened, served

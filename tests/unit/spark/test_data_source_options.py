@@ -105,7 +105,7 @@ def test_offsets_survive_a_checkpoint() -> None:
     offsets = {"east": Cursor({JOINED: Position(3, 700)}), "west": Cursor()}
     assert decoded(encoded(offsets)) == offsets
     with pytest.raises(OffsetUnreadable):
-        decoded({"version": 2, "cursors": {}})
+        decoded({"version": 3, "cursors": {}})
 
 
 def test_offsets_never_move_back() -> None:

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.outputs.next_read import end_of
+from photon.outputs.published import SlotListing
+from photon.outputs.watermarks import Journal, Pair
 from photon.spark.data_source import OutputReader, OutputStream, read_options
 from tests.unit.outputs.helpers import WrittenSlot
 from tests.unit.spark.test_output_lines import Event, Joined, joined
@@ -164,3 +168,116 @@ def test_a_batch_of_event_times(tmp_path: Path) -> None:
     assert ids(reader, reader.partitions()) == ["e47", "e48"]
     with pytest.raises(UsageError, match="to 'noon': a time is"):
         read_options(given | {"to": "noon"})
+
+
+def test_no_more_records_than_asked_for(tmp_path: Path) -> None:
+    slot = WrittenSlot(tmp_path, "s0")
+    slot.append(1, b"".join(map(line, range(50))))
+    slot.finish(1)
+    slot.append(2, b"".join(map(line, range(50, 75))))
+    stream = OutputStream(read_options({"path": deployment(tmp_path), "maxRecordsPerTrigger": "30"}), SCHEMA)
+    at, sizes = stream.initialOffset(), list[int]()
+    assert stream.getDefaultReadLimit() == ReadMaxRows(30)
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        sizes.append(len(ids(stream, stream.partitions(at, end))))
+        at = end
+    assert sizes == [30, 30, 15]
+
+
+class Marked:
+    """A slot whose pipeline journals watermarks, and a stream of it that carries them."""
+
+    def __init__(self, base: Path, which: str, **options: str) -> None:
+        self.slot = WrittenSlot(base, "s0")
+        self.journal = Journal(RealDisk(), base / "state")
+        self.journal.begin()
+        self._options = {"path": deployment(base), "watermark": which, **options}
+        columns = {
+            "event_id": StringType(),
+            "kind": StringType(),
+            "watermark": TimestampType(),
+            "waiting": LongType(),
+        }
+        self.schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+
+    def stream(self) -> OutputStream:
+        return OutputStream(read_options(self._options), self.schema)
+
+    def say(self, exact: int | None, percentile: int, waiting: int) -> None:
+        """Hours, for all that is published now."""
+        times = (None if each is None else each * HOUR_NS for each in (exact, percentile))
+        end = end_of([SlotListing(RealDisk(), self.slot.state).look()])
+        self.journal.add(Pair(1, *times, waiting, end))
+
+
+def rows(stream: OutputStream, start: Any, end: Any) -> list[dict[str, Any]]:
+    return [row for part in stream.partitions(start, end) for batch in stream.read(part) for row in batch.to_pylist()]
+
+
+def hours(row: dict[str, Any]) -> float:
+    """Its watermark, as ``withWatermark("watermark", "1 second")`` has it."""
+    return (row["watermark"].timestamp() - 1) / 3600
+
+
+def test_an_offset_carries_the_watermark_of_what_it_has_read(tmp_path: Path) -> None:
+    marked = Marked(tmp_path, "percentile", maxRecordsPerTrigger="10")
+    marked.slot.append(1, b"".join(map(line, range(10))))
+    marked.say(None, 8, 3)
+    marked.slot.append(1, b"".join(map(line, range(10, 20))))
+    marked.say(None, 18, 4)
+    stream, limit = marked.stream(), ReadMaxRows(10)
+    at = stream.initialOffset()
+    first = json.loads(json.dumps(stream.latestOffset(at, limit)))
+    found = rows(stream, at, first)
+    assert [row["event_id"] for row in found] == [f"e{n}" for n in range(10)] + [None]
+    assert {(hours(row), row["waiting"]) for row in found} == {(8, 3)}  # not that of what is published beyond
+    assert [row["kind"] for row in found].count("watermark") == 1
+    second = stream.latestOffset(first, limit)
+    marked.say(None, 30, 0)  # nothing has come since: time goes on
+    again = marked.stream()  # and the cluster is gone: all there is, is in the checkpoint
+    assert rows(again, first, second) == rows(stream, first, second)
+    third = again.latestOffset(second, limit)
+    (only,) = rows(again, second, third)
+    assert (only["kind"], hours(only), only["waiting"]) == ("watermark", 30, 0)
+    assert again.latestOffset(third, limit) == third
+
+
+def test_the_exact_watermark_waits_for_all(tmp_path: Path) -> None:
+    marked = Marked(tmp_path, "exact")
+    marked.slot.append(1, line(0))
+    marked.say(None, 8, 3)
+    stream, limit = marked.stream(), ReadAllAvailable()
+    first = stream.latestOffset(stream.initialOffset(), limit)
+    assert {hours(row) for row in rows(stream, stream.initialOffset(), first)} == {0}
+    marked.say(5, 9, 3)
+    (only,) = rows(stream, first, stream.latestOffset(first, limit))
+    assert (hours(only), only["waiting"]) == (5, 0)
+
+
+def test_what_is_said_after_the_target_waits(tmp_path: Path) -> None:
+    marked = Marked(tmp_path, "percentile")
+    marked.slot.append(1, line(0))
+    marked.say(None, 8, 3)
+    stream = marked.stream()
+    stream.prepareForTriggerAvailableNow()
+    marked.say(None, 9, 0)
+    first = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert {hours(row) for row in rows(stream, stream.initialOffset(), first)} == {8}
+    assert stream.latestOffset(first, ReadAllAvailable()) == first
+
+
+def test_a_checkpoint_without_watermarks_goes_on_with_them(tmp_path: Path) -> None:
+    marked = Marked(tmp_path, "percentile")
+    marked.slot.append(1, line(0))
+    plain = OutputStream(read_options({"path": deployment(tmp_path)}), SCHEMA)
+    start = plain.latestOffset(plain.initialOffset(), ReadAllAvailable())
+    assert start["version"] == 1
+    marked.say(None, 8, 0)
+    stream = marked.stream()
+    (only,) = rows(stream, start, stream.latestOffset(start, ReadAllAvailable()))
+    assert hours(only) == 8
+
+
+def test_a_watermark_is_of_a_stream(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="watermark 'about': is exact or percentile"):
+        read_options({"path": str(tmp_path), "watermark": "about"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def test_other_datacentres_are_seen_by_what_becomes_of_the_events_left_to_them()
     assert [(one["datacentre"], one["trusted"]) for one in first] == [("west", None)]
     view.update([said("dispatcher", "east", put(True, 100))], 100.0)
     (other,) = view.update([said("dispatcher", "east", put(False, 300))], 110.0)["others"]
-    assert (other["trusted"], other["joined_per_s"]) == (False, 15.0)
+    assert (other["trusted"], other["joined_per_s"]) == (False, 20.0)
 
 
 def test_the_oldest_pending_events_are_each_shown_once() -> None:
@@ -233,3 +234,24 @@ def test_tables_that_stand_still_are_alarms() -> None:
         "observe dedup-1": "its store does not answer: no server",
         "observers": "7 cells wait for observers, and the oldest has for 200 s",
     }
+
+
+def test_a_restarted_process_goes_on_from_what_it_kept_and_its_rate_is_of_what_it_did_since() -> None:
+    """Its counts come from its disk: less than it had said last, or all at once after it was silent."""
+
+    def rate(joined: int, began: float, at_s: float) -> Any:
+        text = (
+            f'photon_dispatcher_events_total{{join="j",verdict="joined"}} {joined}\n'
+            f"process_start_time_seconds {began}\n"
+        )
+        heard = replace(said("dispatcher", "east"), text=text)
+        return view.update([heard], at_s)["flow"]["verdicts_per_s"]["joined"]
+
+    view = View("east", "1.0")
+    rate(200_000, 1.0, 100.0)
+    assert rate(200_250, 1.0, 110.0) == 25.0
+    assert rate(200_100, 111.0, 112.0) is None
+    assert rate(200_200, 111.0, 116.0) == 25.0
+    view.update([silent("dispatcher", "east")], 120.0)
+    assert rate(200_150, 121.0, 122.0) is None
+    assert rate(200_250, 121.0, 126.0) == 25.0

@@ -57,7 +57,7 @@ async def test_a_copy_becomes_the_command_and_ends_as_one(tmp_path: Path, made: 
     assert (good.returncode, bad.returncode) == (0, 2)
     said = (tmp_path / "log").read_text()
     assert "photon 0" in said
-    assert "photon: Missing option '--routes'" in said
+    assert "photon: Missing option '--control'" in said
     good.kill()  # of one that has ended: nothing
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from photon.config.disk import AppendFile, RealDisk
+from photon.config.file_lock import holder_of
 from photon.idregistry.api import Digester, token_of
 from photon.verifier import lock
 from photon.verifier.alarms import (
@@ -267,9 +268,9 @@ def test_one_verifier_at_a_time(tmp_path: Path) -> None:
     held = lock.take(tmp_path)
     with pytest.raises(lock.VerifierBusy, match=f"pid {os.getpid()}.*stop it first"):
         lock.take(tmp_path)
-    assert lock.holder_of(tmp_path / "lock") == f"pid {os.getpid()}"
+    assert holder_of(tmp_path / "lock") == f"pid {os.getpid()}"
     os.close(held)
-    assert lock.holder_of(tmp_path / "lock") is None
+    assert holder_of(tmp_path / "lock") is None
     os.close(lock.take(tmp_path))
 
 

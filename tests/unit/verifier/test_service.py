@@ -213,14 +213,13 @@ async def test_further_steps_come_after_clearing(setup: Setup) -> None:
     setup.write("s0", [b"a"])
     seen: list[tuple[str, bool]] = []
 
-    class Looks:
-        def __init__(self, place: SlotPlace) -> None:
-            self.name = place.name
+    def looks(place: SlotPlace) -> Step:
+        async def look() -> None:
+            seen.append((place.name, setup.cleared(b"a")))
 
-        async def pass_(self) -> None:
-            seen.append((self.name, setup.cleared(b"a")))
+        return look
 
-    async with setup.running(setup.service(more=(Looks,))):
+    async with setup.running(setup.service(more=(looks,))):
         await until(lambda: len(seen) > 1)
     assert set(seen) == {("s0", True)}
 

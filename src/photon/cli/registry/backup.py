@@ -1,36 +1,50 @@
-"""``photon registry backup`` and ``export``."""
+"""``photon registry backup`` and ``export``; and ``verify``: a backup, or the replicas against each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli.heads import PATH, Deployed, deployed
-from photon.cli.tables import print_table
+from photon.cli.errors import ATTENTION, DONE, FAILED
+from photon.cli.heads import PATH, PLACE, Deployed, deployed
+from photon.cli.tables import moment, print_table
+from photon.cli.units import DURATION
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.idregistry.operate.backup import Source
+    from photon.idregistry.operate.fingerprints import Fingerprint
     from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command()
-@click.argument("directory", type=PATH)
+@click.argument("directory", type=PLACE)
 @deployed()
 def backup(at: Deployed, directory: Path) -> None:
-    """Back up all groups to the new DIRECTORY, while traffic runs.
+    """Back up all groups to the new DIRECTORY, or URL, while traffic runs.
 
     \b
     What was acknowledged before the command began is in it. DIRECTORY appears when it is whole and was read back;
-    a call that is cut short leaves DIRECTORY.partial, which the next one removes. It holds digests, no event ids.
-    Example:
+    a call that is cut short leaves DIRECTORY.partial, which the next one removes; below a URL the manifest comes
+    last, and without it there is no backup. It holds digests, no event ids.
+    Examples:
       photon registry backup --config photon.toml backups/2026-11-21
+      photon registry backup --config photon.toml s3://backups/2026-11-21
     Exit codes: 0 written and verified, 1 not written.
     """
-    made_at, rows = write(at, directory)
+    from contextlib import nullcontext
+
+    from photon.idregistry.operate.backup import MANIFEST
+    from photon.objects.paths import ObjectPath
+    from photon.objects.transfer import uploaded
+
+    with uploaded(directory, MANIFEST) if isinstance(directory, ObjectPath) else nullcontext(directory) as local:
+        made_at, rows = write(at, local)
 
     def people() -> None:
         print_table(">group, >entry, >ids, >bytes", [[f"{value:,}" for value in row.values()] for row in rows])
@@ -44,7 +58,6 @@ def write(at: Deployed, directory: Path) -> tuple[str, list[dict[str, int]]]:
     from datetime import UTC, datetime
 
     from photon import __version__
-    from photon.config.disk import RealDisk
     from photon.idregistry.operate.backup import write_backup
 
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -85,8 +98,6 @@ def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
       photon registry export --config photon.toml --shard 1 --output shard-1.ids
     Exit codes: 0 written, 1 not written.
     """
-    from photon.config.disk import RealDisk
-    from photon.config.errors import UsageError
     from photon.idregistry.operate.id_columns import write_columns
 
     settings = at.with_registry
@@ -98,3 +109,100 @@ def export(at: Deployed, shard: int, output: Path, replica: str | None) -> None:
     said = {"file": str(output), "shard": shard, "index": written.index, "ids": written.ids, "bytes": written.bytes}
     people = f"{output}: {written.ids:,} ids of shard {shard} as of entry {written.index}, {written.bytes:,} bytes"
     at.show(said, people)
+
+
+# -- verify ----------------------------------------------------------------------------------------------------------
+@click.command()
+@click.argument("backup", type=PATH, required=False)
+@click.option("--shards", is_flag=True,
+              help="With --config: check that each id is in its shard, and that shards agree.")  # fmt: skip
+@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="Of --shards: for an answer.")
+@deployed(required=False, unless=["backup"], help="The deployment file: compares the live replicas.")
+def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
+    """Check a BACKUP byte by byte; or, with --config, that all replicas hold the same, while traffic runs.
+
+    \b
+    Live: each group's replicas keep their state as of the same entry, and are compared by number of ids, a sum
+    over all entries, and all else that they know. That reads every id from every replica. With --shards every
+    replica looks through its own ids.
+    Examples:
+      photon registry verify backups/2026-11-21
+      photon registry verify --config photon.toml -o json
+      photon registry verify --config photon.toml --shards
+    Exit codes: 0 good, 1 damaged, different or in the wrong shard, or nobody answers, 3 good, but some replica could
+    not be asked.
+    """
+    if (backup is None) == (at.given is None) or (shards and backup is not None):
+        raise UsageError("name a BACKUP or --config FILE, one of them; --shards goes with --config")
+    if backup is not None:
+        _verify_backup(at, backup)
+        return DONE
+    if shards:
+        from photon.cli.registry.reshard import verify_shards
+
+        return verify_shards(at, timeout)
+    with at.registry() as client:
+        compared, problems, silent = _compare(client)
+
+    def people() -> None:
+        print_table(">group, >entry, >ids, sum, replicas", [_cells(each) for each in compared])
+        for line in problems or ["all that were asked hold the same"]:
+            click.echo(line)
+        for name in silent:
+            click.echo(f"replica {name} could not be asked")
+
+    at.show({"groups": compared, "problems": problems, "silent": silent}, people)
+    return FAILED if problems else ATTENTION if silent else DONE
+
+
+def _verify_backup(at: Deployed, backup: Path) -> None:
+    from photon.idregistry.operate.backup import check_backup, read_manifest
+
+    disk = RealDisk()
+    found = check_backup(disk, backup)
+    made_at = read_manifest(disk, backup).made_at
+    groups = [
+        {"group": e.group, "index": e.index, "ids": e.ids, "slots": e.slots, "boundary_ns": e.boundary_ns}
+        for e in found
+    ]
+
+    def people() -> None:
+        rows = [[str(e.group), f"{e.index:,}", f"{e.ids:,}", str(e.slots), moment(e.boundary_ns)] for e in found]
+        print_table(">group, >entry, >ids, >slots, boundary", rows)
+        click.echo(f"{backup}: good, made at {made_at}")
+
+    at.show({"backup": str(backup), "made_at": made_at, "groups": groups}, people)
+
+
+def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    from photon.idregistry.operate.fingerprints import differences
+    from photon.idregistry.operate.inspection import groups_of
+
+    client.leader(0)
+    inspected = client.inspect_all()
+    silent = [name for name, each in inspected.items() if each.reply is None]
+    answering = [name for name in inspected if name not in silent]
+    compared, problems = [], []
+    for group in groups_of(inspected.values()):
+        found = _of_group(client, group, answering)
+        problems += differences(group, found)
+        first = next(iter(found.values()))
+        compared.append(
+            {"group": group, "index": first.applied, "ids": first.ids, "sum": first.sum, "replicas": sorted(found)}
+        )
+    return compared, problems, silent
+
+
+def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[str, Fingerprint]:
+    from photon.idregistry.operate.fingerprints import fingerprint
+
+    mark = client.marked(group)
+    exports = {name: client.export(name, mark) for name in replicas}  # all begun: each keeps what it has
+    return {name: fingerprint(group, export) for name, export in exports.items()}
+
+
+def _cells(each: dict[str, Any]) -> list[str]:
+    return [
+        str(each["group"]), f"{each['index']:,}", f"{each['ids']:,}" if each["group"] else "-", each["sum"],
+        ", ".join(each["replicas"]),
+    ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,7 +10,11 @@ import click
 from photon.cli.audited import audited
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed, deployed, dry_run
+from photon.cli.looking import through
+from photon.cli.tables import say
 from photon.cli.units import DURATION
+from photon.config.clock import SystemClock
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.idregistry.client.grpc_client import RegistryClient
@@ -35,16 +38,9 @@ TRY_SECONDS = 10.0
 @deployed()
 @audited
 def reshard(
-    at: Deployed,
-    count: int | None,
-    abort: bool,
-    change: int | None,
-    lead: float | None,
-    dry_run: bool,
-    no_wait: bool,
-    tries: int,
-    limit: float | None,
-) -> int:
+    at: Deployed, count: int | None, abort: bool, change: int | None, lead: float | None, dry_run: bool,
+    no_wait: bool, tries: int, limit: float | None,
+) -> int:  # fmt: skip
     """Change the number of shards for new events, while everything runs, and wait until it is done.
 
     Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run
@@ -59,7 +55,6 @@ def reshard(
     Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or nobody answers,
     with --abort: there is none, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
     """
-    from photon.config.errors import UsageError
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
     if abort == (count is not None) or (change is not None and not abort):
@@ -70,14 +65,13 @@ def reshard(
     found = _asked(at, _answered(Ask(Action.ABORT, dry_run=dry_run, config=change or 0), TRY_SECONDS))
     if dry_run or (found.change is not None and found.change.stage is Stage.ABORTED):
         return DONE
-    click.echo("photon: the change is not aborted: see its stage above", err=True)
+    say("the change is not aborted: see its stage above")
     return FAILED
 
 
 def _applied(
     count: int, lead: float | None, tries: int, limit: float | None, *, dry_run: bool, at_once: bool
 ) -> Callable[[RegistryClient], Awaitable[Resharding]]:
-    from photon.config.clock import SystemClock
     from photon.idregistry.core.resharding import Action, Ask
     from photon.idregistry.operate import resharding as applying
 
@@ -92,7 +86,6 @@ def _applied(
 def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECONDS) -> int:
     """``photon status shards``: which event times each holds, and the change under way or the last one. Exit code 3:
     a change is under way, or is not known to every shard yet."""
-    from photon.config.errors import UsageError
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
     known = at.with_registry.registry.replicas
@@ -112,7 +105,7 @@ def verify_shards(at: Deployed, timeout: float) -> int:
     found = _of_registry(at, lambda registry: verified(registry, names, timeout=timeout))
     at.show(view.verify_as_json(found), lambda: view.show_verified(found))
     for line in view.troubles(found):
-        click.echo(f"photon: {line}", err=True)
+        say(line)
     silent = [name for name, each in found.items() if isinstance(each, Refusal)]
     if len(silent) == len(found) or any(not isinstance(each, Refusal) and each.problems for each in found.values()):
         return FAILED
@@ -126,15 +119,7 @@ def _of_registry(at: Deployed, what: Callable[[RegistryClient], Awaitable[T]]) -
 
     addresses = {name: replica.address for name, replica in at.with_registry.registry.replicas.items()}
     tls = at.tls
-
-    async def run() -> T:
-        registry = RegistryClient(addresses, tls=tls)
-        try:
-            return await what(registry)
-        finally:
-            await registry.close()
-
-    return asyncio.run(run())
+    return through(lambda: RegistryClient(addresses, tls=tls), what)
 
 
 def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[RegistryClient], Awaitable[Resharding]]:
@@ -144,7 +129,6 @@ def _answered(ask: Ask, timeout: float, replica: str = "") -> Callable[[Registry
 
 
 def _asked(at: Deployed, what: Callable[[RegistryClient], Awaitable[Resharding]]) -> Resharding:
-    """Asks the registry and prints the answer."""
     from photon.cli.registry import reshard_view as view
 
     found = _of_registry(at, what)
@@ -157,11 +141,11 @@ def _how_it_ended(found: Resharding) -> int:
 
     change = found.change
     if change is None or change.stage is Stage.ABORTED:
-        click.echo(f"photon: {'there is no change' if change is None else 'the change was aborted'}", err=True)
+        say("there is no change" if change is None else "the change was aborted")
         return FAILED
     if change.settled:
         return DONE
-    click.echo("photon: not waiting any longer; the change goes on: photon status shards", err=True)
+    say("not waiting any longer; the change goes on: photon status shards")
     return ATTENTION
 
 
@@ -172,7 +156,6 @@ class _Progress:
         self._last = ""
 
     def tell(self, found: Resharding) -> None:
-        """Looks for news."""
         from photon.cli.registry import reshard_view as view
 
         line = view.sentence(found)

@@ -125,7 +125,6 @@ def _shard(view: ShardView) -> dict[str, object]:
 
 
 def show(found: Resharding) -> None:
-    """The config, the change, and a line a shard."""
     click.echo(f"config {found.config}, as replica {found.replica} knows it")
     if found.change is not None:
         click.echo(sentence(found))
@@ -140,7 +139,6 @@ def show(found: Resharding) -> None:
 
 
 def sentence(found: Resharding) -> str:
-    """The change in one line."""
     change = found.change
     if change is None:
         return "the shards were never changed"
@@ -160,7 +158,6 @@ def sentence(found: Resharding) -> str:
 
 
 def prepared(found: Resharding) -> str:
-    """How many shards are ready for the change."""
     assert found.change is not None
     asked = [each for each in found.shards if each.config]
     ready = sum(each.prepared == found.change.config for each in asked)
@@ -168,7 +165,6 @@ def prepared(found: Resharding) -> str:
 
 
 def show_verified(found: Mapping[str, ReshardOutcome]) -> None:
-    """A line a replica."""
     rows = []
     for name, each in found.items():
         if isinstance(each, Refusal):

@@ -1,25 +1,32 @@
-"""``photon registry restore``: a backup into a new deployment, whose shards begin closed; then what opens them."""
+"""``photon registry restore``: a backup into a new deployment, whose shards begin closed; what opens them; and
+``register-again``."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from photon.cli.audited import audited
-from photon.cli.heads import PATH, Deployed, ask, deployed, must_be_said, sure
-from photon.cli.tables import moment
+from photon.cli.errors import ATTENTION, DONE
+from photon.cli.heads import PLACE, Deployed, ask, deployed, must_be_said, sure
+from photon.cli.tables import moment, picked, print_table
 from photon.cli.units import NOW, given_ns
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
     from photon.idregistry.operate.backup import Manifest
+    from photon.idregistry.operate.operator_client import OperatorClient
 
 
 @click.command()
-@click.argument("backup", type=PATH, required=False)
+@click.argument("backup", type=PLACE, required=False)
 @click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
 @click.option(
     "--open",
@@ -35,14 +42,9 @@ if TYPE_CHECKING:
 @deployed()
 @audited
 def restore(
-    at: Deployed,
-    backup: Path | None,
-    replicas: tuple[str, ...],
-    open_: bool,
-    accept_boundary: str | None,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+    at: Deployed, backup: Path | None, replicas: tuple[str, ...], open_: bool, accept_boundary: str | None,
+    dry_run: bool, yes: bool,
+) -> None:  # fmt: skip
     """Make the data directories of a new deployment from BACKUP; or open its shards, once that is safe.
 
     \b
@@ -55,18 +57,25 @@ def restore(
     Examples:
       photon registry restore --config new.toml backups/2026-11-21 --dry-run
       photon registry restore --config new.toml backups/2026-11-21 --yes
+      photon registry restore --config new.toml s3://backups/2026-11-21 --yes
       photon registry restore --config new.toml --open --yes
       photon registry restore --config new.toml --accept-boundary now --yes
     Exit codes: 0 done, 1 damaged backup, directory not empty, or no answer, 2 wrong usage.
     """
+    from contextlib import nullcontext
+
     from photon.config.errors import UsageError
+    from photon.idregistry.operate.backup import MANIFEST
+    from photon.objects.paths import ObjectPath
+    from photon.objects.transfer import fetched
 
     settings = at.with_registry
     if (backup is not None) + open_ + (accept_boundary is not None) != 1:
         raise UsageError("name a BACKUP, or --open, or --accept-boundary TIME, one of them")
     if backup is not None:
         must_be_said("restoring", dry_run=dry_run, yes=yes)
-        _restore(at, backup, replicas, dry_run=dry_run, yes=yes)
+        with fetched(backup, MANIFEST) if isinstance(backup, ObjectPath) else nullcontext(backup) as local:
+            _restore(at, local, replicas, dry_run=dry_run, yes=yes)
         return
     if replicas:
         raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
@@ -76,8 +85,6 @@ def restore(
 
 
 def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: bool, yes: bool) -> None:
-    from photon.config.disk import RealDisk
-    from photon.config.errors import UsageError
     from photon.idregistry.operate.backup import check_backup, read_manifest, restore_replica
     from photon.idregistry.operate.seeding import Member, check_free
 
@@ -109,8 +116,6 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
     """Raises UsageError when the replicas would refuse to serve what they were given."""
     from photon.assembly.registry import rules_of
-    from photon.config.disk import RealDisk
-    from photon.config.errors import UsageError
     from photon.idregistry.core import commands as c
     from photon.idregistry.core.sharding import single_range
     from photon.idregistry.operate.backup import config_of
@@ -122,7 +127,6 @@ def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manife
 
 
 def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) -> None:
-    from photon.config.errors import PhotonError
     from photon.idregistry.operate.inspection import group_rows
 
     with at.registry() as client:
@@ -144,9 +148,90 @@ def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) ->
 
 def _boundary(settings: Settings, given: str) -> int:
     """ns UTC. ``now`` lies S ahead: no clock of the deployment can have let a later event in."""
-    import time
-
     now_ns = time.time_ns()
     if given == NOW:
         return now_ns + int(2 * settings.clock.uncertainty * 1e9)
     return given_ns("--accept-boundary", given, now_ns)
+
+
+# -- register-again --------------------------------------------------------------------------------------------------
+@click.command("register-again")
+@click.option(
+    "--datacentre", "only", metavar="NAME", multiple=True, help="Only its output; default: all on this machine."
+)
+@sure
+@deployed()
+@audited
+def register_again(at: Deployed, only: tuple[str, ...], dry_run: bool, yes: bool) -> int:
+    """Register what the outputs on this machine hold in a restored registry that is closed.
+
+    \b
+    Every line names its event and its token. Run it on each machine that has outputs, while the joiners are
+    stopped; it may be repeated. What a redo log holds beyond the outputs the joiner registers itself, once the
+    shards are open (photon registry restore --open). Re-reads of these lines count as duplicates in ledgers.
+    Examples:
+      photon registry register-again --config new.toml --dry-run
+      photon registry register-again --config new.toml --yes
+    Exit codes: 0 all is registered, 1 not all could be read or registered, 2 wrong usage, 3 some ids have another
+    owner in the backup or no token: their records may be there twice.
+    """
+    must_be_said("registering outputs again", dry_run=dry_run, yes=yes)
+    settings = at.with_registry
+    unknown = [name for name in only if name not in settings.datacentre]
+    if not settings.datacentre:
+        raise UsageError(f"{at.config}: has no [datacentre.NAME]: no pipeline, so no outputs to read")
+    if unknown:
+        known = ", ".join(sorted(settings.datacentre))
+        raise UsageError(f"--datacentre {', '.join(unknown)}: not in the configuration; there are: {known}")
+    names = only or tuple(settings.datacentre)
+    with at.registry() as client:
+        client.leader(0)  # waits while they start
+        if dry_run:
+            return _would_register(at, client, names)
+        ask(f"Register what the outputs of {', '.join(names)} hold, under their tokens?", yes=yes)
+        rows = [_registered(at, client, name) for name in names]
+    columns = "datacentre, >files, >lines, >registered, >taken, >too old, >without token"
+    at.show(rows, lambda: _table(columns, rows))
+    return ATTENTION if any(row["taken"] or row["without_token"] for row in rows) else DONE
+
+
+def _table(columns: str, rows: Sequence[dict[str, Any]]) -> None:
+    print_table(columns, [[str(value) for value in row.values()] for row in rows])
+
+
+def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
+    """Shows what would be registered. Raises PhotonError if it would be refused."""
+    from photon.idregistry.operate.inspection import group_rows
+    from photon.operations.register import counted, output_files
+
+    if not any(row.closed for row in group_rows(client.inspect_all())):
+        raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")
+    rows = []
+    for name in names:
+        files = output_files(at.base / at.settings.datacentre[name].output)
+        done = counted(files)
+        row = {"datacentre": name, "files": len(files), "lines": done.lines, "without_token": done.without_token}
+        rows.append(row)
+
+    def people() -> None:
+        _table("datacentre, >files, >lines, >without token", rows)
+        click.echo("they would be registered again; nothing was changed")
+
+    at.show({"dry_run": True, "datacentres": rows}, people)
+    return DONE
+
+
+def _registered(at: Deployed, client: OperatorClient, name: str) -> dict[str, Any]:
+    from photon.idregistry.api import Digester
+    from photon.idregistry.client.deployment_key import key_path, read_key
+    from photon.operations.register import Registered, cleared_lengths, output_files, register_file
+
+    pipeline = at.settings.datacentre[name]
+    digester = Digester(read_key(key_path(at.settings, at.base)), pipeline.join)
+    ranges = client.ranges()
+    done = Registered()
+    files = output_files(at.base / pipeline.output)
+    for file in files:
+        lengths = cleared_lengths(at.base / pipeline.state / "slots" / file.slot)
+        register_file(client, ranges, digester, name, file, lengths.get(file.name, 0), done)
+    return {"datacentre": name, "files": len(files), **picked(done, "lines registered taken too_old without_token")}

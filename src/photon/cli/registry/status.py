@@ -12,7 +12,8 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE, FAILED
 from photon.cli.heads import Deployed
-from photon.cli.tables import moment, print_table
+from photon.cli.tables import moment, picked, print_table
+from photon.config.errors import PhotonError
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -29,7 +30,6 @@ WAIT_S = 120.0
 def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
     """``photon status registry``: a line a group. ``wait``: until each group is led and each replica answers and has
     caught up. Raises PhotonError when no replica answers. Exit code 3: not so."""
-    from photon.config.errors import PhotonError
     from photon.idregistry.operate.inspection import group_rows
 
     with at.registry() as client:
@@ -164,7 +164,7 @@ def findings_of(at: Deployed) -> int:
         else:
             click.echo(f"{len(found)} replicas: nothing found")
 
-    at.show([{"level": e.level, "where": e.where, "what": e.what, "do": e.do} for e in said], people)
+    at.show([picked(each, "level where what do") for each in said], people)
     return FAILED if said else DONE
 
 

@@ -8,6 +8,7 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.heads import Deployed, deployed, dry_run
+from photon.config.errors import PhotonError, UsageError
 
 if TYPE_CHECKING:
     from photon.idregistry.operate.operator_client import OperatorClient
@@ -29,8 +30,6 @@ def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, t
       photon registry transfer-leader --config photon.toml --from r1 --dry-run
     Exit codes: 0 others lead now, 1 a leader stayed, 2 wrong usage.
     """
-    from photon.config.errors import UsageError
-
     settings = at.with_registry
     if bool(groups) == bool(source):
         raise UsageError("name groups by --group, or a replica by --from, one of them")
@@ -58,8 +57,6 @@ def _led_by(client: OperatorClient, source: str) -> list[int]:
 
 def _would_move(client: OperatorClient, group: int, to: str) -> dict[str, Any]:
     """Raises PhotonError when nobody leads the group, or ``to`` does not answer."""
-    from photon.config.errors import PhotonError
-
     before = client.leader(group)
     if to and to not in client.inspect_all():
         raise PhotonError(f"{to} does not answer, so it cannot lead; see photon status registry")

@@ -10,7 +10,9 @@ import click
 
 from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.tables import print_table, say
 from photon.cli.units import DURATION, given_ns
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.spark.backfill.run import BackfillOutcome
@@ -42,29 +44,19 @@ NEED_A_PERSON = ("below_boundary", "too_new")
 @click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
 @click.option("--output", type=PATH, required=True,
               help="Directory shared by driver and executors; one for each backfill.")  # fmt: skip
-@click.option("--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
+@click.option("--format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
               help="The joiner's lines, or their members as columns.")  # fmt: skip
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
 @click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
               help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
-@click.option("--slack", type=DURATION, default="1h", show_default=True,
+@click.option("--slack", "slack_s", type=DURATION, default="1h", show_default=True,
               help="How long ago --to must be at least.")  # fmt: skip
 @click.option("--batch-rows", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True,
               help="Records that a task registers at once; also the largest output file.")  # fmt: skip
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
-@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 def backfill(
-    at: Deployed,
-    since: str,
-    until: str,
-    output: Path,
-    file_format: str,
-    unmatched: bool,
-    below_boundary: str,
-    slack: float,
-    batch_rows: int,
-    master: str | None,
-    spark_settings: tuple[str, ...],
+    at: Deployed, since: str, until: str, output: Path, below_boundary: str, spark: tuple[str, ...], **given: Any
 ) -> int:
     """Join a historic range of the raw logs as a batch on Spark.
 
@@ -82,20 +74,10 @@ def backfill(
     from photon.operations.spark_backfill import backfill as do
 
     now_ns = time.time_ns()
-    wish = Wish(
-        datacentre=at.datacentre,
-        from_ns=given_ns("--from", since, now_ns),
-        to_ns=given_ns("--to", until, now_ns),
-        output=output,
-        format=file_format,
-        unmatched=unmatched,
-        slack_s=slack,
-        compare_below=below_boundary == "compare",
-        batch_rows=batch_rows,
-        master=master,
-        spark=pairs(spark_settings),
-    )
-    done = do(at.settings, at.base, wish, lambda line: click.echo(f"photon: {line}", err=True))
+    span = (given_ns("--from", since, now_ns), given_ns("--to", until, now_ns))
+    compare_below = below_boundary == "compare"
+    wish = Wish(at.datacentre, *span, output, compare_below=compare_below, spark=pairs(spark), **given)
+    done = do(at.settings, at.base, wish, say)
     found = _as_json(done)
     at.show(found, lambda: _show(found, output))
     return ATTENTION if any(found["events"].get(name) for name in NEED_A_PERSON) else DONE
@@ -120,8 +102,6 @@ def _as_json(done: BackfillOutcome) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], output: Path) -> None:
-    from photon.cli.tables import print_table
-
     rows = [[f"{count:,}", WORDS.get(name, name)] for name, count in found["events"].items() if count]
     print_table(">events, what became of them", rows)
     size = found["bytes"] / 1e6
@@ -130,8 +110,6 @@ def _show(found: dict[str, Any], output: Path) -> None:
 
 def pairs(settings: tuple[str, ...]) -> dict[str, str]:
     """The settings given by ``--spark``. Raises UsageError."""
-    from photon.config.errors import UsageError
-
     pairs = {}
     for each in settings:
         key, equals, value = each.partition("=")

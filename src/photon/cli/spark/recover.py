@@ -86,8 +86,6 @@ def _confirm(planned: Recovery) -> None:
 
 
 class _Told:
-    """A line on stderr now and then."""
-
     def __init__(self) -> None:
         self._next_s = time.monotonic() + TELL_S
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.tables import print_table, say
+from photon.cli.units import given_ns
+from photon.config.errors import UsageError
 
 if TYPE_CHECKING:
     from photon.config.settings import Settings
@@ -33,29 +36,18 @@ SLACK_S = 3600.0
               help="Event times before this hour; default: the last one that can be judged.")  # fmt: skip
 @click.option("--report", type=PATH, required=True,
               help="Directory of the report, shared by driver and executors.")  # fmt: skip
-@click.option("--join", "join_name", metavar="NAME", help="Which join, if there are several.")
+@click.option("--join", metavar="NAME", help="Which join, if there are several.")
 @click.option("--export", type=PATH,
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
 @click.option("--keep-export", type=PATH, help="Where to keep that backup.")
 @click.option("--backfill", "backfills", type=PATH, multiple=True,
               help="Output directory of a backfill of this range; may be given several times.")  # fmt: skip
 @click.option("--full", is_flag=True, help="Verify every day of the range, whatever is known of it.")
-@click.option("--without-registry", is_flag=True, help="Compare logs and outputs alone.")
+@click.option("--without-registry", "no_registry", is_flag=True, help="Compare logs and outputs alone.")
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
-@click.option("--spark", "spark_settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
+@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A Spark setting.")
 def verify(
-    at: Deployed,
-    since: str,
-    until: str | None,
-    report: Path,
-    join_name: str | None,
-    export: Path | None,
-    keep_export: Path | None,
-    backfills: tuple[Path, ...],
-    full: bool,
-    without_registry: bool,
-    master: str | None,
-    spark_settings: tuple[str, ...],
+    at: Deployed, since: str, until: str | None, report: Path, spark: tuple[str, ...], no_registry: bool, **given: Any
 ) -> int:
     """Verify a range of event times against a fresh join of the raw logs: every event exactly once.
 
@@ -70,34 +62,20 @@ def verify(
     import msgspec
 
     from photon.cli.spark.backfill import pairs
-    from photon.cli.units import given_ns
-    from photon.config.errors import UsageError
     from photon.operations.spark_verify import Wish, nightly
 
     now_ns = time.time_ns()
-    if without_registry and (export or keep_export):
+    if no_registry and (given["export"] or given["keep_export"]):
         raise UsageError("--without-registry goes with neither --export nor --keep-export")
     newest = _newest(at.settings, now_ns)
     to_ns = newest if until is None else given_ns("--to", until, now_ns)
-    wish = Wish(
-        from_ns=given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS,
-        to_ns=-(-to_ns // HOUR_NS) * HOUR_NS,
-        report=report,
-        join=join_name,
-        export=export,
-        no_registry=without_registry,
-        keep_export=keep_export,
-        backfills=backfills,
-        full=full,
-        master=master,
-        spark=pairs(spark_settings),
-    )
+    from_ns, to_ns = given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS, -(-to_ns // HOUR_NS) * HOUR_NS
+    wish = Wish(from_ns, to_ns, report, no_registry=no_registry, spark=pairs(spark), **given)
     if wish.from_ns >= wish.to_ns:
         raise UsageError("--from is not before --to")
     if wish.to_ns > now_ns:
         raise UsageError("--to: this hour is not over yet")
-    done = nightly(at.settings, at.base, wish, partial(_export, at),
-                   lambda line: click.echo(f"photon: {line}", err=True))  # fmt: skip
+    done = nightly(at.settings, at.base, wish, partial(_export, at), say)
     at.show(msgspec.to_builtins(done.verdict), lambda: _show(done, report))
     return done.verdict.exit
 
@@ -109,9 +87,7 @@ def _newest(settings: Settings, now_ns: int) -> int:
 
 
 def _export(at: Deployed, directory: Path) -> None:
-    """A backup of the running registry."""
     from photon.cli.registry.backup import write
-    from photon.config.errors import UsageError
 
     if not at.settings.registry.replicas:
         raise UsageError("the deployment names no [registry.replicas.NAME]: name a backup with --export")
@@ -119,7 +95,6 @@ def _export(at: Deployed, directory: Path) -> None:
 
 
 def _show(done: VerifyOutcome, report: Path) -> None:
-    from photon.cli.tables import print_table
     from photon.spark.verify.advice import GOOD, MEANING, TO_DO
 
     rows = [

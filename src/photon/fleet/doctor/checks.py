@@ -384,7 +384,7 @@ def _tables(facts: Facts) -> Iterator[Finding]:
         yield _warning("tables", tables.where, what, do)
     if tables.old_locks:
         what = f"{many(len(tables.old_locks), 'lock')} of dead or slow clients: {_some(tables.old_locks)}"
-        yield _warning("tables", tables.where, what, "photon table locks; who reads these cells resolves them")
+        yield _warning("tables", tables.where, what, "photon table scan --locks; who reads these cells resolves them")
     old_s = tables.safe_point_s
     if tables.observed and old_s is not None and old_s > tables.keep_s * SAFE_POINT_ROUNDS:
         what = f"the safe point was moved {duration(old_s)} ago: old versions pile up"

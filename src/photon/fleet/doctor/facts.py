@@ -29,8 +29,6 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """One side of a pipeline."""
-
     datacentre: str
     side: str
     path: str
@@ -139,8 +137,6 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A datacentre's."""
-
     datacentre: str
     behind_s: float
     """The percentile."""

@@ -59,6 +59,7 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.operate.findings import Expected, findings
 from photon.idregistry.operate.inspection import Inspection
 from photon.idregistry.operate.operator_client import OperatorClient
+from photon.objects.paths import ObjectPath, placed
 from photon.outputs import OutputPlace, read_slot
 from photon.tables.configured import open_tables
 from photon.tables.standing import look, old_locks
@@ -145,13 +146,13 @@ def datacentres_here(settings: Settings, base: Path) -> list[str]:
         for name, pipeline in settings.datacentre.items()
         if pipeline.eventstore.startswith(LOOPBACK)
         or any(
-            (base / each).is_dir() for each in (pipeline.state, pipeline.output, pipeline.primary, pipeline.foreign)
+            not isinstance(path := placed(base, each), ObjectPath) and path.is_dir()
+            for each in (pipeline.state, pipeline.output, pipeline.primary, pipeline.foreign)
         )
     ]
 
 
 def directories(settings: Settings, base: Path, here: Sequence[str]) -> list[Directory]:
-    """All in which processes of this machine write."""
     found = []
     for name in here:
         pipeline = settings.datacentre[name]
@@ -270,7 +271,7 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
         join = settings.join[pipeline.join]
         for side in reversed(SIDES):
             files = join.primary_files if side == "primary" else join.foreign_files
-            directory = base / pipeline.logs(side)
+            directory = placed(base, pipeline.logs(side))
             if side not in settings.relayed(name) or directory.is_dir():  # its first start makes it
                 found.append(_logs(name, side, directory, files))
     return found
@@ -281,6 +282,8 @@ def _logs(datacentre: str, side: str, path: Path, patterns: Sequence[str]) -> Lo
         matched = discover(path, compile_patterns(patterns), ProblemReporter(lambda problem: None))
     except OSError as error:
         return Logs(datacentre, side, str(path), patterns, problem=error.strerror or str(error))
+    if isinstance(path, ObjectPath):
+        return Logs(datacentre, side, str(path), patterns, "", len(matched), 0, [])
     unreadable = [each.path for each in matched if not os.access(path / each.path, os.R_OK)][:UNREADABLE_MAX]
     return Logs(
         datacentre, side, str(path), patterns, "", len(matched), max(_files(path) - len(matched), 0), unreadable
@@ -389,7 +392,6 @@ def _pair(directory: Path, identity: str, now: datetime) -> KeyPair:
 
 
 def _unusable(directory: Path, identity: str, now: datetime) -> str:
-    """Its name, its authority, its time and its key."""
     try:
         load_pair(directory, identity, now)
     except CertificateError as error:
@@ -413,7 +415,6 @@ def secret(settings: Settings, base: Path) -> Secret | None:
 
 
 def states(settings: Settings, base: Path, here: Sequence[str]) -> list[State]:
-    """Files of ours that this release cannot use."""
     found = []
     for name in here:
         state, output = base / settings.datacentre[name].state, base / settings.datacentre[name].output

@@ -56,9 +56,9 @@ class ForeignLogs:
     read_places: Callable[[], dict[str, int] | None]
 
 
-def search_logs(logs: ForeignLogs, question: Question, budget: Budget, *, time_ns: int | None) -> Evidence:
-    """The event's record, and whether its log was read that far. ``time_ns``: the event's, where it is known."""
-    adapter = logs.adapter
+def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Evidence:
+    """The event's record, and whether its log was read that far."""
+    adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:
         found = find_logs(
@@ -161,12 +161,7 @@ def _read(
     for event_id, key, time_ns in zip(events.ids, events.keys, events.times.tolist(), strict=True):
         if question.means(event_id, file.path, offset):
             return InLog(
-                file=file.path,
-                offset=offset,
-                read_to=read_to,
-                event_id=event_id,
-                key=key,
-                event_time_ns=time_ns,
+                file=file.path, offset=offset, read_to=read_to, event_id=event_id, key=key, event_time_ns=time_ns
             )
     return None
 

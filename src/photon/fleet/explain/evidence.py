@@ -11,8 +11,6 @@ FOUND_MAX = 64
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of an output."""
-
     kind: str
     """joined, unmatched, filtered, rejected or late."""
     slot: str
@@ -66,8 +64,6 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class InLog(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The record as it stands in a foreign log."""
-
     file: str
     offset: int
     read_to: int | None
@@ -111,11 +107,9 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.registry_problem = self.registry_problem or other.registry_problem
 
     def named(self) -> list[Record | Waiting | InLog]:
-        """All in which the event was found."""
         return [*self.records, *self.registering, *self.waiting, *self.in_logs]
 
     def time_ns(self) -> int | None:
-        """The event's, if it was found."""
         times = (one.event_time_ns for one in self.named())
         return next((each for each in times if each is not None), None)
 

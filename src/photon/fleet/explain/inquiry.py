@@ -18,7 +18,7 @@ from photon.config.errors import PhotonError
 from photon.config.settings import Settings
 from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.dispatcher.database import STATE_NAME
-from photon.fleet.access import output_of, registry_client
+from photon.fleet.access import output_of, registry_of
 from photon.fleet.explain import explain_pb2 as pb
 from photon.fleet.explain.dispatchers import foreign_logs, in_retry_store, search_logs
 from photon.fleet.explain.evidence import Evidence, decode
@@ -67,13 +67,10 @@ class Asking:
 async def explain(asking: Asking, question: Question) -> Story:
     """The story as far as it can be had; what cannot is named in it. Where several joins have the event, it is that
     of the last one in their chain, with the others above it. Raises UsageError: settings that do not do."""
-    registry = registry_client(asking.settings, asking.tls)
     until = time.monotonic() + asking.seconds
-    try:
+    async with registry_of(asking.settings, asking.tls) as registry:
         slots = await registry.recovery.list_slots(timeout=min(LIST_S, asking.seconds / 4))
         stories = await _stories(asking, question, registry, slots, until, asking.settings.chain())
-    finally:
-        await registry.close()
     return replace(stories[0], upstream=stories[1:])
 
 
@@ -93,8 +90,8 @@ async def _stories(
         await asyncio.gather(*(each.look_in_logs() for each in inquiries))
     known = [each for each in inquiries if each.known]
     if not known:
-        return [_Inquiry.together(question, inquiries)]
-    stories = [each.story() for each in known]
+        return [_told(question, inquiries)]
+    stories = [replace(_told(question, [each]), join=each.join) for each in known]
     for each in known:
         upstream = asking.settings.join[each.join].upstream("primary")
         event_id = None if upstream is None else await asyncio.to_thread(each.primary_event)
@@ -105,8 +102,6 @@ async def _stories(
 
 
 class _Inquiry:
-    """Into what one join knows."""
-
     def __init__(
         self,
         asking: Asking,
@@ -120,78 +115,67 @@ class _Inquiry:
         self._asking = asking
         self._question = question
         self._registry = registry
-        self._traced: Traced | None = None
-        self._problem = (slots.reason or slots.status.name) if isinstance(slots, Refusal) else ""
+        self.traced: Traced | None = None
+        self.problem = (slots.reason or slots.status.name) if isinstance(slots, Refusal) else ""
         known: Sequence[KnownSlot] = [] if isinstance(slots, Refusal) else slots
         names = asking.settings.joining(join)
-        self._places = [_Datacentre(asking, name, question, known, until) for name in names]
+        self.places = [_Datacentre(asking, name, question, known, until) for name in names]
 
     async def look(self) -> None:
-        """For all that costs little."""
-        await asyncio.gather(*(place.look() for place in self._places))
-        await self._trace(self._places)
+        await asyncio.gather(*(place.look() for place in self.places))
+        await self._trace()
 
     async def look_in_logs(self) -> None:
-        await asyncio.gather(*(place.look_in_logs() for place in self._places))
-        if self._traced is None:
-            await self._trace(self._places)
+        await asyncio.gather(*(place.look_in_logs() for place in self.places))
+        if self.traced is None:
+            await self._trace()
 
     @property
     def known(self) -> bool:
-        """Whether the event was found, or the registry knows it."""
-        return any(place.evidence.named() for place in self._places) or bool(self._traced and self._traced.slot)
-
-    def story(self) -> Story:
-        return self._told(self._question, [self])
-
-    @classmethod
-    def together(cls, question: Question, inquiries: Sequence[_Inquiry]) -> Story:
-        """The one of joins that do not have the event."""
-        return cls._told(question, inquiries)
-
-    @staticmethod
-    def _told(question: Question, inquiries: Sequence[_Inquiry]) -> Story:
-        heard = [place.heard() for each in inquiries for place in each._places]
-        traced = next((each._traced for each in inquiries if each._traced is not None), None)
-        asked = "" if traced is not None else next((each._problem for each in inquiries), "")
-        story = tell(question, heard, traced, asked)
-        return replace(story, join=inquiries[0].join) if len(inquiries) == 1 else story
+        return any(place.evidence.named() for place in self.places) or bool(self.traced and self.traced.slot)
 
     def primary_event(self) -> bytes | None:
         """Id of the event that is the primary event of this one; None: it cannot be had here."""
-        return next((found for place in self._places if (found := place.primary_event()) is not None), None)
+        return next((found for place in self.places if (found := place.primary_event()) is not None), None)
 
-    async def _trace(self, places: Sequence[_Datacentre]) -> None:
+    async def _trace(self) -> None:
         """By a dispatcher, which has the deployment's key; by ourselves if none answers."""
-        times = (place.evidence.time_ns() for place in places)
+        times = (place.evidence.time_ns() for place in self.places)
         time_ns = next((each for each in times if each is not None), self._question.time_ns)
         if time_ns is None:
             return
-        ids = (place.evidence.event_id() for place in places)
+        ids = (place.evidence.event_id() for place in self.places)
         event_id = next((each for each in ids if each is not None), self._question.event_id)
-        for place in places:
+        for place in self.places:
             evidence = await place.trace(event_id, time_ns)
             if evidence is not None and evidence.traced is not None:
-                self._traced = evidence.traced
+                self.traced = evidence.traced
                 return
-            self._problem = evidence.registry_problem if evidence is not None else self._problem
-        self._problem = self._problem or "no dispatcher answers that could ask it"
+            self.problem = evidence.registry_problem if evidence is not None else self.problem
+        self.problem = self.problem or "no dispatcher answers that could ask it"
         if self._asking.operator:
-            await self._trace_directly(places, event_id, time_ns)
+            await self._trace_directly(event_id, time_ns)
 
-    async def _trace_directly(self, places: Sequence[_Datacentre], event_id: bytes, time_ns: int) -> None:
+    async def _trace_directly(self, event_id: bytes, time_ns: int) -> None:
         settings = self._asking.settings
         try:
             key = deployment_key(settings, self._asking.base)
         except PhotonError as error:
-            self._problem = str(error)
+            self.problem = str(error)
             return
         digest = Digester(key, self.join).digest(event_id)
         found = await self._registry.recovery.trace(digest, time_ns, timeout=TRACE_S)
         if isinstance(found, Refusal):
-            self._problem = found.reason or found.status.name
+            self.problem = found.reason or found.status.name
         else:
-            self._traced = found
+            self.traced = found
+
+
+def _told(question: Question, inquiries: Sequence[_Inquiry]) -> Story:
+    heard = [place.heard() for each in inquiries for place in each.places]
+    traced = next((each.traced for each in inquiries if each.traced is not None), None)
+    asked = "" if traced is not None else next((each.problem for each in inquiries), "")
+    return tell(question, heard, traced, asked)
 
 
 class _Datacentre:
@@ -236,9 +220,7 @@ class _Datacentre:
         if silent and here:
             path = self._state / STATE_NAME
             self.evidence.add(await asyncio.to_thread(in_retry_store, path, self._question, budget))
-            time_ns = self._question.time_ns
-            found = await asyncio.to_thread(exported, self._state, self._output, self._question, budget, time_ns)
-            self.evidence.add(found)
+            self.evidence.add(await asyncio.to_thread(exported, self._state, self._output, self._question, budget))
         await self._look_at_slots(covered, budget)
 
     async def look_in_logs(self) -> None:
@@ -255,8 +237,7 @@ class _Datacentre:
             return
         logs = foreign_logs(self._asking.settings, self._asking.base, self._pipeline.join, directory, self._state)
         budget = Budget(self._left_s, time.monotonic, self._asking.progress)
-        time_ns = self._question.time_ns
-        self.evidence.add(await asyncio.to_thread(search_logs, logs, self._question, budget, time_ns=time_ns))
+        self.evidence.add(await asyncio.to_thread(search_logs, logs, self._question, budget))
 
     async def trace(self, event_id: bytes, time_ns: int) -> Evidence | None:
         """What the registry says to a dispatcher; None: none answers."""
@@ -276,9 +257,8 @@ class _Datacentre:
                 continue
             self._answers = process
             self.evidence.add(evidence)
-        for process, (evidence, why) in zip(
-            waiting, await asyncio.gather(*(self._event(each, memory_only=True) for each in waiting)), strict=True
-        ):
+        replies = await asyncio.gather(*(self._event(each, memory_only=True) for each in waiting))
+        for process, (evidence, why) in zip(waiting, replies, strict=True):
             if evidence is None:
                 self._missing.append(f"{process.title} at {process.address}: {why}")
             else:
@@ -286,7 +266,6 @@ class _Datacentre:
         return self._answers is None
 
     async def _ask_joiners(self) -> set[str]:
-        """Slots whose joiners have answered."""
         covered = set()
         replies = await asyncio.gather(*map(self._event, self._joiners))
         for process, (evidence, why) in zip(self._joiners, replies, strict=True):
@@ -303,10 +282,10 @@ class _Datacentre:
         here = await asyncio.to_thread(_names_here, place)
         exports = set(RealDisk().names(self._state / EXPORTS_DIRECTORY))
         if here - covered - exports:
-            without, time_ns = covered | exports, self._question.time_ns
+            without = covered | exports
 
             def search() -> Evidence:
-                found = search_place(RealDisk(), place, self._question, budget, time_ns=time_ns, without=without)
+                found = search_place(RealDisk(), place, self._question, budget, without=without)
                 found.add(search_redo_logs(RealDisk(), place, self._question, budget, without=without))
                 return found
 

@@ -48,15 +48,15 @@ class _File:
 
 
 def search_slot(
-    disk: Disk, state: Path, output: Path, question: Question, budget: Budget, *, is_slot: bool, time_ns: int | None
+    disk: Disk, state: Path, output: Path, question: Question, budget: Budget, *, is_slot: bool
 ) -> Evidence:
-    """Of the slot in this state directory. ``time_ns``: the event's, where it is known: older files are left out."""
+    """Of the slot in this state directory. Files older than the event are left out, where its time is known."""
     try:
         published = read_slot(disk, state)
         clearing = read_clearing(disk, state) if is_slot else None
     except (PublishedDamaged, OSError) as error:
         return Evidence(searched=[Searched(what=f"output of {state.name}", why=str(error))])
-    files = _in_order(list(_files(published, published.output or output)), time_ns)
+    files = _in_order(list(_files(published, published.output or output)), question.time_ns)
     found: list[Record] = []
     searched, total, why = 0, 0, ""
     for file in files:
@@ -88,7 +88,6 @@ def search_place(
     question: Question,
     budget: Budget,
     *,
-    time_ns: int | None,
     without: Collection[str] = (),
 ) -> Evidence:
     """All that write in an output. ``without``: those searched already."""
@@ -97,8 +96,7 @@ def search_place(
         if state.name in without:
             continue
         is_slot = place.is_slot(state) or state.parent in place.copies
-        part = search_slot(disk, state, place.output, question, budget, is_slot=is_slot, time_ns=time_ns)
-        evidence.add(part)
+        evidence.add(search_slot(disk, state, place.output, question, budget, is_slot=is_slot))
     return evidence
 
 

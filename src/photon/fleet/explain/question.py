@@ -24,8 +24,6 @@ CHUNK_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A record of a foreign log."""
-
     file: str
     """Relative to the log directory."""
     offset: int
@@ -41,7 +39,6 @@ class Question:
 
     @property
     def shown(self) -> str:
-        """The id as text."""
         return shown(self.event_id)
 
     @property

@@ -47,7 +47,7 @@ class Scope:
 
     seconds: float
     time_ns: int | None
-    """The event's, where it is known."""
+    """The event's, where the caller knows it, for the registry."""
     logs: bool = False
     memory_only: bool = False
     registry: bool = False
@@ -89,9 +89,9 @@ def of_dispatcher(
         budget = Budget(scope.seconds, time.monotonic)
         if not scope.memory_only:
             evidence.add(await asyncio.to_thread(in_retry_store, state / STATE_NAME, question, budget))
-            evidence.add(await asyncio.to_thread(exported, state, output, question, budget, scope.time_ns))
+            evidence.add(await asyncio.to_thread(exported, state, output, question, budget))
         if scope.logs:
-            evidence.add(await asyncio.to_thread(search_logs, logs, question, budget, time_ns=scope.time_ns))
+            evidence.add(await asyncio.to_thread(search_logs, logs, question, budget))
         if scope.registry:
             await _trace(evidence, question, scope, trace)
         return evidence
@@ -110,11 +110,11 @@ async def _trace(evidence: Evidence, question: Question, scope: Scope, trace: Tr
         evidence.traced = found
 
 
-def exported(state: Path, output: Path, question: Question, budget: Budget, time_ns: int | None) -> Evidence:
+def exported(state: Path, output: Path, question: Question, budget: Budget) -> Evidence:
     """What the pipeline's dispatchers have written themselves: rejected and late lines."""
     disk, place = RealDisk(), OutputPlace(output, state)
     slots = {each.name for each in place.states(disk) if each.parent != state / EXPORTS_DIRECTORY}
-    return search_place(disk, place, question, budget, time_ns=time_ns, without=slots)
+    return search_place(disk, place, question, budget, without=slots)
 
 
 def of_joiner(joiner: HasSlot) -> Explainer:
@@ -126,7 +126,7 @@ def of_joiner(joiner: HasSlot) -> Explainer:
         paths, budget = engine.directories, Budget(scope.seconds, time.monotonic)
         opened = await asyncio.to_thread(registering, engine.slot, engine.open_records(), question)
         found = await asyncio.to_thread(
-            search_slot, RealDisk(), paths.state, paths.output, question, budget, is_slot=True, time_ns=scope.time_ns
+            search_slot, RealDisk(), paths.state, paths.output, question, budget, is_slot=True
         )
         found.registering = [] if found.records else opened  # it may have been written meanwhile
         return found
@@ -150,8 +150,7 @@ def registering(slot: str, records: Sequence[OpenRecord], question: Question) ->
 
 
 def look(place: OutputPlace, question: Question, budget: Budget) -> Evidence:
-    time_ns = question.time_ns
     evidence = in_retry_store(place.state / STATE_NAME, question, budget)
-    evidence.add(search_place(RealDisk(), place, question, budget, time_ns=time_ns))
+    evidence.add(search_place(RealDisk(), place, question, budget))
     evidence.add(search_redo_logs(RealDisk(), place, question, budget))
     return evidence

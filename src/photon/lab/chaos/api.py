@@ -69,7 +69,6 @@ class Step:
 
     @property
     def end_s(self) -> float:
-        """When it is healed."""
         return self.at_s + self.for_s
 
     def words(self) -> str:

@@ -114,11 +114,7 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def one_fault(
-    where: Where,
-    do: str,
-    targets: Sequence[str],
-    lasts: float | None,
-    options: Mapping[str, object],
+    where: Where, do: str, targets: Sequence[str], lasts: float | None, options: Mapping[str, object]
 ) -> str:
     """One fault by hand; what was done. Without ``lasts`` it stays until ``heal_all``. Raises PhotonError."""
     kind = Do(do)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from photon.config.settings import Settings
 from photon.dispatcher.database import STATE_NAME
 from photon.fleet.processes import COMMON, KINDS
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
+from photon.lab.chaos.subprocesses import Done, run_command
 from photon.lab.chaos.topology import Topology
 from photon.lab.wan.links import Change, DirectionNow, Fault
 
@@ -36,35 +35,8 @@ NOUNS = {*KINDS.keys() - {*COMMON}, "hbase"}
 """Kinds of services that belong to a datacentre: noun-datacentre."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-
 Runner = Callable[[Sequence[str], float], Awaitable[Done]]
-"""Runs a command for at most so many seconds. Raises ChaosFailed where it cannot be run, or does not end."""
-
-
-async def run_command(command: Sequence[str], timeout: float) -> Done:
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as error:
-        raise ChaosFailed(f"{command[0]}: cannot be run ({error.strerror})") from None
-    try:
-        async with asyncio.timeout(timeout):
-            out, err = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise ChaosFailed(f"{' '.join(command[:4])} has not ended after {timeout:g} s") from None
-    return Done(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+"""As ``run_command``."""
 
 
 class ContainersTarget:
@@ -90,7 +62,6 @@ class ContainersTarget:
         return ()
 
     async def topology(self) -> Topology:
-        """The topology of the existing containers."""
         names = [name for name, now in (await self.processes()).items() if now.detail != ENDED]
         datacentres = {name: self._settings.region(name) for name in self._settings.datacentre}
         replicas = {
@@ -153,10 +124,10 @@ class ContainersTarget:
                 await self.photon(["wan", "set", *pair, "--delay", delay, "--one-way"])
             if each.fault is Fault.NONE:
                 if frozenset(pair) not in healed:
-                    await self.photon(["wan", "heal", *pair])
+                    await self.photon(["wan", "set", *pair, "--heal"])
                 healed.add(frozenset(pair))
             elif each.fault is not None:
-                await self.photon(["wan", "cut", *pair, "--one-way", "--fault", each.fault.name.lower()])
+                await self.photon(["wan", "set", *pair, "--cut", "--one-way", "--fault", each.fault.name.lower()])
 
     async def fill(self, name: str) -> None:
         raise ChaosFailed(f"{name}: its volume lies on the machine's own disk, which others need")
@@ -195,7 +166,7 @@ class ContainersTarget:
         service = f"operator-{datacentre}"
         done = await self._run((*self._compose, "run", "--rm", "--no-deps", "-T", service, *command), RUN_S)
         if done.code not in codes:
-            raise ChaosFailed(f"{' '.join(command[:3])} in {service}: {_last(done)}")
+            raise ChaosFailed(f"{' '.join(command[:3])} in {service}: {done.last}")
         return done.out
 
     async def service(self, action: str, name: str) -> None:
@@ -243,13 +214,8 @@ class ContainersTarget:
     async def _docker(self, *arguments: str) -> str:
         done = await self._run(("docker", *arguments), DOCKER_S)
         if done.code:
-            raise ChaosFailed(f"docker {arguments[0]}: {_last(done)}")
+            raise ChaosFailed(f"docker {arguments[0]}: {done.last}")
         return done.out
-
-
-def _last(done: Done) -> str:
-    said = done.err.strip().splitlines() or done.out.strip().splitlines()
-    return said[-1] if said else f"exit code {done.code}"
 
 
 def _name(container: Mapping[str, Any]) -> str:

@@ -22,7 +22,6 @@ MOUNT_S = 10.0
 
 
 def can_mount() -> bool:
-    """Whether small file systems can be made here."""
     return os.geteuid() == 0 and MOUNTS.exists()
 
 

@@ -25,8 +25,6 @@ SAME_S = 1e-6
 
 
 class Logs(Protocol):
-    """The event logs, where this run writes them."""
-
     def hold(self, datacentre: str) -> None:
         """Nothing arrives there until ``flow``."""
 
@@ -120,7 +118,6 @@ class Faults:
         return problems
 
     async def rolling(self, names: Sequence[str]) -> None:
-        """Restarts each once the one before is up again."""
         for name in names:
             before = (await self._target.processes())[name]
             await self._target.restart(name)

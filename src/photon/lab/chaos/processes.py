@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import glob
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,10 +15,11 @@ from photon.dispatcher.database import STATE_NAME
 from photon.fleet.access import tls_of
 from photon.lab.chaos import disks
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
+from photon.lab.chaos.subprocesses import run_photon
 from photon.lab.chaos.topology import REGISTRY, Topology
 from photon.lab.wan.client import WanClient, WanError
 from photon.lab.wan.links import Change, DirectionNow
-from photon.supervision.control import Action, NobodyListens, Reply, Request
+from photon.supervision.control import Action, Reply, Request
 from photon.supervision.detached import ask_patiently
 
 FAKETIME = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1",
@@ -144,28 +144,7 @@ class ProcessesTarget:
         await asyncio.to_thread(shutil.rmtree, state / "eventstore", ignore_errors=True)
 
     async def photon(self, arguments: Sequence[str]) -> str:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "photon",
-            *arguments,
-            "--config",
-            str(self._file),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            async with asyncio.timeout(COMMAND_S):
-                out, err = await process.communicate()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise ChaosFailed(f"photon {' '.join(arguments)} has not ended after {COMMAND_S:g} s") from None
-        if process.returncode:
-            said = err.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
-            raise ChaosFailed(f"photon {' '.join(arguments)}: {said[-1]}")
-        return out.decode(errors="replace")
+        return (await run_photon([*arguments, "--config", str(self._file)], COMMAND_S)).out
 
     async def close(self) -> None:
         if self._wan is not None:
@@ -177,18 +156,11 @@ class ProcessesTarget:
         return self._base / self._settings.datacentre[self._topology.processes[name]].state
 
     async def _ask(
-        self,
-        do: Action,
-        names: Sequence[str] = (),
-        *,
-        hold: bool = False,
-        environment: dict[str, str] | None = None,
+        self, do: Action, names: Sequence[str] = (), *, hold: bool = False, environment: dict[str, str] | None = None
     ) -> Reply:
         request = Request(do=do, names=tuple(names), hold=hold, environment=environment)
         try:
             return await asyncio.to_thread(ask_patiently, self._run, request)
-        except NobodyListens as error:
-            raise ChaosFailed(str(error)) from None
         except PhotonError as error:
             raise ChaosFailed(str(error)) from None
 

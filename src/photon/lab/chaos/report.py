@@ -33,8 +33,6 @@ NOTHING = Spread(0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One datacentre at one moment, as its dispatcher says."""
-
     at_s: float
     up: bool
     lag_bytes: int
@@ -44,8 +42,6 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """How a datacentre caught up after it was away."""
-
     datacentre: str
     away_s: float
     seconds: float | None
@@ -199,5 +195,4 @@ class Report:
 
     @property
     def growing(self) -> list[Use]:
-        """Processes that take more and more."""
         return [use for use in self.uses if use.growing]

@@ -70,13 +70,7 @@ def plan(
     steps = list(scenario.steps)
     if scenario.every_s is not None:
         steps += random_plan(
-            seed,
-            topology,
-            scenario.seconds,
-            able,
-            fillable,
-            every_s=scenario.every_s,
-            longest_s=scenario.longest_s,
+            seed, topology, scenario.seconds, able, fillable, every_s=scenario.every_s, longest_s=scenario.longest_s
         )
     return sorted(steps, key=lambda step: step.at_s)
 
@@ -93,12 +87,7 @@ class Run:
     """Make it on the event loop it is used on."""
 
     def __init__(
-        self,
-        options: Options,
-        around: Around,
-        target: Target,
-        topology: Topology,
-        say: Callable[[str], None],
+        self, options: Options, around: Around, target: Target, topology: Topology, say: Callable[[str], None]
     ) -> None:
         self._options = options
         self._around = around
@@ -126,21 +115,25 @@ class Run:
         }
         with History(options.directory / HISTORY_NAME, **about) as history:
             self.report.history = str(history.path)
-            traffic = self._traffic() if options.rate else None
-            follower = None
-            if traffic is not None:
+            self._history = history
+            self._traffic = self._made_traffic() if options.rate else None
+            self._follower = None
+            if self._traffic is not None:
                 outputs = {name: place.output for name, place in self._around.places().items()}
-                follower = Follower(outputs, traffic.complete_ns, time.time_ns)
-            watch = self._around.watch(follower)
-            watch.start()
+                self._follower = Follower(outputs, self._traffic.complete_ns, time.time_ns)
+            self._watch = self._around.watch(self._follower)
+            self._watch.start()
             try:
-                await self._during(history, traffic, follower, watch)
+                await self._during()
             finally:
-                await watch.close()
-            history.add(watch.now_s(), "verdict", good=self.report.good, problems=self.report.problems)
+                await self._watch.close()
+            self._note("verdict", good=self.report.good, problems=self.report.problems)
         return self.report
 
-    def _traffic(self) -> Traffic:
+    def _note(self, what: str, **more: object) -> None:
+        self._history.add(self._watch.now_s(), what, **more)
+
+    def _made_traffic(self) -> Traffic:
         options = self._options
         # What is left out is left out with its malformed lines, which each datacentre rejects for itself.
         malformed = 0.0 if self._partial else options.disorder.malformed
@@ -155,15 +148,11 @@ class Run:
         )
         return Traffic(generator, {name: place.logs for name, place in self._around.places().items()})
 
-    async def _during(
-        self, history: History, traffic: Traffic | None, follower: Follower | None, watch: Watching
-    ) -> None:
+    async def _during(self) -> None:
+        traffic, watch = self._traffic, self._watch
         faults = Faults(self._target, self._topology, watch.leader, traffic)
         feeding = asyncio.create_task(traffic.run() if traffic is not None else self._nothing())
-        steps = [
-            asyncio.create_task(self._step(number, step, faults, history, watch))
-            for number, step in enumerate(self._steps)
-        ]
+        steps = [asyncio.create_task(self._step(number, step, faults)) for number, step in enumerate(self._steps)]
         try:
             await asyncio.gather(*steps)
             await asyncio.sleep(max(0.0, self._options.scenario.seconds - watch.now_s()))
@@ -172,79 +161,81 @@ class Run:
                 task.cancel()
             await asyncio.gather(*steps, return_exceptions=True)
             problems = await faults.heal()
-            history.add(watch.now_s(), "heal", problems=problems)
+            self._note("heal", problems=problems)
             self.report.problems += problems
             if not feeding.done() and problems:
                 feeding.cancel()
         self._say("all is healed; waiting until every event has its verdict")
         await feeding
         healed_s = watch.now_s()
-        await self._until_settled(traffic, follower, watch)
+        await self._until_settled()
         self.report.settle_s = round(watch.now_s() - healed_s, 1)
-        history.add(watch.now_s(), "settled", seconds=self.report.settle_s, ledgers=watch.ledgers())
-        await self._verify(traffic, watch)
-        self._figures(traffic, follower, watch)
+        self._note("settled", seconds=self.report.settle_s, ledgers=watch.ledgers())
+        await self._verify()
+        self._figures()
 
     async def _nothing(self) -> None:
         await asyncio.sleep(self._options.scenario.seconds)
 
-    async def _step(self, number: int, step: Step, faults: Faults, history: History, watch: Watching) -> None:
+    async def _step(self, number: int, step: Step, faults: Faults) -> None:
+        watch = self._watch
         await asyncio.sleep(max(0.0, step.at_s - watch.now_s()))
         begun_s, begun_ns = watch.now_s(), time.time_ns()
         try:
             self._say(f"{begun_s:6.1f} s  {step.words()}")
             what = await faults.begin(number, step)
-            history.add(watch.now_s(), "begin", fault=number, do=step.do, to=what)
+            self._note("begin", fault=number, do=step.do, to=what)
             self._spans[number] = (begun_ns, time.time_ns())
             # A wrong clock counts from when its process is up with it.
             ends_s = watch.now_s() + step.for_s if step.do is Do.CLOCK else step.end_s
             await asyncio.sleep(max(0.0, ends_s - watch.now_s()))
-            await self._end(number, faults, history, watch)
+            await self._end(number, faults)
             ended_s = watch.now_s()
-            history.add(ended_s, "end", fault=number, do=step.do, to=what)
+            self._note("end", fault=number, do=step.do, to=what)
             if step.do is Do.AWAY:
                 self._returns.append((step.target[0], begun_s, ended_s))
         except (PhotonError, TimeoutError, OSError) as error:
             said = f"{step.words()}: {error or type(error).__name__}"
-            history.add(watch.now_s(), "failed", fault=number, do=step.do, error=said)
+            self._note("failed", fault=number, do=step.do, error=said)
             self._say(f"{watch.now_s():6.1f} s  {said}")
             self.report.problems.append(f"a fault could not be done: {said}")
         finally:
             self._spans[number] = (begun_ns, time.time_ns())
 
-    async def _end(self, number: int, faults: Faults, history: History, watch: Watching) -> None:
+    async def _end(self, number: int, faults: Faults) -> None:
         """The proxy, or a reader that is asked, may be away for a moment itself."""
         deadline = time.monotonic() + UP_S
         while True:
             try:
                 return await faults.end(number)
             except ChaosFailed as error:
-                history.add(watch.now_s(), "again", fault=number, error=str(error))
+                self._note("again", fault=number, error=str(error))
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(POLL_S)
 
-    async def _until_settled(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> None:
+    async def _until_settled(self) -> None:
         deadline = time.monotonic() + SETTLE_S
         while True:
-            why = await self._unsettled(traffic, follower, watch)
+            why = await self._unsettled()
             if not why:
                 return
-            if (failure := watch.failure()) is not None:
+            if (failure := self._watch.failure()) is not None:
                 raise ChaosFailed(failure)
             if time.monotonic() > deadline:
                 self.report.problems.append(f"not settled {SETTLE_S:g} s after the heal: {why}")
                 return
             await asyncio.sleep(POLL_S)
 
-    async def _unsettled(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> str:
+    async def _unsettled(self) -> str:
         """Why it is not over, in one line; empty: it is."""
+        traffic, follower = self._traffic, self._follower
         known = {*self._topology.processes, "wan"}
         found = await self._target.processes()
         down = [f"{name} is {now.detail}" for name, now in found.items() if name in known and not now.up]
         if down:
             return "; ".join(down)
-        ledgers = watch.ledgers()
+        ledgers = self._watch.ledgers()
         for name, ledger in ledgers.items():
             if ledger["pending"]:
                 return f"{name} has {ledger['pending']} events pending"
@@ -261,21 +252,22 @@ class Run:
                 return f"{name} has not written all rejected lines"
         return ""
 
-    async def _verify(self, traffic: Traffic | None, watch: Watching) -> None:
+    async def _verify(self) -> None:
         problems = self.report.problems
         self._say("verifying")
         found, verified = await self._around.checks(self._options.directory)
         problems += found
-        if traffic is not None:
-            truth = traffic.generator.truth
+        if self._traffic is not None:
+            truth = self._traffic.generator.truth
             outputs = [place.output for place in self._around.places().values()]
             problems += await asyncio.to_thread(verify.against_truth, outputs, truth)
-            problems += verify.ledgers_against_truth(watch.ledgers(), truth, self._partial)
+            problems += verify.ledgers_against_truth(self._watch.ledgers(), truth, self._partial)
             verified = [*verified, "outputs and ledgers against the generator's truth"]
         self.report.verified = ", ".join(verified)
 
-    def _figures(self, traffic: Traffic | None, follower: Follower | None, watch: Watching) -> None:
-        report, options = self.report, self._options
+    def _figures(self) -> None:
+        report, options, watch = self.report, self._options, self._watch
+        traffic, follower = self._traffic, self._follower
         report.seconds = round(watch.now_s(), 1)
         if traffic is not None and follower is not None:
             truth = traffic.generator.truth

@@ -105,7 +105,6 @@ WHY = dict.fromkeys((Do.CUT, Do.LOSS, Do.DELAY), "there is no proxy ([wan]) betw
 
 
 def names() -> list[str]:
-    """Names of the scenarios that come with Photon."""
     return sorted(path.name.removesuffix(SUFFIX) for path in DIRECTORY.glob(f"*{SUFFIX}"))
 
 

@@ -26,7 +26,6 @@ class Topology:
 
     @property
     def spare(self) -> int:
-        """How many replicas may be lost at once."""
         return (len(self.replicas) - 1) // 2
 
     def of_datacentre(self, datacentre: str) -> list[str]:

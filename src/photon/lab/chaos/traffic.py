@@ -1,64 +1,31 @@
 """A live stream into the logs of several datacentres, made as it is needed: it may go on for hours.
 
-The copies are the same files byte by byte, whenever they are written. The lines of at most AHEAD_S are held ahead,
-and those of as long as a datacentre is away.
+The copies are the same files byte by byte, whenever they are written. Held are lines of what has begun and not
+arrived, and those of as long as a datacentre is away.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from photon.lab.chaos.api import ChaosFailed
-from photon.lab.demo.feed import Logs
-from photon.lab.demo.generator import Generator, Line
+from photon.lab.demo.feed import Logs, append
+from photon.lab.demo.generator import Arriving, Generator, Line
 
 ROLL_US = 30_000_000
 """A new file begins so often."""
 STEP_S = 0.02
-AHEAD_S = 20.0
-"""More than any line comes later than the event that it belongs to: what is so far ahead shows that all is there."""
 TORN_BYTES = 4096
 """Bytes that a crash of the writer's machine may take from a log."""
 QUERIES_KEPT = 500_000
 """Primary events whose time of arrival is known."""
 _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
-
-
-class InOrder:
-    """The lines of a generator by their arrival."""
-
-    def __init__(self, lines: Iterator[Line]) -> None:
-        self._lines = lines
-        self._heap: list[tuple[int, int, Line]] = []
-        self._number = itertools.count()
-        self._seen_us = 0
-        self._more = True
-
-    @property
-    def done(self) -> bool:
-        return not self._more and not self._heap
-
-    def take(self, now_us: int) -> list[Line]:
-        """Those that have arrived by now, counted from the stream's start."""
-        while self._more and self._seen_us < now_us + AHEAD_S * 1e6:
-            line = next(self._lines, None)
-            if line is None:
-                self._more = False
-                break
-            if line.primary:
-                self._seen_us = max(self._seen_us, line.at_us)
-            heapq.heappush(self._heap, (line.at_us, next(self._number), line))
-        taken = []
-        while self._heap and self._heap[0][0] <= now_us:
-            taken.append(heapq.heappop(self._heap)[2])
-        return taken
 
 
 class LogCopy:
@@ -86,29 +53,14 @@ class LogCopy:
         due = list(self._due)
         self._due.clear()
         for roll, of_roll in itertools.groupby(due, key=lambda line: line.at_us // ROLL_US):
-            self._append(list(of_roll), roll)
+            self.newest = append(self.logs, of_roll, f"{roll:06d}") or self.newest
         self.written += len(due)
         return due
-
-    def _append(self, lines: list[Line], roll: int) -> None:
-        for primary, directory, name in (
-            (True, self.logs.primary, "queries"),
-            (False, self.logs.foreign, "clicks"),
-        ):
-            if data := b"".join(line.data for line in lines if line.primary is primary):
-                path = directory / f"{name}-{roll:06d}.log"
-                with open(path, "ab", buffering=0) as file:
-                    file.write(data)
-                if not primary:
-                    self.newest = path
 
 
 class Traffic:
     def __init__(
-        self,
-        generator: Generator,
-        datacentres: Mapping[str, Logs],
-        now_ns: Callable[[], int] = time.time_ns,
+        self, generator: Generator, datacentres: Mapping[str, Logs], now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self.generator = generator
         self.copies = {name: LogCopy(logs) for name, logs in datacentres.items()}
@@ -117,7 +69,7 @@ class Traffic:
         self.clicks: dict[str, int] = {}
         """click id -> wall time at which its line was first written anywhere"""
         self._queries: OrderedDict[str, int] = OrderedDict()
-        self._stream = InOrder(generator.lines())
+        self._stream = Arriving(generator.rounds())
         self._now_ns = now_ns
 
     @property
@@ -126,7 +78,7 @@ class Traffic:
 
     def step(self, now_us: int) -> None:
         """Writes what is due, ``now_us`` after the stream's start."""
-        lines = self._stream.take(now_us)
+        lines = self._stream.due(now_us)
         self.written += len(lines)
         for copy in self.copies.values():
             self._note(copy.write(lines))

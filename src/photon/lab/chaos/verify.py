@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import orjson
 
 from photon.fleet.ledger import balances
-from photon.lab.chaos.api import ChaosFailed
 from photon.lab.chaos.site import Site
+from photon.lab.chaos.subprocesses import run_photon
 from photon.lab.demo.check import check, ledger_problems
 from photon.lab.demo.generator import Truth
 
@@ -44,36 +42,10 @@ async def with_spark(site: Site, report: Path, since: str) -> list[str]:
     """``photon spark verify`` over the event times of the run, hours that can be judged; what it finds. Raises
     ChaosFailed."""
     arguments = ["spark", "verify", "--config", str(site.file), "--from", since, "--report", str(report)]
-    code, out, err = await _photon([*arguments, "-o", "json"])
-    if code not in (0, 3):
-        said = err.strip().splitlines() or [f"exit code {code}"]
-        raise ChaosFailed(f"photon spark verify: {said[-1]}")
-    found = orjson.loads(out)
-    if code == 0:
+    done = await run_photon([*arguments, "-o", "json"], SPARK_S, codes=(0, 3))
+    if done.code == 0:
         return []
-    return [f"photon spark verify: {key}: {value}" for key, value in _problems(found)][:PROBLEMS_MAX]
-
-
-def _problems(found: Mapping[str, object]) -> list[tuple[str, object]]:
+    found = orjson.loads(done.out)
     problems = found.get("problems", found)
-    return list(problems.items()) if isinstance(problems, dict) else [("problems", problems)]
-
-
-async def _photon(arguments: Sequence[str]) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "photon",
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(SPARK_S):
-            out, err = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise ChaosFailed(f"photon {arguments[0]} {arguments[1]} has not ended after {SPARK_S:g} s") from None
-    return process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace")
+    named = problems.items() if isinstance(problems, dict) else [("problems", problems)]
+    return [f"photon spark verify: {key}: {value}" for key, value in named][:PROBLEMS_MAX]

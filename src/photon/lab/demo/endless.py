@@ -7,11 +7,10 @@ Disk is bounded: the oldest files are deleted beyond ``keep`` bytes, and nothing
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +18,8 @@ import msgspec
 
 from photon.config.errors import PhotonError, UsageError
 from photon.config.stopping import until
-from photon.lab.demo.generator import Generator, Line, Truth
+from photon.lab.demo.feed import Logs, append
+from photon.lab.demo.generator import Arriving, Generator, Line, Truth
 
 ROLL_US = 15_000_000
 """A new file begins so often."""
@@ -57,34 +57,6 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     streams: list[StreamMade]
 
 
-class Arriving:
-    def __init__(self, rounds: Iterator[tuple[int, list[Line]]]) -> None:
-        self._rounds = rounds
-        self._next = next(rounds)
-        self._waiting: list[tuple[int, int, Line]] = []
-        self._numbers = itertools.count()
-        self.taken = 0
-        """Rounds that have begun: each is written in full in the end."""
-
-    def due(self, now_us: int) -> list[Line]:
-        """What has arrived by then, counted from the stream's start."""
-        while self._next[0] <= now_us:
-            for line in self._next[1]:
-                heapq.heappush(self._waiting, (line.at_us, next(self._numbers), line))
-            self.taken += 1
-            self._next = next(self._rounds)
-        found = []
-        while self._waiting and self._waiting[0][0] <= now_us:
-            found.append(heapq.heappop(self._waiting)[2])
-        return found
-
-    def rest(self) -> list[Line]:
-        """What has begun and not arrived; nothing is due after that."""
-        found = [line for _, _, line in sorted(self._waiting)]
-        self._waiting.clear()
-        return found
-
-
 @dataclass(slots=True)
 class LogWriter:
     directories: Sequence[Path]
@@ -101,12 +73,9 @@ class LogWriter:
         """``lines`` in order of arrival. Raises OSError."""
         for roll, group in itertools.groupby(lines, lambda line: line.at_us // ROLL_US):
             each = list(group)
-            for primary, name in ((True, "queries"), (False, "clicks")):
-                data = b"".join(line.data for line in each if line.primary is primary)
-                self.written += len(data)
-                for directory in self.directories if data else ():
-                    with open(directory / name / f"{name}-{self.stream}-{roll:06d}.log", "ab", buffering=0) as file:
-                        file.write(data)
+            self.written += sum(len(line.data) for line in each)
+            for directory in self.directories:
+                append(Logs(directory / "queries", directory / "clicks"), each, f"{self.stream}-{roll:06d}")
             if roll != self._roll:
                 self._roll = roll
                 self._forget()

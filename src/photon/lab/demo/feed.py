@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,20 @@ STEP_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The log directories of one datacentre."""
-
     primary: Path
     foreign: Path
+
+
+def append(logs: Logs, lines: Iterable[Line], name: str) -> Path | None:
+    """To ``queries-NAME`` and ``clicks-NAME``; the file of clicks, if there were any."""
+    written: Path | None = None
+    lines = list(lines)
+    for primary, directory, kind in ((True, logs.primary, "queries"), (False, logs.foreign, "clicks")):
+        if data := b"".join(line.data for line in lines if line.primary is primary):
+            with open(directory / f"{kind}-{name}.log", "ab", buffering=0) as file:
+                file.write(data)
+            written = None if primary else directory / f"{kind}-{name}.log"
+    return written
 
 
 class Copy:
@@ -49,25 +60,10 @@ class Copy:
         lines, due = self._lines, now_us - self._lag_us
         while end < len(lines) and lines[end].at_us <= due:
             end += 1
-        at = begin
-        while at < end:
-            roll, upto = lines[at].at_us // ROLL_US, at
-            while upto < end and lines[upto].at_us // ROLL_US == roll:
-                upto += 1
-            self._write(lines[at:upto], roll)
-            at = upto
+        for roll, group in itertools.groupby(lines[begin:end], lambda line: line.at_us // ROLL_US):
+            append(self._logs, group, f"{roll:04d}")
         self.written = end
         return lines[begin:end]
-
-    def _write(self, lines: Sequence[Line], roll: int) -> None:
-        for primary, directory, name in (
-            (True, self._logs.primary, "queries"),
-            (False, self._logs.foreign, "clicks"),
-        ):
-            data = b"".join(line.data for line in lines if line.primary is primary)
-            if data:
-                with open(directory / f"{name}-{roll:04d}.log", "ab", buffering=0) as file:
-                    file.write(data)
 
 
 class Feed:
@@ -81,7 +77,6 @@ class Feed:
 
     @property
     def written(self) -> int:
-        """Lines written in the datacentre that has most of them."""
         return max(copy.written for copy in self.copies.values())
 
     async def run(self) -> None:

@@ -6,6 +6,8 @@ can write it live and the benchmark at once.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,8 +56,6 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One record on its way to a log."""
-
     at_us: int
     """When it arrives, microseconds from the stream's start."""
     primary: bool
@@ -159,3 +159,37 @@ class Generator:
         if rnd.random() < disorder.malformed:
             truth.malformed += 1
             yield Line(line.at_us, False, rnd.choice(_MALFORMED) + b"\n")
+
+
+class Arriving:
+    """The lines of a generator's rounds, in the order of their arrival."""
+
+    def __init__(self, rounds: Iterator[tuple[int, list[Line]]]) -> None:
+        self._rounds = rounds
+        self._next = next(rounds, None)
+        self._waiting: list[tuple[int, int, Line]] = []
+        self._numbers = itertools.count()
+        self.taken = 0
+        """Rounds that have begun: each is written in full in the end."""
+
+    @property
+    def done(self) -> bool:
+        return self._next is None and not self._waiting
+
+    def due(self, now_us: int) -> list[Line]:
+        """What has arrived by then, counted from the stream's start."""
+        while self._next is not None and self._next[0] <= now_us:
+            for line in self._next[1]:
+                heapq.heappush(self._waiting, (line.at_us, next(self._numbers), line))
+            self.taken += 1
+            self._next = next(self._rounds, None)
+        found = []
+        while self._waiting and self._waiting[0][0] <= now_us:
+            found.append(heapq.heappop(self._waiting)[2])
+        return found
+
+    def rest(self) -> list[Line]:
+        """What has begun and not arrived; nothing is due after that."""
+        found = [line for _, _, line in sorted(self._waiting)]
+        self._waiting.clear()
+        return found

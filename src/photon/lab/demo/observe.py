@@ -80,7 +80,6 @@ class Observer:
         )  # fmt: skip
 
     async def leader(self) -> str | None:
-        """Name of the replica that leads the first shard."""
         leading = await self._onlooker.leader()
         return leading[0].name if leading else None
 

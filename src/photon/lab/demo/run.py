@@ -46,7 +46,6 @@ class Phase:
         return sum(self.made.values())
 
     def share(self, datacentre: str) -> float:
-        """Share of all verdicts made, from 0 to 1."""
         return self.made[datacentre] / self.total if self.total else 0.0
 
     @property
@@ -56,8 +55,6 @@ class Phase:
 
 
 class Phases:
-    """Cuts the totals of ledgers into phases."""
-
     def __init__(self, begun: Ledgers, at_s: float) -> None:
         self._before = begun
         self._at_s = at_s
@@ -120,123 +117,114 @@ async def run(
 ) -> Report:
     """Runs the demo. ``say`` gets what happens, ``show`` the present state, several times a second; ``zygote``:
     of whom the processes are copies."""
-    began = time.monotonic()
-    generator = Generator(
-        options.seed,
-        clicks=max(1, int(options.seconds * options.rate)),
-        seconds=options.seconds,
-        disorder=Disorder(),
-        epoch_us=time.time_ns() // 1000,
-    )
-    lines = sorted(generator.lines(), key=lambda line: line.at_us)
-    demo = DemoDeployment(options.directory, Shape())
-    feed = Feed(lines, {name: place.logs for name, place in demo.places.items()})
-    supervisor = Supervisor(zygote=zygote)
-    services = demo.deployment.services()
-    say(
-        f"starting {len(services)} processes: in {' and '.join(demo.places)} each an event store, "
-        f"{demo.shape.joiners} joiners, a verifier, a dispatcher; {len(demo.replicas)} registry replicas; "
-        "30 ms between regions"
-    )
-    observer = Observer(demo, feed)
-    try:
-        await supervisor.start(services)
-        await supervisor.ready(READY_S)
-        say(f"all up after {time.monotonic() - began:.1f} s; {len(lines):,} lines follow in {options.seconds:g} s")
-        report = await _stream(options, demo, feed, supervisor, observer, generator, say, show)
-    finally:
-        await observer.close()
-        await supervisor.stop()
-    say("verifying the outputs against the generator's truth")
-    findings = check([place.output for place in demo.places.values()], generator.truth)
-    alarms = alarms_in(demo.deployment.settings, demo.deployment.file.parent)
-    report.problems = [*findings.problems, *ledger_problems(report.ledgers, generator.truth), *alarms]
-    report.latencies_ms = percentiles(observer.latencies.all_ms)
-    report.lines, report.clicks = len(lines), generator.truth.lines
-    report.seconds = time.monotonic() - began
-    return report
+    return await _Run(options, say, show, zygote).run()
 
 
-async def _stream(
-    options: DemoOptions,
-    demo: DemoDeployment,
-    feed: Feed,
-    supervisor: Supervisor,
-    observer: Observer,
-    generator: Generator,
-    say: Callable[[str], None],
-    show: Callable[[Observation], None],
-) -> Report:
-    report = Report({}, [])
-    phases = Phases(await observer.totals(), time.monotonic())
-    feeding = asyncio.create_task(feed.run())
-    watching = asyncio.create_task(_watch(observer, show))
-    try:
-        if options.kill:
-            drill = _Drill(options, demo, feed, supervisor, observer, phases, say)
-            report.killed, report.catch_up = await drill.run()
-        await feeding
-        say("all written; waiting until each click has its verdict")
-        await _settled(observer, generator.truth.lines)
-        report.ledgers = observer.ledgers()
-        phases.end("both up again" if options.kill else "both up", await observer.totals(), time.monotonic())
-        report.phases = phases.done
-        observer.latencies.follow()
-    finally:
-        for task in (feeding, watching):
-            task.cancel()
-        await asyncio.gather(feeding, watching, return_exceptions=True)
-    return report
-
-
-class _Drill:
-    """kill -9 of one whole datacentre with its registry replica, and its return."""
+class _Run:
+    """The stream, and in it the drill: kill -9 of one whole datacentre with its registry replica, and its return."""
 
     def __init__(
         self,
         options: DemoOptions,
-        demo: DemoDeployment,
-        feed: Feed,
-        supervisor: Supervisor,
-        observer: Observer,
-        phases: Phases,
         say: Callable[[str], None],
+        show: Callable[[Observation], None],
+        zygote: Zygote | None,
     ) -> None:
-        self._options = options
-        self._demo = demo
-        self._feed = feed
-        self._supervisor = supervisor
-        self._observer = observer
-        self._phases = phases
-        self._say = say
         self._began = time.monotonic()
+        self._options, self._say, self._show = options, say, show
+        generator = Generator(
+            options.seed,
+            clicks=max(1, int(options.seconds * options.rate)),
+            seconds=options.seconds,
+            disorder=Disorder(),
+            epoch_us=time.time_ns() // 1000,
+        )
+        lines = sorted(generator.lines(), key=lambda line: line.at_us)
+        self._truth = generator.truth
+        self._demo = DemoDeployment(options.directory, Shape())
+        self._feed = Feed(lines, {name: place.logs for name, place in self._demo.places.items()})
+        self._supervisor = Supervisor(zygote=zygote)
+        self._observer = Observer(self._demo, self._feed)
+        self._report = Report({}, [], lines=len(lines), clicks=self._truth.lines)
 
-    async def run(self) -> tuple[str, str]:
-        await self._until(KILL_AT)
+    async def run(self) -> Report:
+        demo, report = self._demo, self._report
+        services = demo.deployment.services()
+        self._say(
+            f"starting {len(services)} processes: in {' and '.join(demo.places)} each an event store, "
+            f"{demo.shape.joiners} joiners, a verifier, a dispatcher; {len(demo.replicas)} registry replicas; "
+            "30 ms between regions"
+        )
+        try:
+            await self._supervisor.start(services)
+            await self._supervisor.ready(READY_S)
+            up_s = time.monotonic() - self._began
+            self._say(f"all up after {up_s:.1f} s; {report.lines:,} lines follow in {self._options.seconds:g} s")
+            await self._stream()
+        finally:
+            await self._observer.close()
+            await self._supervisor.stop()
+        self._say("verifying the outputs against the generator's truth")
+        findings = check([place.output for place in demo.places.values()], self._truth)
+        alarms = alarms_in(demo.deployment.settings, demo.deployment.file.parent)
+        report.problems = [*findings.problems, *ledger_problems(report.ledgers, self._truth), *alarms]
+        report.latencies_ms = percentiles(self._observer.latencies.all_ms)
+        report.seconds = time.monotonic() - self._began
+        return report
+
+    async def _stream(self) -> None:
+        phases = Phases(await self._observer.totals(), time.monotonic())
+        self._report.phases = phases.done
+        feeding = asyncio.create_task(self._feed.run())
+        watching = asyncio.create_task(self._watch())
+        try:
+            if self._options.kill:
+                await self._drill(phases, time.monotonic())
+            await feeding
+            self._say("all written; waiting until each click has its verdict")
+            await self._settled()
+            self._report.ledgers = self._observer.ledgers()
+            last = "both up again" if self._options.kill else "both up"
+            phases.end(last, await self._observer.totals(), time.monotonic())
+            self._observer.latencies.follow()
+        finally:
+            for task in (feeding, watching):
+                task.cancel()
+            await asyncio.gather(feeding, watching, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            self._show(await self._observer.observe())
+            await asyncio.sleep(OBSERVE_S)
+
+    async def _drill(self, phases: Phases, began: float) -> None:
+        await self._until(began, KILL_AT)
         victim, leads = await self._victim()
         names = self._supervisor.names(datacentre=victim)
-        self._phases.end("both up", await self._observer.totals(), time.monotonic())
+        phases.end("both up", await self._observer.totals(), time.monotonic())
         self._feed.copies[victim].held = True
         for name in names:
             self._supervisor.kill(name, hold=True)
         killed = f"all {len(names)} processes of {victim}" + (", the registry's leader among them" if leads else "")
+        self._report.killed = killed
         self._say(f"kill -9 {killed}; nothing arrives there")
-        await self._until(RETURN_AT)
-        before = self._observer.ledgers()
-        self._phases.end(f"{victim} down", await self._observer.totals(), time.monotonic())
+        await self._until(began, RETURN_AT)
+        read_before = self._observer.ledgers()[victim]["read"]
+        phases.end(f"{victim} down", await self._observer.totals(), time.monotonic())
         self._feed.copies[victim].held = False
         for name in names:
             self._supervisor.release(name)
         self._say(f"{victim} comes back: its processes start, its logs arrive")
-        return killed, await self._caught_up(victim, before[victim]["read"])
+        self._report.catch_up = await self._caught_up(victim, read_before)
+        self._say(self._report.catch_up)
+        phases.end(f"{victim} catching up", await self._observer.totals(), time.monotonic())
 
-    async def _until(self, share: float) -> None:
-        await asyncio.sleep(max(0.0, self._began + share * self._options.seconds - time.monotonic()))
+    async def _until(self, began: float, share: float) -> None:
+        await asyncio.sleep(max(0.0, began + share * self._options.seconds - time.monotonic()))
 
     async def _victim(self) -> tuple[str, bool]:
         """On odd seeds the datacentre with the registry's leader, where it has a pipeline; and whether it leads."""
-        leader = await self._observer.leader()
-        leading = REPLICAS.get(leader or "")
+        leading = REPLICAS.get(await self._observer.leader() or "")
         chosen = random.Random(self._options.seed).choice(DATACENTRES)
         if self._options.seed % 2 and leading in self._demo.places:
             chosen = leading
@@ -246,36 +234,21 @@ class _Drill:
         began = time.monotonic()
         while True:
             seen = (await self._observer.observe()).datacentres[victim]
-            if seen.up and seen.ledger["read"] > read_before and seen.lag_bytes < BACK_BYTES:
-                break
-            if time.monotonic() - began > SETTLE_S:
-                raise DemoFailed(f"{victim} has not caught up {SETTLE_S:g} s after its return; {_where(self._demo)}")
+            took, caught = time.monotonic() - began, seen.ledger["read"] - read_before
+            if seen.up and caught > 0 and seen.lag_bytes < BACK_BYTES:
+                return f"{victim} at the head of its logs again after {took:.1f} s: {caught:,} clicks read"
+            if took > SETTLE_S:
+                raise self._failed(f"{victim} has not caught up {SETTLE_S:g} s after its return")
             await asyncio.sleep(OBSERVE_S)
-        caught = seen.ledger["read"] - read_before
-        text = (
-            f"{victim} at the head of its logs again after {time.monotonic() - began:.1f} s: {caught:,} clicks read"
-        )
-        self._say(text)
-        self._phases.end(f"{victim} catching up", await self._observer.totals(), time.monotonic())
-        return text
 
+    async def _settled(self) -> None:
+        deadline = time.monotonic() + SETTLE_S
+        while not self._observer.settled(self._truth.lines):
+            if time.monotonic() > deadline:
+                what = f"not every click has its verdict {SETTLE_S:g} s after the last of {self._truth.lines} lines"
+                raise self._failed(f"{what}: {self._observer.ledgers()}")
+            await asyncio.sleep(OBSERVE_S)
 
-async def _watch(observer: Observer, show: Callable[[Observation], None]) -> None:
-    while True:
-        show(await observer.observe())
-        await asyncio.sleep(OBSERVE_S)
-
-
-async def _settled(observer: Observer, lines: int) -> None:
-    deadline = time.monotonic() + SETTLE_S
-    while not observer.settled(lines):
-        if time.monotonic() > deadline:
-            raise DemoFailed(
-                f"not every click has its verdict {SETTLE_S:g} s after the last of {lines} lines: "
-                f"{observer.ledgers()}; {_where(observer.demo)}"
-            )
-        await asyncio.sleep(OBSERVE_S)
-
-
-def _where(demo: DemoDeployment) -> str:
-    return f"the processes' logs are in {demo.deployment.run / 'logs'} (keep them with --keep DIR)"
+    def _failed(self, what: str) -> DemoFailed:
+        logs = self._demo.deployment.run / "logs"
+        return DemoFailed(f"{what}; the processes' logs are in {logs} (keep them with --keep DIR)")

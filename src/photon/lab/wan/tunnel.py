@@ -24,8 +24,6 @@ STEP_BYTES_MAX = 1 << 20
 
 
 class Side(enum.IntEnum):
-    """The two ends of a connection."""
-
     CLIENT = 0
     TARGET = 1
 
@@ -41,8 +39,6 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes that have arrived."""
-
     side: Side
     chunks: list[bytes]
 
@@ -84,8 +80,6 @@ _AFTER = {_Phase.SYN: _Phase.SYN_ACK, _Phase.SYN_ACK: _Phase.ACK, _Phase.ACK: _P
 
 
 class _Lane:
-    """One direction of the connection."""
-
     __slots__ = ("blocked", "finished", "line", "link", "to")
 
     def __init__(self, link: Link, to: Side) -> None:
@@ -114,7 +108,6 @@ class Tunnel:
 
     @property
     def done(self) -> bool:
-        """Nothing will happen any more."""
         return self._phase is _Phase.DONE
 
     @property

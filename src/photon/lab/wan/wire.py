@@ -9,12 +9,7 @@ from photon.config.rpc import Service, WireError
 from photon.lab.wan import wan_pb2 as pb
 from photon.lab.wan.links import Change, DirectionNow, Fault
 
-_FAULTS = {
-    Fault.NONE: pb.FAULT_NONE,
-    Fault.DROP: pb.FAULT_DROP,
-    Fault.RESET: pb.FAULT_RESET,
-    Fault.REFUSE: pb.FAULT_REFUSE,
-}
+_FAULTS = dict(zip(Fault, (pb.FAULT_NONE, pb.FAULT_DROP, pb.FAULT_RESET, pb.FAULT_REFUSE), strict=True))
 CONTROL = Service(pb.DESCRIPTOR, "Wan")
 
 
@@ -25,7 +20,7 @@ def set_request(changes: Iterable[Change]) -> pb.SetRequest:
         if change.delay_s is not None:
             message.delay_ns = round(change.delay_s * NS_PER_S)
         if change.fault is not None:
-            message.fault = _fault_out(change.fault)
+            message.fault = _FAULTS[change.fault]
     return request
 
 
@@ -49,7 +44,7 @@ def list_reply(directions: Iterable[DirectionNow]) -> pb.ListReply:
                 source=each.source,
                 destination=each.destination,
                 delay_ns=round(each.delay_s * NS_PER_S),
-                fault=_fault_out(each.fault),
+                fault=_FAULTS[each.fault],
                 bytes=each.bytes,
                 connections=each.connections,
             )
@@ -71,10 +66,6 @@ def directions(reply: pb.ListReply) -> Sequence[DirectionNow]:
         )
         for each in reply.directions
     ]
-
-
-def _fault_out(fault: Fault) -> pb.Fault:
-    return _FAULTS[fault]
 
 
 def _fault_in(fault: int) -> Fault:

@@ -24,12 +24,11 @@ from photon.dispatcher.replay.requests import open_state
 from photon.idregistry.api import DIGEST_BYTES, Digester
 from photon.idregistry.core.scans import EntryPage
 from photon.joiner.foreign_columns import events_of, records_of
+from photon.objects.paths import placed
 
 
 @dataclass(slots=True)
 class _Site:
-    """One datacentre's logs and the state of its dispatcher."""
-
     state: Path
     logs: LogFiles
 
@@ -84,10 +83,10 @@ def opened(settings: Settings, base: Path, join: str, digester: Digester) -> Ite
         sites = []
         for pipeline in settings.datacentre.values():
             state = base / pipeline.state / STATE_NAME
-            if pipeline.join != join or not state.exists() or not (base / pipeline.foreign).is_dir():
+            if pipeline.join != join or not state.exists() or not placed(base, pipeline.foreign).is_dir():
                 continue
             logs = LogFiles(
-                base / pipeline.foreign,
+                placed(base, pipeline.foreign),
                 settings.join[join].foreign_files,
                 has_header=adapter.foreign_has_header,
                 max_record=settings.limits.record,

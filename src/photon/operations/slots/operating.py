@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.settings import Pipeline, Settings
 from photon.config.tls import OPERATOR
-from photon.fleet.access import registry_client, tls_of
+from photon.fleet.access import registry_of, tls_of
 from photon.fleet.polling import dispatcher_serves, healthy
 from photon.fleet.processes import of_datacentre
 from photon.idregistry.api import I64, U8, U64, Digester
@@ -87,13 +87,8 @@ class Checked:
     copy: sealing.Copy | None
 
 
-@asynccontextmanager
-async def _registry(here: Here) -> AsyncIterator[RegistryClient]:
-    client = registry_client(here.settings, tls_of(here.settings, here.base, OPERATOR))
-    try:
-        yield client
-    finally:
-        await client.close()
+def _registry(here: Here) -> AbstractAsyncContextManager[RegistryClient]:
+    return registry_of(here.settings, tls_of(here.settings, here.base, OPERATOR))
 
 
 async def _known(client: RegistryClient) -> list[KnownSlot]:

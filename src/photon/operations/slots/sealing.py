@@ -67,8 +67,6 @@ class CopyRefused(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """One output file of the slot in the copy."""
-
     name: str
     """Plain, relative to the output."""
     path: Path
@@ -78,8 +76,6 @@ class CopiedFile:
 
 @dataclass(slots=True)
 class Copy:
-    """A copy, and what was done with it."""
-
     root: Path
     files: list[CopiedFile]
     lengths: dict[str, int] = field(default_factory=dict)

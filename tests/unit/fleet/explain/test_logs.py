@@ -44,7 +44,7 @@ class Site:
         )
 
     def search(self, text: str) -> Evidence:
-        return search_logs(self._logs, question_of(text), Budget(60.0, lambda: 0.0), time_ns=None)
+        return search_logs(self._logs, question_of(text), Budget(60.0, lambda: 0.0))
 
 
 @pytest.fixture

@@ -68,9 +68,9 @@ class Site:
             manifest.write(msgspec.json.encode(entry) + b"\n")
         self.publish()
 
-    def search(self, question: Question, seconds: float = 60.0, time_ns: int | None = None) -> Evidence:
+    def search(self, question: Question, seconds: float = 60.0) -> Evidence:
         budget = Budget(seconds, lambda: 0.0 if seconds else 1.0)
-        return search_place(RealDisk(), self.place, question, budget, time_ns=time_ns)
+        return search_place(RealDisk(), self.place, question, budget)
 
     def one(self, text: str) -> Record:
         (record,) = self.search(question_of(text)).records
@@ -142,10 +142,10 @@ def test_a_search_that_runs_out_of_time_says_so(site: Site) -> None:
 def test_files_written_before_the_event_are_left_out(site: Site) -> None:
     site.write(1, line("a", 0))
     path = site.write(2, line("b", 1))
-    os.utime(path, ns=(5, 5))
-    (searched,) = site.search(question_of("nobody"), time_ns=SLACK_NS + 6).searched
+    os.utime(path, ns=(5_000, 5_000))
+    (searched,) = site.search(question_of(f"10.0.0.1:1:{SLACK_NS // 1000 + 6}")).searched
     assert searched.files == 1
-    (searched,) = site.search(question_of("nobody"), time_ns=SLACK_NS + 5).searched
+    (searched,) = site.search(question_of(f"10.0.0.1:1:{SLACK_NS // 1000 + 5}")).searched
     assert searched.files == 2
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from photon.config.loader import convert
 from photon.lab.chaos.api import ChaosFailed, Do, ProcessNow
-from photon.lab.chaos.containers import ContainersTarget, Done, run_command
+from photon.lab.chaos.containers import ContainersTarget
+from photon.lab.chaos.subprocesses import Done, run_command
 from photon.lab.chaos.watch import Containers
 from photon.lab.wan.links import Change, DirectionNow, Fault
 
@@ -117,9 +118,9 @@ async def test_links_are_changed_by_the_operator(docker: Docker, target: Contain
     await target.change([Change("east", "west", fault=Fault.NONE), Change("west", "east", fault=Fault.NONE)])
     end = "--config /etc/photon/photon.toml"
     assert docker.asked == [
-        f"{COMPOSE} operator-east photon wan cut east west --one-way --fault drop {end}",
+        f"{COMPOSE} operator-east photon wan set east west --cut --one-way --fault drop {end}",
         f"{COMPOSE} operator-east photon wan set west east --delay 200ms --one-way {end}",
-        f"{COMPOSE} operator-east photon wan heal east west {end}",
+        f"{COMPOSE} operator-east photon wan set east west --heal {end}",
     ]
 
 

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from photon.lab.chaos.api import ChaosFailed
-from photon.lab.chaos.traffic import AHEAD_S, InOrder, Traffic
+from photon.lab.chaos.traffic import Traffic
 from photon.lab.demo.feed import Logs
-from photon.lab.demo.generator import Disorder, Generator
+from photon.lab.demo.generator import Arriving, Disorder, Generator
 from photon.lab.latency import Follower, Verdict
 
 SECONDS = 100.0
@@ -31,9 +31,9 @@ def content(found: Logs) -> dict[str, bytes]:
 
 
 def test_lines_come_in_the_order_of_their_arrival() -> None:
-    stream, taken = InOrder(generator().lines()), []
+    stream, taken = Arriving(generator().rounds()), []
     for second in range(130):
-        now = stream.take(second * 1_000_000)
+        now = stream.due(second * 1_000_000)
         assert all((second - 1) * 1_000_000 < line.at_us <= second * 1_000_000 for line in now)
         taken += now
     assert stream.done
@@ -43,9 +43,11 @@ def test_lines_come_in_the_order_of_their_arrival() -> None:
 
 
 def test_only_what_is_soon_due_is_held() -> None:
-    stream = InOrder(generator().lines())
-    stream.take(0)
-    assert len(stream._heap) < 1.5 * 3 * 600 * AHEAD_S / SECONDS
+    stream, most = Arriving(generator().rounds()), 0
+    for second in range(130):
+        stream.due(second * 1_000_000)
+        most = max(most, len(stream._waiting))
+    assert most < 3 * 600 * 5 / SECONDS
 
 
 def test_copies_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from photon.lab.demo.endless import (
     ROLL_US,
-    Arriving,
     CannotTell,
     FeedOptions,
     LogWriter,
@@ -20,7 +19,7 @@ from photon.lab.demo.endless import (
     read_streams,
     truth_of,
 )
-from photon.lab.demo.generator import Line
+from photon.lab.demo.generator import Arriving, Line
 
 MADE = StreamMade(seed=5, rate=100, epoch_us=1_760_000_000_000_000)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -39,7 +40,7 @@ from photon.spark.backfill.staging import (
     staged_batches,
     write_result,
 )
-from photon.spark.backfill.work import batches, columns_of
+from photon.spark.backfill.work import COLUMNS, batches, columns_of
 from tests.lines import joined_lines
 from tests.simulation.backfill.world import Event, rows_of
 from tests.unit.joiner.test_matching import ORDER_AT, Payments
@@ -160,6 +161,13 @@ def test_a_set_is_one_row_and_all_its_records(tmp_path: Path) -> None:
     assert (part.records, (places.output / part.written).read_bytes()) == (3, b"".join(lines))
 
 
+PRIMARY = pa.struct([("log", pa.string()), ("offset", pa.int64()), ("header", pa.binary()), ("record", pa.binary())])
+TYPES = (
+    pa.binary(), pa.binary(), pa.binary(), pa.int64(), pa.string(), pa.int64(), pa.binary(), pa.binary(), pa.string(),
+    pa.list_(PRIMARY),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("unmatched", [False, True])
 def test_all_primaries_of_a_key_are_joined_and_misses_wait_for_the_operators_word(unmatched: bool) -> None:
     def row(name: bytes, *primaries: bytes) -> tuple[object, ...]:
@@ -168,11 +176,16 @@ def test_all_primaries_of_a_key_are_joined_and_misses_wait_for_the_operators_wor
 
     adapter = Payments({})
     adapter.matching = Matching("all", before_ns=10, after_ns=0)
-    rows = [row(b"a", b"k 95 a", b"k 50 b", b"k 100 c"), row(b"b"), row(b"c", b"k 50"), row(b"d", *[b"k 95"] * 1001)]
+    some = [row(b"a", b"k 95 a", b"k 50 b", b"k 100 c"), row(b"b"), row(b"c", b"k 50"), row(b"d", *[b"k 95"] * 1001)]
+    rows = pa.RecordBatch.from_arrays(list(map(pa.array, zip(*some, strict=True), TYPES)), names=list(COLUMNS))
     events, found = columns_of(rows, adapter.matching, unmatched=unmatched)
     decided = Judge(adapter, check_payloads=True).decide(events, found, frozenset())
     absent = Kind.UNMATCHED if unmatched else 0
     assert list(decided.kinds) == [Kind.JOINED, absent, Kind.UNMATCHED, Kind.REJECTED]
     assert (decided.pairs, decided.primaries.offsets.tolist()) == ([2], [0, 2])
-    [batch, *_] = batches(rows, 100, 20)
-    assert batch == rows[:1], "all records of a set count"
+    [batch, *_] = batches([rows], 100, 20)
+    assert batch == rows.slice(0, 1), "all records of a set count"
+    for rows_max, bytes_max, wanted in ((2, 1 << 20, [2, 2]), (100, 4000, [4]), (3, 6, [1, 2, 1]), (1, 1, [1] * 4)):
+        cut = list(batches([rows.slice(0, 3), rows.slice(3)], rows_max, bytes_max))
+        assert [len(each) for each in cut] == wanted
+        assert pa.concat_batches(cut) == rows

@@ -1,0 +1,228 @@
+"""One computation as an operator of ``transformWithState``: what ``Stage`` does, with Spark's state as its store.
+
+A key has one row in Spark's state, as in any store, with the time of its next timer; and one timer of Spark's, which
+wakes it no later than that. The row says which timers are due, so a waking too early is harmless.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+import orjson
+from pyspark.sql import Row as SparkRow
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+from photon.adapters.containment import Guard
+from photon.adapters.contract import Adapter
+from photon.computing import guarding
+from photon.computing.errors import ComputingError
+from photon.computing.model import Computation, Record
+from photon.computing.stage import Stage, cost
+from photon.computing.store import Due, Row, Store
+from photon.computing.topology import Topology
+from photon.spark.computing.plan import (
+    FAULT,
+    KEY_PREFIX,
+    MARKER,
+    PUBLISHED,
+    Item,
+    Plan,
+    consumers,
+    items_of,
+    marker_of,
+    ms_of,
+    pack,
+    topology_of,
+    wake_ms,
+)
+from photon.spark.stream_watermarks import DELAY_MS, NS_PER_MS
+
+OUT = SparkRow("to", "key", "items", "watermark")
+STATE = "data binary, event_ns bigint, wake_ms bigint, run string"
+"""Of a key: its row, its next timer, when Spark wakes it, and the run in which it was put aside, else empty."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_unpacked = msgspec.msgpack.Decoder().decode
+
+
+class _Nothing:
+    """A store without rows: of a stage that is only asked for keys."""
+
+    def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
+        return {}
+
+    def aside(self) -> Iterable[tuple[str, str, int]]:
+        return ()
+
+    def due(self, computation: str, wall: bool, until_ns: int, limit: int) -> list[Due]:
+        return []
+
+
+class _OfKey(_Nothing):
+    """What was put aside of the key that Spark has set; its row is in the stage's cache already."""
+
+    def __init__(self, aside: Any) -> None:
+        self.rows = aside
+
+    def load(self, computation: str, keys: Sequence[str]) -> dict[str, Row]:
+        found = self.rows.getValue((computation,))
+        return {} if found is None else {key: Row(computation, key, bytes(found[0])) for key in keys}
+
+
+def guard_of(computation: Computation) -> guarding.Guard:
+    """The time limit needs the main thread, in which Spark's workers run."""
+    if threading.current_thread() is not threading.main_thread():
+        return guarding.Unguarded(computation)
+    return cast("guarding.Guard", Guard(cast("Adapter", computation)))
+
+
+def stages_of(topology: Topology, store: Any = None) -> list[Stage]:
+    """Of all computations, in order."""
+    kept, limits = cast("Store", store or _Nothing()), topology.limits
+    return [
+        Stage(part, kept, guard_of(part.computation), limits.state_bytes, limits.timers_of_key, topology.published)
+        for part in topology.checked()
+    ]
+
+
+class Operator(StatefulProcessor):
+    def __init__(self, plan: Plan, number: int) -> None:
+        self._plan, self._number = plan, number
+        self._said = False
+        """Whether this batch's marker has come."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._row = handle.getValueState("row", STATE)
+        self._aside = handle.getMapState("aside", "name string", "data binary")
+        self._stages: list[Stage] = []
+
+    def close(self) -> None: ...
+
+    def _begin(self, said: bytes, values: TimerValues) -> None:
+        """Raises ComputingError where Spark is not where the marker is: its rows would be run at a wrong time."""
+        marker = marker_of(said)
+        self._low_ns, self._mark_ns, self._waiting = marker.low_ns, marker.mark_ns, marker.waiting
+        self._spark_ms = values.getCurrentWatermarkInMs()
+        if ms_of(self._mark_ns) != self._spark_ms:
+            raise ComputingError(
+                f"the watermark of this batch is {ms_of(self._mark_ns)} ms, but Spark's is {self._spark_ms}"
+            )
+        self._column = EPOCH + timedelta(milliseconds=self._spark_ms + DELAY_MS)
+        topology = topology_of(self._plan.file, self._plan.text)
+        self._published = topology.published.keys()
+        self._sources = topology.sources.keys()
+        self._consumers = {
+            stream: consumers(topology, stream) for part in topology.parts.values() for stream in part.outputs
+        }
+        self._stages = stages_of(topology, _OfKey(self._aside))
+        self._stage = self._stages[self._number]
+        self._said = True
+
+    def handleInputRows(  # noqa: N802 Spark's name
+        self,
+        key: Any,
+        rows: Iterator[SparkRow],
+        timerValues: TimerValues,  # noqa: N803
+    ) -> Iterator[SparkRow]:
+        found: list[Item] = []
+        for row in rows:
+            if row.to == MARKER:
+                self._begin(row.items, timerValues)
+                yield OUT(MARKER, row.key, row.items, self._column)
+            elif row.to == self._number:
+                found += items_of(row.items)
+            else:
+                yield OUT(row.to, row.key, row.items, self._column)
+        if found:
+            found.sort(key=lambda each: (each.time_ns, each.stream, each.value))  # as they were not shuffled
+            records = [Record(self._value(each), each.time_ns, each.stream) for each in found]
+            yield from self._run(key[0].removeprefix(KEY_PREFIX), records, timerValues)
+
+    def handleExpiredTimer(  # noqa: N802 Spark's name
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[SparkRow]:
+        if not self._said:
+            raise ComputingError("a batch came without its watermark: spark.sql.streaming.noDataMicroBatches.enabled")
+        expired_ms = expiredTimerInfo.getExpiryTimeInMs()
+        yield from self._run(key[0].removeprefix(KEY_PREFIX), [], timerValues, expired_ms)
+
+    def _value(self, item: Item) -> Any:
+        return orjson.loads(item.value) if item.stream in self._sources else _unpacked(item.value)
+
+    def _run(
+        self, key: str, records: Sequence[Record], values: TimerValues, expired_ms: int | None = None
+    ) -> Iterator[SparkRow]:
+        """Records at the watermark before; then it moves."""
+        stage = self._stage
+        kept = self._row.get()
+        data, event_ns, wake, run = (None, None, None, "") if kept is None else kept
+        before = Row(stage.name, key, None if data is None else bytes(data), event_ns, aside=bool(run))
+        stage.cache[key] = before
+        stage.cached += cost(before)
+        now_ns = values.getCurrentProcessingTimeInMs() * NS_PER_MS
+        stage.low_ns, stage.waiting = self._low_ns, self._waiting
+        if run and run != self._plan.run:
+            stage.retry(key, now_ns)
+        if records:
+            stage.run({key: list(records)}, now_ns)
+        while (row := stage.dirty.get(key, before)).event_ns is not None and row.event_ns <= self._mark_ns:
+            stage.fire([key], self._mark_ns, self._waiting, now_ns)
+        if row.wall_ns is not None:
+            raise ComputingError(
+                f"computation {stage.name}, key {key!r}: has set a timer of the wall clock, which an operator of "
+                "Spark does not have"
+            )
+        self._keep(row, before, wake, run, expired_ms)
+        yield from self._out(key, stage)
+
+    def _keep(self, row: Row, before: Row, wake: int | None, run: str, expired_ms: int | None) -> None:
+        next_ms = None
+        if row.aside:  # woken whenever the watermark moves, for the first time of another run
+            next_ms = self._spark_ms + 1
+        elif row.event_ns is not None:
+            next_ms = wake_ms(row.event_ns, self._spark_ms)
+        run_now = self._plan.run if row.aside else ""
+        if row.data is None:
+            if before.data is not None:
+                self._row.clear()
+        elif row is not before or (next_ms, run_now) != (wake, run):
+            self._row.update((row.data, row.event_ns, next_ms, run_now))
+        if wake is not None and wake not in (next_ms, expired_ms):
+            self._handle.deleteTimer(wake)
+        if next_ms is not None and next_ms != wake:
+            self._handle.registerTimer(next_ms)
+        for (name, _), chunk in self._stage.chunks.items():
+            if chunk.data is not None:
+                self._aside.updateValue((name,), (chunk.data,))
+            elif self._aside.containsKey((name,)):
+                self._aside.removeKey((name,))
+
+    def _out(self, key: str, stage: Stage) -> Iterator[SparkRow]:
+        made, stage.made = stage.made, []
+        stage.committed()
+        stage.forget(key)
+        stage.aside.clear()
+        messages: dict[tuple[int, str], list[Item]] = {}
+        for stream, time_ns, value in made:
+            item = Item(time_ns, stream, value)
+            if stream in self._published:
+                messages.setdefault((PUBLISHED, key), []).append(item)
+            for number in self._consumers[stream]:
+                to = self._stages[number]
+                (named,) = to.keys_of(to.part.inputs[stream], [Record(self._value(item), time_ns, stream)])
+                if to.faults:
+                    raise ComputingError(f"computation {to.name}: {to.faults[0].reason}; mend it and run again")
+                messages.setdefault((number, named), []).append(item)
+        for (to_number, named), items in messages.items():
+            yield OUT(to_number, KEY_PREFIX + named, pack(items), self._column)
+        for fault in stage.faults:
+            yield OUT(FAULT, KEY_PREFIX + key, fault.line.encode(), self._column)
+        stage.faults.clear()

@@ -1,0 +1,176 @@
+"""What driver and executors of a query share, as plain data, and the form of its rows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from photon.computing.errors import ComputingError
+from photon.computing.model import Computation
+from photon.computing.topology import Topology
+from photon.computing.wire import ENDED_NS, NEVER_NS
+from photon.config.python_file import load_python
+from photon.spark.sources import OutputSource
+from photon.spark.stream_watermarks import NS_PER_MS
+
+SCHEMA = "to int, key string, items binary, watermark timestamp"
+PUBLISHED, MARKER, FAULT = -1, -2, -3
+"""In ``to``: for published streams; the batch's watermarks; a fault of user code, as text."""
+KEY_PREFIX, MARKER_PREFIX = "k", "0"
+"""Of the column ``key``: markers come before all keys."""
+ENDED_MS = ENDED_NS // NS_PER_MS
+
+
+class Reads(msgspec.Struct, frozen=True):
+    """A place that a stream of the topology is read from."""
+
+    stream: str
+    place: str
+    output: str
+    state: str
+    kinds: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.stream}/{self.place}"
+
+    @property
+    def source(self) -> OutputSource:
+        return OutputSource(datacentre=self.name, output=self.output, state=self.state)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    file: str
+    """The topology's, and"""
+    text: bytes
+    """what was in it when the run began: executors need not see it."""
+    reads: list[Reads]
+    exact: bool
+    """Which watermark is followed."""
+    once: bool
+    """What is there now is all: then time comes to its end."""
+    records: int
+    """In one batch, of each place the same share."""
+    markers: list[str]
+    """A key for each partition."""
+    run: str
+    """An id of this run: what was put aside is tried again in the next one."""
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class Marker(msgspec.Struct, array_like=True, frozen=True):
+    """Of a batch: its records are run at ``low_ns``, then the watermark is ``mark_ns``."""
+
+    low_ns: int
+    mark_ns: int
+    waiting: int
+
+
+class Item(msgspec.Struct, array_like=True, frozen=True):
+    """``value``: of a stream from outside a line of JSON, else msgpack."""
+
+    time_ns: int
+    stream: str
+    value: bytes
+
+
+pack = msgspec.msgpack.Encoder().encode
+items_of = msgspec.msgpack.Decoder(list[Item]).decode
+marker_of = msgspec.msgpack.Decoder(Marker).decode
+
+
+def watermark_ns(time_ns: int | None) -> int:
+    """As the engine's, of one that has whole milliseconds; before Spark's first one nothing is known."""
+    ms = (time_ns or 0) // NS_PER_MS
+    if ms <= 0:
+        return NEVER_NS
+    return ENDED_NS if ms >= ENDED_MS else ms * NS_PER_MS
+
+
+def ms_of(mark_ns: int) -> int:
+    """Spark's watermark where ours is this."""
+    return max(mark_ns // NS_PER_MS, 0)
+
+
+def wake_ms(time_ns: int, now_ms: int) -> int:
+    """When Spark is to wake a key whose next timer is at ``time_ns``: later than ``now_ms``, which it refuses."""
+    return max(min(-(-time_ns // NS_PER_MS), ENDED_MS), now_ms + 1)
+
+
+def decoded(data: bytes) -> Plan:
+    return msgspec.json.decode(data, type=Plan)
+
+
+@lru_cache(maxsize=4)
+def topology_of(file: str, text: bytes) -> Topology:
+    """The topology of the file as it was when the run began. Raises UsageError, ComputingError."""
+    path = Path(file)
+    try:
+        same = path.read_bytes() == text
+    except OSError:
+        same = False
+    if not same:
+        digest = blake2b(text, digest_size=8).hexdigest()
+        directory = Path(tempfile.mkdtemp(prefix=f"photon-compute-{digest}-"))
+        path = directory / path.name
+        path.write_bytes(text)
+        os.chmod(path, 0o600)
+    module = load_python(path, "computations")
+    found = [each for each in vars(module).values() if isinstance(each, Topology)]
+    chosen = getattr(module, "topology", found[0] if found else None)
+    if not isinstance(chosen, Topology):
+        raise ComputingError(f"{file}: has no topology on this executor")
+    return chosen
+
+
+# -- what cannot be had --------------------------------------------------------------------------------------------
+def refusals(topology: Topology) -> Iterator[str]:
+    """Why it cannot run on Spark, a line each."""
+    parts = topology.checked()
+    for part in parts:
+        who, computation = f"computation {part.name}", part.computation
+        if _calls(type(computation), "set_wall_timer"):
+            both = "both kinds of timers" if _calls(type(computation), "set_timer") else "timers of the wall clock"
+            yield f"{who}: has {both}, and an operator of Spark has those of the watermark only"
+        if computation.idempotent:
+            yield f"{who}: has weak productions (idempotent), but on Spark nothing leaves a batch before its commit"
+        if not computation.dedup:
+            yield f"{who}: has dedup off, but Spark does a batch whole or not at all"
+    if parts and len({part.exact for part in parts}) > 1:
+        one, other = (next(p.name for p in parts if p.exact is exact) for exact in (True, False))
+        yield (
+            f"computation {one}: follows the exact watermark and {other} the percentile, but a query of Spark has "
+            "one watermark: make them two topologies"
+        )
+    if topology.limits.skew_ns is not None:
+        yield f"topology {topology.name}: has skew_ns, but a batch on Spark reads all its sources alike"
+
+
+def _calls(kind: type[Computation], name: str) -> bool:
+    """Whether the code of the class, or of those that it is derived from, names this method."""
+    functions = [each for base in kind.__mro__ if base not in (Computation, object) for each in vars(base).values()]
+    codes = [code for each in functions if (code := getattr(getattr(each, "__func__", each), "__code__", None))]
+    while codes:
+        code = codes.pop()
+        if name in code.co_names:
+            return True
+        codes += [each for each in code.co_consts if hasattr(each, "co_names")]
+    return False
+
+
+def number_of(topology: Topology) -> dict[str, int]:
+    """Computation -> its operator's number."""
+    return {part.name: number for number, part in enumerate(topology.checked())}
+
+
+def consumers(topology: Topology, stream: str) -> Sequence[int]:
+    numbers = number_of(topology)
+    return [numbers[part.name] for part in topology.checked() if stream in part.inputs]

@@ -1,0 +1,217 @@
+"""What a batch produces for published streams: staged with it, published once Spark has committed it.
+
+``staged/`` of the state has what the batches that are not published yet have produced::
+
+    parts/ID           items as messages to PUBLISHED have them, each message behind its length (4 bytes)
+    17.json            of the batch 17: which parts it has, written when it is whole
+
+Tasks write parts under names of their own, so what a task that was repeated, or that nobody waits for any more,
+leaves or still writes is named by no batch. A batch that is done again replaces its file. Spark commits a batch when
+it is staged; then it is never done again, and is published: appended to the files of one slot for each stream by
+``photon.computing.publisher``, whose items are numbered by batch and place in it. A number that was published before
+is dropped there, so a process that was killed in between publishes the rest.
+
+One driver: the run holds the lock of the state, its Java process another one, as it outlives a driver that was killed
+for a moment; and publishers hold those of their streams.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from photon.computing.journal import PublishedWatermark
+from photon.computing.publisher import Publisher
+from photon.computing.wire import NEVER_NS, Item, Watermark
+from photon.config.clock import Clock
+from photon.config.disk import Disk
+from photon.config.errors import PhotonError
+from photon.spark.computing.plan import FAULT, PUBLISHED, items_of, watermark_ns
+from photon.spark.data_source_options import mark_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+SENDER = "spark"
+"""The slot of each published stream."""
+BATCH_BITS = 24
+"""Of an item's number: its place in the batch."""
+PUBLISH_ITEMS = 20_000
+STAGED_SCHEMA = "part string, items bigint, fault string"
+
+
+class _Staged(msgspec.Struct, frozen=True):
+    photon_staged: int
+    parts: list[tuple[str, int]]
+    """Name, items."""
+
+
+def stage(frame: DataFrame, batch: int, staged: Path, disk: Disk, tell: Callable[[str], None]) -> None:
+    """Does the batch: when it returns all its productions are staged. ``tell``: hears of faults of user code."""
+    directory = str(staged / "parts")
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _written(Path(directory), batches)
+
+    wanted = frame.where(f"to in ({PUBLISHED}, {FAULT})").select("to", "items")
+    rows = wanted.mapInArrow(write, STAGED_SCHEMA).collect()
+    for row in rows:
+        if row.fault is not None:
+            tell(row.fault)
+    parts = [(row.part, row["items"]) for row in rows if row.part is not None]
+    if sum(count for _, count in parts) >> BATCH_BITS:
+        raise PhotonError(
+            f"batch {batch} produces more than {1 << BATCH_BITS:,} records: give it fewer with --records"
+        )
+    disk.replace(staged / f"{batch}.json", msgspec.json.encode(_Staged(1, parts)) + b"\n")
+
+
+def _written(directory: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On an executor: what one task has."""
+    import pyarrow as pa
+
+    name, count, faults = uuid.uuid4().hex, 0, list[str]()
+    file = None
+    for batch in batches:
+        for to, items in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            if to == FAULT:
+                faults.append(items.decode())
+                continue
+            file = file or (directory / name).open("wb")
+            file.write(len(items).to_bytes(4, "big") + items)
+            count += len(items_of(items))
+    if file is not None:
+        with file:
+            file.flush()
+            os.fsync(file.fileno())
+    told = [(None, 0, fault) for fault in faults]
+    rows = [*([(name, count, None)] if file is not None else []), *told]
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    kinds = (pa.string(), pa.int64(), pa.string())
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, names=["part", "items", "fault"])
+
+
+class Publishing:
+    """Of all streams of a topology. One thread at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        state: Path,
+        checkpoint: Path,
+        published: Mapping[str, Path],
+        id: str,
+        exact: bool,
+    ) -> None:
+        """``published``: stream -> directory; ``id``: of the state. Raises UsageError, PublishedDamaged, OSError."""
+        self._disk, self._clock, self._exact = disk, clock, exact
+        self.staged, self._checkpoint = state / "staged", checkpoint
+        disk.make_dir(self.staged / "parts")
+        self.records = 0
+        self._publishers: dict[str, Publisher] = {}
+        self._journals: dict[str, PublishedWatermark] = {}
+        most = (self.committed() + 1 << BATCH_BITS) - 1
+        try:
+            for stream, directory in published.items():
+                publisher = Publisher(disk, directory, SENDER, state=id, committed=most)
+                self._publishers[stream] = publisher
+                self._journals[stream] = PublishedWatermark(disk, directory)
+        except BaseException:
+            self.close()
+            raise
+        last = min(_numbers(self.staged, ".json"), default=self.committed() + 1) - 1
+        self.mark = self._mark(last) if last >= 0 else Watermark()
+        """Of what is published."""
+
+    def committed(self) -> int:
+        """The last batch that Spark has committed; -1: none."""
+        return max(_numbers(self._checkpoint / "commits"), default=-1)
+
+    def publish(self) -> bool:
+        """What is staged of batches that are committed. Whether there was any. Raises OSError, PhotonError; then the
+        process must end."""
+        staged, last = _numbers(self.staged, ".json"), self.committed()
+        ready = sorted(batch for batch in staged if batch <= last)
+        for batch in ready:
+            _sync(self._checkpoint / "commits" / str(batch))
+            self._publish(batch)
+        return bool(ready)
+
+    def _publish(self, batch: int) -> None:
+        path = self.staged / f"{batch}.json"
+        parts = msgspec.json.decode(self._disk.read(path), type=_Staged).parts
+        before = self.mark
+        number, streams = batch << BATCH_BITS, dict[str, list[Item]]()
+        for name, _ in parts:
+            for item in _items(self.staged / "parts" / name):
+                found = streams.setdefault(item.stream, [])
+                found.append(Item(number, "", "", item.time_ns, item.value, item.stream))
+                number += 1
+                if len(found) >= PUBLISH_ITEMS:
+                    self._give(item.stream, streams.pop(item.stream), before)
+        for stream, items in streams.items():
+            self._give(stream, items, before)
+        self.mark = self._mark(batch)
+        for journal in self._journals.values():
+            journal.say([self.mark], self._clock.now_ns())
+        self._disk.remove(path)
+        for name, _ in parts:
+            self._disk.remove(self.staged / "parts" / name)
+
+    def _give(self, stream: str, items: list[Item], mark: Watermark) -> None:
+        self.records += self._publishers[stream].publish(items, mark.exact_ns)
+
+    def _mark(self, batch: int) -> Watermark:
+        """All that is produced before it is in this batch, or in one before."""
+        lines = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()
+        found = mark_of(json.loads(lines[2]), "before")
+        at_ns = watermark_ns(found.time_ns)
+        return Watermark(at_ns if self._exact else NEVER_NS, at_ns, found.waiting)
+
+    def clear(self) -> None:
+        """Before a query starts: what a batch that was not committed has staged is done again."""
+        for batch in _numbers(self.staged, ".json"):
+            self._disk.remove(self.staged / f"{batch}.json")
+        shutil.rmtree(self.staged / "parts", ignore_errors=True)  # a task of before may still write there
+        self._disk.make_dir(self.staged / "parts")
+
+    def close(self) -> None:
+        for publisher in self._publishers.values():
+            publisher.close()
+        for journal in self._journals.values():
+            journal.close()
+
+
+def _items(part: Path) -> Iterator[Any]:
+    data, at = part.read_bytes(), 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        yield from items_of(data[at + 4 : end])
+        at = end
+
+
+def _numbers(directory: Path, suffix: str = "") -> list[int]:
+    if not directory.is_dir():
+        return []
+    names = [each.name for each in directory.iterdir() if each.name.endswith(suffix)]
+    return [int(stem) for name in names if (stem := name.removesuffix(suffix)).isdecimal()]
+
+
+def _sync(path: Path) -> None:
+    """Spark does not: what is published must not be ahead of it."""
+    for each in (path, path.parent):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

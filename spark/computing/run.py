@@ -1,0 +1,276 @@
+"""The driver of a topology on Spark: one streaming query, and the publishing of what it commits.
+
+The state's directory has ``spark.json`` (which topology it is of, and its number of partitions, which a checkpoint
+has for life), the locks ``run.lock`` and ``java.lock``, Spark's ``checkpoint/``, and ``staged/``. Executors see it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from photon.computing.errors import ComputingError
+from photon.computing.journal import Status, write_status
+from photon.computing.topology import Topology
+from photon.config.clock import Clock, SystemClock
+from photon.config.disk import Disk, RealDisk
+from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.config.file_lock import lock_file
+from photon.spark.computing.plan import MARKER_PREFIX, SCHEMA, Plan, Reads, refusals
+from photon.spark.computing.publishing import SENDER, Publishing, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME = "spark.json"
+JAVA_LOCK = "java.lock"
+"""Held by Spark's Java process."""
+JAVA_S = 60.0
+VERSION = 1
+POLL_S = 0.05
+TRIGGER = "500 milliseconds"
+"""At least so long from batch to batch: watermarks move several times a second, though no record comes."""
+SAY_S = 1.0
+PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": PROVIDER,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # State of an attempt has a name of its own, and the commit says which it is: one that comes late changes nothing.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    # The source makes a batch whenever the watermark has moved: each has a marker.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "100ms",
+    "spark.sql.streaming.stopTimeout": "60s",
+}
+FAULTS_MAX = 100
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    photon_computing_spark: int
+    topology: str
+    shape: str
+    partitions: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    topology: Topology
+    file: Path
+    state: Path
+    reads: Sequence[Reads]
+    published: Mapping[str, Path]
+    once: bool
+    records: int
+    """In one batch."""
+    partitions: int
+    """Of a new state."""
+
+
+def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, tell: Callable[[str], None]) -> Status:
+    """Until ``stop``, or with ``once`` until all is done; may be killed at any moment and run again. How it stands at
+    the end. ``spark``: makes the session, once all is checked. Raises UsageError, PhotonError, OSError and what Spark
+    raises."""
+    if refused := next(refusals(wish.topology), None):
+        raise UsageError(f"{refused}; photon compute run without --on spark has it")
+    disk, clock = RealDisk(), SystemClock()
+    disk.make_dir(wish.state)
+    if (lock := lock_file(wish.state / "run.lock")) is None:
+        raise UsageError(f"{wish.state}: another process runs {wish.topology.name} there; stop it first")
+    try:
+        known = _known(disk, wish)
+        _java_gone(wish.state / JAVA_LOCK, clock)
+        checkpoint = wish.state / "checkpoint"
+        exact = any(part.exact for part in wish.topology.parts.values())
+        with closing(Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id, exact)) as publishing:
+            publishing.publish()
+            publishing.clear()
+            return _Run(spark(), wish, known, publishing, disk, clock, tell).until(stop)
+    finally:
+        os.close(lock)
+
+
+def _java_gone(path: Path, clock: Clock) -> None:
+    """A Java process outlives a driver that was killed for a moment, and might commit a batch yet. Raises UsageError
+    where it goes on."""
+    with path.open("ab") as file:
+        until = clock.monotonic() + JAVA_S
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if clock.monotonic() >= until:
+                    raise UsageError(f"{path.parent}: Spark of a run before still runs; end it first") from None
+                time.sleep(POLL_S)
+            else:
+                return
+
+
+def _known(disk: Disk, wish: Wish) -> _File:
+    """What the state is of; a new one is made. Raises UsageError."""
+    path, topology = wish.state / NAME, wish.topology
+    if not disk.exists(path):
+        if disk.exists(wish.state / "intervals.json"):
+            raise UsageError(
+                f"{wish.state}: is a state of photon compute run without --on spark; name another --state"
+            )
+        made = _File(
+            photon_computing_spark=VERSION, topology=topology.name, shape=topology.shape,
+            partitions=wish.partitions, id=uuid.uuid4().hex,
+        )  # fmt: skip
+        disk.replace(path, msgspec.json.encode(made) + b"\n")
+    try:
+        known = msgspec.json.decode(disk.read(path), type=_File)
+    except DECODE_ERRORS as bad:
+        raise UsageError(f"{path}: unreadable ({bad}); put it back") from None
+    if known.photon_computing_spark != VERSION:
+        raise UsageError(f"{path}: of version {known.photon_computing_spark}; this release reads version {VERSION}")
+    if (known.topology, known.shape) != (topology.name, topology.shape):
+        raise UsageError(
+            f"{wish.state}: is the state of {known.topology} with other computations or streams, which Spark's "
+            "checkpoint has for life; name another --state, and published directories that are empty"
+        )
+    return known
+
+
+class _Run:
+    def __init__(
+        self, spark: SparkSession, wish: Wish, known: _File, publishing: Publishing, disk: Disk, clock: Clock,
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._spark, self._wish, self._known, self._publishing = spark, wish, known, publishing
+        self._disk, self._clock, self._tell = disk, clock, tell
+        self._records = 0
+        self._rate = 0.0
+        self._seen = -1
+        self._faults: list[str] = []
+        self._said_s = 0.0
+        self._computations = [part.name for part in wish.topology.checked()]
+
+    def until(self, stop: threading.Event) -> Status:
+        query = self._start()
+        try:
+            while query.isActive and not stop.is_set():
+                if not self._publishing.publish():
+                    time.sleep(POLL_S)
+                self._say(query)
+        finally:
+            failed = query.exception() if not query.isActive else None
+            query.stop()
+            self._held[0].close()
+        if failed is not None and not stop.is_set():
+            raise ComputingError(f"{self._wish.topology.name}: {_line(str(failed))}")
+        self._publishing.publish()
+        return self._status(ended=self._wish.once and not stop.is_set())
+
+    def _start(self) -> StreamingQuery:
+        from photon.spark.computing.operator import Operator
+        from photon.spark.computing.source import NAME as SOURCE
+        from photon.spark.computing.source import ComputeSource
+
+        spark, wish = self._spark, self._wish
+        file = spark.sparkContext._jvm.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
+        if (held := file.getChannel().tryLock()) is None:
+            raise UsageError(f"{wish.state}: another Spark runs {wish.topology.name} there; end it first")
+        self._held = (file, held)
+        for name, value in SETTINGS.items():
+            spark.conf.set(name, value)
+        spark.conf.set("spark.sql.shuffle.partitions", str(self._known.partitions))
+        plan = Plan(
+            file=str(wish.file.resolve()),
+            text=wish.file.read_bytes(),
+            reads=list(wish.reads),
+            exact=any(part.exact for part in wish.topology.parts.values()),
+            once=wish.once,
+            records=wish.records,
+            markers=markers(spark, self._known.partitions),
+            run=uuid.uuid4().hex,
+        )
+        spark.dataSource.register(ComputeSource)
+        frame = spark.readStream.format(SOURCE).option("plan", plan.encode().decode()).load()
+        frame = frame.withWatermark("watermark", "1 second")
+        for number in range(len(self._computations)):
+            frame = frame.groupBy("key").transformWithState(
+                Operator(plan, number), SCHEMA, "Append", "EventTime", eventTimeColumnName="watermark"
+            )
+        writer = frame.writeStream.foreachBatch(self._batch).queryName(wish.topology.name)
+        writer = writer.option("checkpointLocation", str(wish.state / "checkpoint"))
+        return (writer.trigger(availableNow=True) if wish.once else writer.trigger(processingTime=TRIGGER)).start()
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        stage(frame, number, self._publishing.staged, self._disk, self._fault)
+
+    def _fault(self, line: str) -> None:
+        if len(self._faults) < FAULTS_MAX:
+            self._faults.append(line)
+            self._tell(line)
+
+    def _say(self, query: StreamingQuery) -> None:
+        now_s = self._clock.monotonic()
+        if now_s - self._said_s < SAY_S:
+            return
+        self._said_s = now_s
+        self._count(query)
+        write_status(self._disk, self._wish.state, self._status(ended=False))
+
+    def _count(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            if progress["batchId"] > self._seen:
+                self._seen = progress["batchId"]
+                rows = sum(each["numInputRows"] for each in progress["sources"]) - self._known.partitions
+                self._records += max(rows, 0)
+                self._rate = float(progress.get("processedRowsPerSecond") or 0.0)
+
+    def _status(self, *, ended: bool) -> Status:
+        mark = self._publishing.mark
+        status = Status(
+            topology=self._wish.topology.name,
+            interval=SENDER,
+            pid=os.getpid(),
+            at_ns=self._clock.now_ns(),
+            ended=ended,
+            counts={"messages": self._records, "aside": len(self._faults)},
+            records_per_s=round(self._rate, 1),
+            published_records=self._publishing.records,
+            watermarks=dict.fromkeys(self._computations, mark),
+            published=dict.fromkeys(self._wish.published, mark),
+            faults=self._faults,
+        )
+        write_status(self._disk, self._wish.state, status)
+        return status
+
+
+def markers(spark: SparkSession, partitions: int) -> list[str]:
+    """A key for each partition of a shuffle by it."""
+    from pyspark.sql import functions as f
+
+    key = f.concat(f.lit(MARKER_PREFIX), f.col("id").cast("string"))
+    keys = spark.range(partitions * 40).select(key.alias("key"))
+    found = keys.withColumn("at", f.expr(f"pmod(hash(key), {partitions})"))
+    by_partition = {row["at"]: row["key"] for row in found.groupBy("at").agg(f.min("key").alias("key")).collect()}
+    if len(by_partition) < partitions:
+        raise ComputingError(f"{partitions} partitions are too many: no key is known for each of them")
+    return [by_partition[each] for each in range(partitions)]
+
+
+def _line(failure: str) -> str:
+    """What went wrong first, of all that Spark says."""
+    lines = [each.strip() for each in failure.splitlines() if each.strip()]
+    ours = [each for each in lines if each.startswith("photon.") or "Error: " in each or "Exception: " in each]
+    return " ".join((ours or lines or ["the query failed"])[-1].split())[:1000]
+
+
+def is_on_spark(disk: Disk, state: Path) -> bool:
+    """Whether a state is that of a run on Spark."""
+    return disk.exists(state / NAME)

@@ -1,0 +1,204 @@
+"""What is published, as messages to computations; and the watermarks of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import orjson
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from photon.computing.errors import ComputingError
+from photon.computing.model import Record
+from photon.computing.wire import ENDED_NS
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError
+from photon.outputs.cursor import Cursor
+from photon.outputs.next_read import end_of
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.ranges import read_range
+from photon.spark.computing.operator import stages_of
+from photon.spark.computing.plan import (
+    ENDED_MS,
+    KEY_PREFIX,
+    MARKER,
+    SCHEMA,
+    Item,
+    Marker,
+    Plan,
+    Reads,
+    consumers,
+    decoded,
+    pack,
+    topology_of,
+    watermark_ns,
+)
+from photon.spark.data_source_options import counted, encoded, furthest, mark_of
+from photon.spark.data_source_options import decoded as cursors_of
+from photon.spark.outputs import RangeWork, source_ranges
+from photon.spark.stream_watermarks import DELAY_MS, UNKNOWN, Mark, SourceWatermarks
+from photon.spark.tasks import fair_bytes, packed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME = "photon-compute"
+SPLIT_BYTES = 16 << 20
+ENDED = Mark(ENDED_NS)
+
+
+class ComputeSource(DataSource):
+    """Its option ``plan`` is a Plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's name
+        return ComputeStream(decoded(self.options["plan"].encode()))
+
+
+class _Part(msgspec.Struct, frozen=True):
+    works: list[RangeWork]
+    marker: Marker | None
+    column_us: int
+
+
+class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._target: Mapping[str, Cursor] | None = None
+        which = "exact" if plan.exact else "percentile"
+        streams: dict[str, list[Reads]] = {}
+        for each in plan.reads:
+            streams.setdefault(each.stream, []).append(each)
+        self._watermarks = [
+            SourceWatermarks(RealDisk(), {each.name: Path(each.state) for each in reads}, reads[0].kinds, which)
+            for reads in streams.values()
+        ]
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's name
+        return _offset({each.name: Cursor() for each in self._plan.reads}, UNKNOWN, UNKNOWN)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 Spark's name
+        return ReadMaxRows(self._plan.records)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 Spark's name
+        for each in self._watermarks:
+            each.freeze()
+        self._target = self._ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
+        begun, mark = cursors_of(start), mark_of(start)
+        if mark.time_ns == ENDED_NS:
+            return _offset(begun, mark, mark)
+        ends = self._ends() if self._target is None else self._target
+        share = max(self._plan.records // len(self._plan.reads), 1)
+        found = {}
+        for each in self._plan.reads:
+            at = begun.get(each.name, Cursor())
+            end = furthest(at, ends.get(each.name, Cursor()))
+            if end != at:
+                works = source_ranges(each.source, each.kinds, 1 << 62, since=at, until=end)
+                end = counted(at, works, share, RealDisk())
+            found[each.name] = end
+        if self._plan.once and found == begun:
+            return _offset(found, ENDED, mark)
+        return _offset(found, mark.later(self._mark(found)), mark)
+
+    def _mark(self, cursors: Mapping[str, Cursor]) -> Mark:
+        """The least of all streams."""
+        marks = [each.at(cursors) for each in self._watermarks]
+        times = [each.time_ns for each in marks if each.time_ns is not None]
+        return Mark(min(times) if len(times) == len(marks) else None, sum(each.waiting for each in marks))
+
+    def _ends(self) -> Mapping[str, Cursor]:
+        """After all that is published now."""
+        disk = RealDisk()
+        return {
+            each.name: end_of(OutputPlace(Path(each.output), Path(each.state)).published(disk, each.kinds))
+            for each in self._plan.reads
+        }
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begun, ended, now = cursors_of(start), cursors_of(end), mark_of(end)
+        works: list[RangeWork] = []
+        for each in self._plan.reads:
+            since, until = (at.get(each.name, Cursor()) for at in (begun, ended))
+            if since != until:
+                works += source_ranges(each.source, each.kinds, SPLIT_BYTES, since=since, until=until)
+        # What Spark has as its watermark in this batch is what the one before it carried.
+        low, mark = mark_of(start, "before"), mark_of(end, "before")
+        marker = Marker(watermark_ns(low.time_ns), watermark_ns(mark.time_ns), mark.waiting)
+        column_us = (min(now.ms, ENDED_MS) + DELAY_MS) * 1000
+        size = fair_bytes(sum(work.end - work.start for work in works), len(self._plan.markers))
+        groups = packed([(work, work.end - work.start) for work in works], size)
+        parts = [_Part([], marker, column_us), *(_Part(group, None, column_us) for group in groups)]
+        return [InputPartition(msgspec.json.encode(each)) for each in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        part = msgspec.json.decode(partition.value, type=_Part)
+        if part.marker is not None:
+            said = pack(part.marker)
+            yield _batch([(MARKER, key, said) for key in self._plan.markers], part.column_us)
+        topology = topology_of(self._plan.file, self._plan.text)
+        stages = stages_of(topology)
+        for work in part.works:
+            stream = work.datacentre.partition("/")[0]
+            asked = [(number, stages[number]) for number in consumers(topology, stream)]
+            for lines in read_range(RealDisk(), work.part()):
+                records, raw = _records(work, lines.offset, lines.data, stream)
+                messages: dict[tuple[int, str], list[Item]] = {}
+                for number, stage in asked:
+                    keys = stage.keys_of(stage.part.inputs[stream], records)
+                    if stage.faults:
+                        raise ComputingError(
+                            f"computation {stage.name}: {stage.faults[0].reason}; mend it and run again"
+                        )
+                    for key, record, line in zip(keys, records, raw, strict=True):
+                        messages.setdefault((number, key), []).append(Item(record.time_ns, stream, line))
+                yield _batch(
+                    [(to, KEY_PREFIX + key, pack(items)) for (to, key), items in messages.items()], part.column_us
+                )
+
+
+def _offset(cursors: Mapping[str, Cursor], mark: Mark, before: Mark) -> dict[str, Any]:
+    return {**encoded(cursors, mark), "before": asdict(before)}
+
+
+def _records(work: RangeWork, at: int, data: bytes, stream: str) -> tuple[list[Record], list[bytes]]:
+    """Raises PhotonError for a line that is no output record."""
+    raw = data.splitlines()
+    records = []
+    for line in raw:
+        try:
+            value = orjson.loads(line)
+            records.append(Record(value, value["event_time_ns"], stream))
+        except (ValueError, TypeError, KeyError):
+            raise PhotonError(
+                f"{work.path}: the line at byte {at} is no output record with an event time; photon status verifier "
+                "says more"
+            ) from None
+        at += len(line) + 1
+    return records, raw
+
+
+def _batch(rows: Sequence[tuple[int, str, bytes]], column_us: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    to, keys, items = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = {
+        "to": pa.array(to, pa.int32()),
+        "key": pa.array(keys, pa.string()),
+        "items": pa.array(items, pa.binary()),
+        "watermark": pa.array([column_us] * len(rows), pa.timestamp("us", "UTC")),
+    }
+    return pa.RecordBatch.from_pydict(columns)

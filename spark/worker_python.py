@@ -1,0 +1,139 @@
+"""Whether Spark's Python workers can run Photon: asked before the first query, whose own failure comes late and says
+"Python worker failed to connect back"."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from photon.config.errors import PhotonError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIBRARIES = ("pyarrow", "pandas", "numpy", "msgspec", "orjson", "xxhash", "zstandard")
+OURS = "photon"
+PROBE_S = 20.0
+EXECUTORS_S = 60.0
+"""A worker that has begun and is not up after this does not come up."""
+PROBE = (
+    "import json, sys\nfrom importlib.util import find_spec\n"
+    "print(json.dumps([list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))\n"
+)
+_SAID = re.compile(
+    r"Cannot run program [^\n]*|\[PYTHON_VERSION_MISMATCH\][^\n]*|ModuleNotFoundError: [^\n]*|Python worker [^\n]*"
+)
+SAID_CHARS_MAX = 200
+_has: dict[tuple[str, str], bool] = {}
+"""Application and Python -> whether that has Photon."""
+
+
+class WorkerPythonWrong(PhotonError):
+    """Spark's workers run a Python that cannot run Photon. One line with what to set."""
+
+
+def check(spark: SparkSession) -> bool:
+    """Whether the workers' Python has Photon itself; if not it must be sent. Raises WorkerPythonWrong.
+
+    It is run on this machine, where Spark plans a source with it, and where the session is not local on an executor,
+    unless none is free for ``EXECUTORS_S``.
+    """
+    context = spark.sparkContext
+    python = context.pythonExec
+    asked = context.applicationId, python
+    if asked in _has:
+        return _has[asked]
+    local = (context.master or "local").startswith("local")
+    missing, why = _probed(python)
+    if why is None and not local:
+        why = _on_executors(spark)
+    if why is not None:
+        raise WorkerPythonWrong(refusal(python, why, local=local))
+    return _has.setdefault(asked, OURS not in missing)
+
+
+def refusal(python: str, why: str, *, local: bool) -> str:
+    """One line: what is wrong, and what to set."""
+    own = ".".join(map(str, sys.version_info[:2]))
+    todo = f"set PYSPARK_PYTHON={sys.executable}"
+    if not local:
+        todo = f"set PYSPARK_PYTHON to a Python {own} with what it needs, here and at the same path on every executor"
+    return (
+        f"Spark's workers run {python!r}, which {why}: {todo} before the session is made "
+        "(with spark-submit: --conf spark.pyspark.python=…)"
+    )
+
+
+def fault(version: Sequence[int], missing: Sequence[str]) -> str | None:
+    """Why this Python cannot run Photon's code that this one sends; None: it can."""
+    if tuple(version) != sys.version_info[:2]:
+        here, there = (".".join(map(str, each)) for each in (sys.version_info[:2], version))
+        return f"is Python {there}, and this program runs Python {here}"
+    lacking = [name for name in missing if name != OURS]
+    return f"lacks {', '.join(lacking)}" if lacking else None
+
+
+def _probed(python: str) -> tuple[list[str], str | None]:
+    """What it lacks, and why it cannot run Photon."""
+    if shutil.which(python) is None:
+        return [], "is not there"
+    command = [python, "-c", PROBE, *LIBRARIES, OURS]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_S)
+        version, missing = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return [], f"does not answer within {PROBE_S:g} s"
+    except (OSError, ValueError, IndexError):
+        return [], "is no Python that runs"
+    return missing, fault(version, missing)
+
+
+def _on_executors(spark: SparkSession) -> str | None:
+    """Why an executor's Python cannot run Photon; None: it can, or no executor is free."""
+    from pyspark.util import InheritableThread
+
+    context, group = spark.sparkContext, f"photon-python-{id(spark)}"
+
+    def facts(names: Iterator[Sequence[str]]) -> list[Any]:  # sent as it stands: they may not have Photon
+        import sys as there
+        from importlib.util import find_spec
+
+        return [(list(there.version_info[:2]), [name for name in next(names) if find_spec(name) is None])]
+
+    found: list[Any] = []
+
+    def ask() -> None:
+        context.setJobGroup(group, "photon asks for the workers' Python", interruptOnCancel=True)
+        try:
+            found.extend(context.parallelize([LIBRARIES], 1).mapPartitions(facts).collect())
+        except Exception as error:  # whatever a worker dies of comes through Java
+            found.append(str(error))
+
+    thread = InheritableThread(target=ask, name="photon-python", daemon=True)
+    thread.start()
+    thread.join(EXECUTORS_S)
+    if not found:
+        began = _began(spark, group)
+        context.cancelJobGroup(group)
+        return f"does not start on an executor within {EXECUTORS_S:g} s" if began else None
+    (answer,) = found
+    if isinstance(answer, str):
+        said = _SAID.search(answer)
+        why = " ".join((said[0] if said else answer.strip().splitlines()[0]).split())[:SAID_CHARS_MAX]
+        return f"does not run on an executor ({why})"
+    return fault(*answer)
+
+
+def _began(spark: SparkSession, group: str) -> bool:
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return any(stage is not None and stage.numActiveTasks + stage.numFailedTasks for stage in stages)
+
+
+__all__ = ["WorkerPythonWrong", "check", "fault", "refusal"]

@@ -1,0 +1,1 @@
+"""Object storage: what is under a URL, read, listed and written, with retries and costs in one place."""

@@ -1,0 +1,119 @@
+"""A bucket through obstore: S3 and all that speaks it, Google's storage. No request is repeated here.
+
+Credentials, region and endpoint come from the environment and from what the machine has, as the stores' own tools
+have them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from photon.config.errors import UsageError
+from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectsFailed
+
+TIMEOUT = timedelta(seconds=30)
+"""Of one request."""
+CONNECT = timedelta(seconds=5)
+_STATUS = re.compile(r"status code: (\d{3})( [A-Za-z ]+)?")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+
+
+def _imported() -> Any:
+    try:
+        import obstore
+    except ImportError:
+        raise UsageError("URLs of object stores need obstore: pip install 'photon-join[objects]'") from None
+    return obstore
+
+
+class ObstoreBucket:
+    """See Objects."""
+
+    def __init__(self, url: str) -> None:
+        """Raises UsageError."""
+        self._ob = _imported()
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+
+        self._failed = (BaseError, OSError)
+        self._url = url
+        try:
+            self._store = from_url(
+                url,
+                client_options={"timeout": TIMEOUT, "connect_timeout": CONNECT, "allow_http": True},
+                retry_config={"max_retries": 0, "backoff": {}, "retry_timeout": timedelta(0)},
+            )
+        except BaseError as error:
+            raise UsageError(f"{url}: cannot be opened ({_line(error)})") from None
+
+    def _error(self, error: Exception, key: str) -> OSError:
+        where = f"{self._url}/{key}"
+        said = _STATUS.search(str(error))
+        status = int(said[1]) if said else 404 if isinstance(error, FileNotFoundError) else 0
+        code = _CODE.search(str(error))
+        what = " ".join(
+            each for each in (f"{said[1]}{said[2]}" if said else "", f"({code[1]})" if code else "") if each
+        )
+        if status == 404:
+            return FileNotFoundError(
+                errno.ENOENT, f"no such {'bucket' if code and 'Bucket' in code[1] else 'object'}", where
+            )
+        if status in (401, 403):
+            return PermissionError(errno.EACCES, f"refused: {what}; look at the credentials", where)
+        if status == 412:
+            return ObjectsFailed(errno.ESTALE, "holds other bytes than it did when it was listed")
+        again = not said or status >= 500 or status in (408, 429)
+        return ObjectsFailed(errno.EIO, what or _line(error), again=again)
+
+    def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
+        try:
+            for page in self._ob.list(self._store, prefix or None, offset=after or None, chunk_size=PAGE_KEYS):
+                yield [_meta(each) for each in page]
+        except self._failed as error:
+            raise self._error(error, prefix) from None
+
+    def head(self, key: str) -> Meta:
+        try:
+            return _meta(self._ob.head(self._store, key))
+        except self._failed as error:
+            raise self._error(error, key) from None
+
+    def read(self, meta: Meta, begin: int, end: int) -> bytes:
+        options: dict[str, Any] = {"range": (begin, end)}
+        if meta.etag:
+            options["if_match"] = meta.etag
+        try:
+            data = bytes(self._ob.get(self._store, meta.key, options=options).bytes())
+        except self._failed as error:
+            raise self._error(error, meta.key) from None
+        if len(data) != end - begin:
+            raise ObjectsFailed(errno.EIO, f"sent {len(data)} of {end - begin} bytes", again=True)
+        return data
+
+    def write(self, key: str, parts: Iterable[bytes]) -> None:
+        try:
+            self._ob.put(self._store, key, iter(parts), chunk_size=PART_BYTES, max_concurrency=4)
+        except self._failed as error:
+            raise self._error(error, key) from None
+
+    def delete(self, key: str) -> None:
+        try:
+            self._ob.delete(self._store, key)
+        except FileNotFoundError:
+            return
+        except self._failed as error:
+            raise self._error(error, key) from None
+
+
+def _meta(each: Any) -> Meta:
+    modified_ns = int(each["last_modified"].timestamp() * 1e9)
+    return Meta(each["path"], each["size"], modified_ns, each.get("e_tag") or f"{each['size']} {modified_ns}")
+
+
+def _line(error: Exception) -> str:
+    """What went wrong, without the library's own account of itself."""
+    return " ".join(str(error).split("\n\nDebug source:")[0].split())[:300]

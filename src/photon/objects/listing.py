@@ -1,0 +1,92 @@
+"""Which objects are below a prefix, as it grows: what to list next, and what is known by then. Pure.
+
+An object is final once it is listed. New ones mostly come behind the last key, so what lies behind it is listed
+often. They may come anywhere (several writers, an upload that took long, a listing that showed a later key first), so
+everything is listed again now and then, the less often the more pages that takes. An object is known from the first
+listing that shows it, and nothing depends on the order in which keys come.
+
+**Whole.** All that was in the bucket at ``whole_ns`` is known: then the last listing from begin to end had begun.
+Only such a listing also takes away what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from photon.objects.api import PAGE_KEYS, Meta
+
+NEW_S = 2.0
+"""Between two listings of what lies behind the last key."""
+ALL_S = 10.0
+"""Between two of everything, at least; and"""
+PAGE_S = 1.0
+"""so long for each page of it: listings take some 1.5 requests a second at most, however much there is."""
+OBJECTS_MAX = 1_000_000
+"""Below one prefix; each takes some 300 bytes of memory."""
+
+
+class TooManyObjects(OSError):
+    """``str()`` says what to do."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """One listing: of all, or of what is behind ``after``."""
+
+    whole: bool
+    after: str
+    begun_ns: int
+    seen: dict[str, Meta] = field(default_factory=dict)
+    pages: int = 0
+
+
+@dataclass(slots=True)
+class Listing:
+    known: dict[str, Meta] = field(default_factory=dict)
+    whole_ns: int | None = None
+    """None: nothing was listed to its end so far."""
+    version: int = 0
+    """Counts up with each change of ``known``."""
+    _last: str = ""
+    _new_at: float = float("-inf")
+    _all_at: float = float("-inf")
+
+    def due_at(self) -> float:
+        """Monotonic seconds."""
+        return min(self._new_at, self._all_at)
+
+    def begin(self, now: float, now_ns: int) -> Pass:
+        """The listing that is due."""
+        whole = now >= self._all_at
+        return Pass(whole, "" if whole else self._last, now_ns)
+
+    def page(self, listing: Pass, page: Sequence[Meta]) -> None:
+        """Takes over what a page shows, at once. Raises TooManyObjects."""
+        listing.pages += 1
+        for meta in page:
+            if listing.whole:
+                listing.seen[meta.key] = meta
+            if self.known.get(meta.key) != meta:
+                self.known[meta.key] = meta
+                self._last = max(self._last, meta.key)
+                self.version += 1
+        if len(self.known) > OBJECTS_MAX:
+            raise TooManyObjects(0, f"more than {OBJECTS_MAX} objects are below it; name a longer prefix")
+
+    def end(self, listing: Pass, now: float) -> None:
+        """The listing has come to its end."""
+        self._new_at = now + NEW_S
+        if not listing.whole:
+            return
+        if len(listing.seen) != len(self.known):
+            self.known = {key: meta for key, meta in self.known.items() if key in listing.seen}
+            self._last = max(self.known, default="")
+            self.version += 1
+        self.whole_ns = listing.begun_ns
+        self._all_at = now + max(ALL_S, PAGE_S * (len(self.known) // PAGE_KEYS))
+
+    def failed(self, now: float) -> None:
+        """It has not: what it showed is known all the same."""
+        self._new_at = now + NEW_S
+        self._all_at = max(self._all_at, now + NEW_S)

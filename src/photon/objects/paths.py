@@ -1,0 +1,64 @@
+"""Paths that may be URLs. One that is no file of this machine is an ``ObjectPath``: it goes wherever a ``Path`` does,
+and refuses to be opened as a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path, PosixPath
+
+from photon.config.errors import UsageError
+
+SCHEMES = ("s3", "gs")
+_URL = re.compile(r"([a-z][a-z0-9+.-]*):/{1,2}(?=[^/])(.*)", re.DOTALL)
+_DIRECTORY = os.stat_result((stat.S_IFDIR | 0o755, 0, 0, 1, 0, 0, 0, 0, 0, 0))
+
+
+class ObjectPath(PosixPath):
+    """``s3://BUCKET/PREFIX``: a prefix, taken for a directory, or a key below one."""
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", "://", 1)
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"{self}: is no file of this machine")
+
+    @property
+    def bucket(self) -> str:
+        """Its URL, ``s3://BUCKET``."""
+        return f"{self.parts[0]}//{self.parts[1]}"
+
+    @property
+    def key(self) -> str:
+        """Without the bucket; empty for all of it."""
+        return "/".join(self.parts[2:])
+
+    # A prefix needs not be made, and links lead nowhere: what asks so of a directory of logs gets on.
+    def absolute(self) -> ObjectPath:
+        return self
+
+    def resolve(self, strict: bool = False) -> ObjectPath:
+        return self
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        return _DIRECTORY
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        return None
+
+
+def placed(base: Path, text: str | Path) -> Path:
+    """A path as it is written in a file of ``base`` or on a command line: a URL stays one, ``file://`` is a path.
+
+    Raises UsageError for URLs of another kind.
+    """
+    if isinstance(text, ObjectPath):
+        return text
+    url = _URL.fullmatch(str(text))
+    if url is None:
+        return base / text.removeprefix("file://") if isinstance(text, str) else base / text
+    if url[1] not in SCHEMES:
+        known = ", ".join(f"{each}://" for each in (*SCHEMES, "file"))
+        raise UsageError(f"{text}: URLs of this kind cannot be read; there are {known}")
+    return ObjectPath(f"{url[1]}://{url[2].strip('/')}")

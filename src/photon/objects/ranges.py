@@ -1,0 +1,153 @@
+"""Ranges of objects: fetched by a few threads, the next one ahead of who reads on, and kept in bounded memory."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections import OrderedDict
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FetchTimeout
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from photon.objects.api import Meta, Objects
+
+READ_ON_BYTES = 4 << 20
+"""Fetched at a time by who reads from begin to end."""
+PLACES_BYTES = 256 << 10
+"""By who reads at places."""
+KEPT_BYTES = 64 << 20
+"""Of chunks that were fetched, in this process."""
+FETCHES = 8
+"""Requests at a time."""
+COMING_MAX = 1024
+WAIT_S = 60.0
+HURRIED_S = 0.05
+"""For an event loop, which has other things to do than to wait for a request and comes back (BlockingIOError)."""
+
+_Chunk = tuple[str, str, int, int]  # key, etag, begin, end
+
+
+class _Patience(threading.local):
+    """How long the thread waits for chunks."""
+
+    until: float | None = None
+    """Monotonic seconds; None: WAIT_S for each."""
+
+    def left_s(self) -> float:
+        return WAIT_S if self.until is None else max(self.until - time.monotonic(), 0.0)
+
+
+patience = _Patience()
+
+
+@dataclass(slots=True)
+class Chunks:
+    """Of one bucket. Whoever asks for a chunk that is on its way waits for that one."""
+
+    objects: Objects
+    kept_bytes: int = KEPT_BYTES
+    _kept: OrderedDict[_Chunk, bytes] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+    _coming: dict[_Chunk, Future[bytes]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asked: SimpleQueue[tuple[_Chunk, Meta, Future[bytes]]] = field(default_factory=SimpleQueue)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def ahead(self, meta: Meta, begin: int, end: int) -> None:
+        """Begins to fetch what is not here."""
+        self._chunk(meta, begin, end)
+
+    def get(self, meta: Meta, begin: int, end: int) -> bytes:
+        """Raises what ``Objects.read`` does; BlockingIOError where it is on its way still."""
+        found = self._chunk(meta, begin, end)
+        if isinstance(found, bytes):
+            return found
+        try:
+            return found.result(patience.left_s())
+        except FetchTimeout:
+            raise BlockingIOError(errno.EAGAIN, "is being fetched") from None
+        except OSError:
+            with self._lock:  # told now; whoever asks again fetches again
+                self._coming.pop((meta.key, meta.etag, begin, end), None)
+            raise
+
+    def _chunk(self, meta: Meta, begin: int, end: int) -> Future[bytes] | bytes:
+        chunk = (meta.key, meta.etag, begin, end)
+        with self._lock:
+            if (kept := self._kept.get(chunk)) is not None:
+                self._kept.move_to_end(chunk)
+                return kept
+            if (coming := self._coming.get(chunk)) is None:
+                if len(self._coming) >= COMING_MAX:  # failures that nobody came back for
+                    self._coming = {each: f for each, f in self._coming.items() if not f.done()}
+                coming = self._coming[chunk] = Future()
+                self._asked.put((chunk, meta, coming))
+                if len(self._threads) < min(FETCHES, len(self._coming)):
+                    # Not those of concurrent.futures: the process may end while a store does not answer.
+                    thread = threading.Thread(target=self._run, name="photon-objects", daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
+            return coming
+
+    def _run(self) -> None:
+        while True:
+            chunk, meta, coming = self._asked.get()
+            try:
+                coming.set_result(self._fetch(chunk, meta))
+            except BaseException as error:
+                coming.set_exception(error)
+
+    def _fetch(self, chunk: _Chunk, meta: Meta) -> bytes:
+        data = self.objects.read(meta, chunk[2], chunk[3])
+        with self._lock:
+            self._coming.pop(chunk, None)
+            self._kept[chunk] = data
+            self._bytes += len(data)
+            while self._bytes > self.kept_bytes and len(self._kept) > 1:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
+        return data
+
+
+class ObjectFile:
+    """An object as an open file. One caller at a time."""
+
+    def __init__(self, chunks: Chunks, meta: Meta, key: tuple[int, int], *, places: bool = False) -> None:
+        """``key``: stands for device and inode. ``places``: it is not read from begin to end."""
+        self._chunks = chunks
+        self._meta = meta
+        self.key = key
+        self._chunk = PLACES_BYTES if places else READ_ON_BYTES
+        self._ahead = not places
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Fewer bytes only at the end. Raises OSError."""
+        end = min(offset + length, self._meta.size)
+        if offset >= end:
+            return b""
+        first, last = offset // self._chunk, (end - 1) // self._chunk
+        parts = [self._part(number) for number in range(first, last + 1)]
+        if self._ahead and (last + 1) * self._chunk < self._meta.size:
+            self._fetch_ahead(last + 1)
+        parts[-1] = parts[-1][: end - last * self._chunk]
+        parts[0] = parts[0][offset - first * self._chunk :]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        return number * self._chunk, min((number + 1) * self._chunk, self._meta.size)
+
+    def _part(self, number: int) -> bytes:
+        return self._chunks.get(self._meta, *self._bounds(number))
+
+    def _fetch_ahead(self, number: int) -> None:
+        self._chunks.ahead(self._meta, *self._bounds(number))
+
+    def size(self) -> int:
+        return self._meta.size
+
+    def unlinked(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,100 @@
+"""The one place where requests are made again: exponential back-off with full jitter, and a bound."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from photon.objects.api import PAGE_KEYS, Counts, Meta, Objects, ObjectsFailed
+
+T = TypeVar("T")
+FIRST_S = 0.1
+MOST_S = 5.0
+ATTEMPTS = 8
+"""Of one request; some 10 s on average. What fails then is for the caller to try later."""
+
+
+def pauses(draw: Callable[[float, float], float]) -> Iterator[float]:
+    """Seconds before each further attempt."""
+    for attempt in range(ATTEMPTS - 1):
+        yield draw(0.0, min(MOST_S, FIRST_S * 2**attempt))
+
+
+class Retrying:
+    """An ``Objects`` over one that fails now and then. What is not worth another attempt is raised at once."""
+
+    def __init__(
+        self,
+        inner: Objects,
+        counts: Counts | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._inner = inner
+        self.counts = counts or Counts()
+        self._sleep = sleep
+        self._draw = draw
+
+    def _tried(self, kind: str, call: Callable[[], T]) -> T:
+        for pause in pauses(self._draw):
+            self.counts.add(kind)
+            try:
+                return call()
+            except ObjectsFailed as error:
+                if not error.again:
+                    raise
+            self.counts.add("retries")
+            self._sleep(pause)
+        self.counts.add(kind)
+        return call()
+
+    def list(self, prefix: str, after: str) -> Iterator[Sequence[Meta]]:
+        """As in Objects. It goes on behind the last page that came; each page has all its attempts."""
+        left = pauses(self._draw)
+        while True:
+            self.counts.add("lists")
+            try:
+                for page in self._inner.list(prefix, after):
+                    if len(page) == PAGE_KEYS:  # there is a next one to be asked for
+                        self.counts.add("lists")
+                    yield page
+                    if page:
+                        after, left = page[-1].key, pauses(self._draw)
+                return
+            except ObjectsFailed as error:
+                pause = next(left, None) if error.again else None
+                if pause is None:
+                    raise
+            self.counts.add("retries")
+            self._sleep(pause)
+
+    def head(self, key: str) -> Meta:
+        return self._tried("reads", lambda: self._inner.head(key))
+
+    def read(self, meta: Meta, begin: int, end: int) -> bytes:
+        data = self._tried("reads", lambda: self._inner.read(meta, begin, end))
+        self.counts.add("bytes_read", len(data))
+        return data
+
+    def write(self, key: str, parts: Iterable[bytes]) -> None:
+        counted = _Counted(parts, self.counts)
+        self._tried("writes", lambda: self._inner.write(key, counted))
+
+    def delete(self, key: str) -> None:
+        self._tried("deletes", lambda: self._inner.delete(key))
+
+
+class _Counted:
+    """Parts, which can be iterated again."""
+
+    def __init__(self, parts: Iterable[bytes], counts: Counts) -> None:
+        self._parts = parts
+        self._counts = counts
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            self._counts.add("bytes_written", len(part))
+            yield part

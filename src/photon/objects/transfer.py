@@ -1,0 +1,106 @@
+"""Directories as objects below a prefix, and back: a named file of them comes last and makes the whole count."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from photon.config.errors import PhotonError, UsageError
+from photon.objects.api import PART_BYTES, Meta
+from photon.objects.directory import bucket_of
+from photon.objects.paths import ObjectPath
+
+FILES_MAX = 100_000
+"""Of one directory."""
+FILE_BYTES_MAX = PART_BYTES * 10_000
+"""What 10,000 parts hold: S3's limit."""
+
+
+class ObjectsUnavailable(PhotonError):
+    """A store that does not do what was asked. One line."""
+
+
+@contextmanager
+def told(path: ObjectPath) -> Iterator[None]:
+    """What a store answers, as one line. Raises ObjectsUnavailable."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error) or type(error).__name__
+        raise ObjectsUnavailable(f"{path}: {why}; what is there already stays; run this again") from None
+
+
+class FileParts:
+    """A file's bytes in parts, from its begin whenever it is iterated."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            while data := file.read(PART_BYTES):
+                yield data
+
+
+def put_file(path: Path, to: ObjectPath) -> int:
+    """Writes one object, which appears whole; its bytes. Raises OSError."""
+    size = path.stat().st_size
+    if size > FILE_BYTES_MAX:
+        raise OSError(None, f"{path} has more than {FILE_BYTES_MAX} bytes")
+    bucket_of(to).objects.write(to.key, FileParts(path))
+    return size
+
+
+def below(path: ObjectPath) -> dict[str, Meta]:
+    """Objects below a prefix, by name relative to it. Raises OSError."""
+    prefix, found = f"{path.key}/" if path.key else "", dict[str, Meta]()
+    for page in bucket_of(path).objects.list(prefix, ""):
+        found.update((meta.key[len(prefix) :], meta) for meta in page)
+        if len(found) > FILES_MAX:
+            raise OSError(None, f"more than {FILES_MAX} objects are below it")
+    return found
+
+
+@contextmanager
+def uploaded(to: ObjectPath, last: str) -> Iterator[Path]:
+    """A directory that is not there yet, for the caller to make; then its files are written below ``to``, the one
+    with the name ``last`` last. Raises UsageError where that is there already, ObjectsUnavailable."""
+    with told(to):
+        if last in below(to):
+            raise UsageError(f"{to}: exists already: name a new one")
+    with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
+        made = Path(temporary) / "made"
+        yield made
+        names = sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file())
+        with told(to):
+            for name in sorted(names, key=lambda name: (name == last, name)):
+                put_file(made / name, _within(to, name))
+
+
+@contextmanager
+def fetched(path: ObjectPath, last: str) -> Iterator[Path]:
+    """A directory of this machine with what is below ``path``; taken away at the end. Raises UsageError where it is
+    not whole, ObjectsUnavailable."""
+    with tempfile.TemporaryDirectory(prefix="photon-") as temporary:
+        with told(path):
+            found = below(path)
+            if last not in found:
+                raise UsageError(f"{path}: has no {last}: nothing of this kind is there, or it was cut short")
+            objects = bucket_of(path).objects
+            for name, meta in found.items():
+                local = Path(temporary) / name
+                if not local.resolve().is_relative_to(Path(temporary).resolve()):
+                    raise UsageError(f"{path}/{name}: leads out of its directory")
+                local.parent.mkdir(parents=True, exist_ok=True)
+                with local.open("wb") as file:
+                    for begin in range(0, meta.size, PART_BYTES):
+                        file.write(objects.read(meta, begin, min(begin + PART_BYTES, meta.size)))
+        yield Path(temporary)
+
+
+def _within(path: ObjectPath, name: str) -> ObjectPath:
+    found = path / name
+    assert isinstance(found, ObjectPath)
+    return found

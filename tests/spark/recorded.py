@@ -1,0 +1,100 @@
+"""A recorded stream with its watermarks, and a topology over it, as ``photon compute run`` reads them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from photon.config.disk import RealDisk
+from photon.outputs.next_read import end_of
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.published import SlotListing
+from photon.outputs.reader import Reader
+from photon.outputs.watermarks import Journal, Pair
+from tests.unit.outputs.helpers import WrittenSlot
+
+SECOND = 1_000_000_000
+BEGIN_NS = 1_760_100_000 * SECOND
+CLICKS = """\
+from photon.computing.examples.zeitgeist import Counter, Detector
+from photon.computing import SECOND_NS, Computation, Topology, seconds
+
+
+class Second(Computation):
+    \"\"\"Keyed by second: all queries, by a key that is not that of the computation before.\"\"\"
+
+    def process_record(self, ctx, record):
+        ctx.state["count"] = ctx.state.get("count", 0) + record.value["count"]
+        ctx.set_timer("end", record.time_ns + SECOND_NS)
+
+    def process_timer(self, ctx, timer):
+        ctx.produce("seconds", {"second": ctx.key, "count": ctx.state.pop("count")})
+
+
+topology = Topology("clicks")
+joined = topology.joined("recorded/out")
+topology.add(
+    Counter(), {joined: lambda record: record.value["primary"]["terms"]}, ["windows", "corrections"], "exact"
+)
+topology.add(Detector(), {"windows": lambda record: record.value["query"]}, ["anomalies"], "exact")
+topology.add(Second(), {"windows": lambda record: str(record.value["second"])}, ["seconds"], "exact")
+for stream in ("windows", "anomalies", "corrections", "seconds"):
+    topology.publish(stream, f"streams/{stream}")
+"""
+
+
+def record(chance: random.Random, number: int, time_ns: int) -> bytes:
+    terms = chance.choice(["tea", "Tee", "茶", *(f"q{n}" for n in range(30))])
+    return json.dumps(
+        {
+            "event_id": f"e{number}",
+            "key": f"k{number}",
+            "event_time_ns": time_ns,
+            "foreign": {"click": number},
+            "primary": {"terms": terms},
+            "source": {"file": "a", "offset": number},
+        }
+    ).encode() + b"\n"  # fmt: skip
+
+
+def write(base: Path, records: int, seconds: int, seed: int = 1) -> None:
+    """``base/recorded/out``: not in order of time, but no record comes after a watermark that is later than it; and
+    ``base/clicks.py``."""
+    chance = random.Random(seed)
+    slot = WrittenSlot(base / "recorded", "s0")
+    slot.place = OutputPlace(base / "recorded" / "out", base / "recorded" / "out" / ".photon")
+    slot.state = slot.place.state / "slots" / "s0"
+    slot.state.mkdir(parents=True)
+    times = sorted(BEGIN_NS + int(chance.triangular(0, seconds, seconds * 0.6) * SECOND) for _ in range(records))
+    journal = Journal(RealDisk(), slot.place.state)
+    journal.begin()
+    at, file = 0, 1
+    while at < records:
+        some = times[at : at + records // 12]
+        before = at
+        at += len(some)
+        chance.shuffle(some)
+        slot.append(file, b"".join(record(chance, before + n, time_ns) for n, time_ns in enumerate(some)))
+        if chance.random() < 0.4:
+            slot.roll(file)
+            file += 1
+        low_ns = times[min(at, records - 1)] // (SECOND // 10) * (SECOND // 10)
+        end = end_of([SlotListing(RealDisk(), slot.state).look()])
+        journal.add(Pair(1, low_ns, low_ns, 0, end))
+    journal.close()
+    (base / "clicks.py").write_text(CLICKS)
+
+
+def published(base: Path) -> dict[str, list[str]]:
+    """Stream -> what is read of it, in an order of its own."""
+    found: dict[str, list[str]] = {}
+    for directory in sorted((base / "streams").iterdir()):
+        reader = Reader(RealDisk(), OutputPlace.of_join(directory), ["joined"])
+        lines = [line for block in reader.read() for line in block.data.splitlines()]
+        values: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        found[directory.name] = sorted(
+            json.dumps([each["event_time_ns"], each["foreign"]], sort_keys=True) for each in values
+        )
+    return found

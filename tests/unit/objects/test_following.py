@@ -1,0 +1,187 @@
+"""The follower over objects: each is a log of its own by its key, final, and read once over all starts."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import zstandard
+
+from photon.adapters.contract import Framing
+from photon.adapters.logs.api import LogPosition
+from photon.adapters.logs.discovery import check_directory
+from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.log_finder import find_logs
+from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind
+from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
+from photon.adapters.logs.unended_lines import RestRule
+from photon.objects import directory as module
+from photon.objects import listing
+from photon.objects.paths import ObjectPath
+from tests.unit.objects.fakes import MemoryBucket, unavailable
+
+WITHIN_S = 20.0
+CASES = {
+    "h0/log.1": b"a\nb\n",
+    "h0/log.2": b"a\nb\n",  # the same bytes, and a name that a rotation would give: two logs all the same
+    "h0/open": b"c\nd",
+    "h1/x.gz": gzip.compress(b"e\nf"),
+    "h1/x.zst": zstandard.compress(b"g\nh\n"),
+    "h1/marked": b"\xef\xbb\xbfi\nj\n",
+    "h2/empty": b"",
+    "h2/.hidden": b"no\n",
+}
+
+
+@dataclass
+class Site:
+    bucket: MemoryBucket
+    path: ObjectPath
+    problems: list[Problem] = field(default_factory=list)
+
+    def follower(
+        self, positions: Sequence[LogPosition] = (), *, hurried: bool = False, header: bool = False
+    ) -> Follower:
+        return Follower(
+            self.path, has_header=header, positions=positions, report=self.problems.append, hurried=hurried,
+            rest=RestRule(60.0, time.time_ns),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(listing, "NEW_S", 0.02)
+    monkeypatch.setattr(listing, "ALL_S", 0.05)
+    monkeypatch.setattr(module, "MOMENT_S", 0.01)
+    bucket = MemoryBucket()
+    monkeypatch.setattr(module, "opener", lambda url: bucket)
+    monkeypatch.setattr(module, "_buckets", {})
+    site = Site(bucket, ObjectPath(f"s3://{request.node.name.partition('[')[0]}/logs"))
+    yield site
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+
+
+def put(site: Site, **objects: bytes) -> None:
+    site.bucket.data.update({f"logs/{key.replace('__', '/')}": data for key, data in objects.items()})
+
+
+def lines(follower: Follower, count: int, *, done: Callable[[], bool] = lambda: True) -> list[bytes]:
+    """What is handed out until there are so many lines."""
+    found: list[bytes] = []
+    until = time.monotonic() + WITHIN_S
+    while (len(found) < count or not done()) and time.monotonic() < until:
+        follower.scan()
+        while blocks := follower.poll(1 << 20):
+            for block in blocks:
+                found += block.data.splitlines()
+        time.sleep(0.005)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_every_object_is_read_once(site: Site, hurried: bool) -> None:
+    site.bucket.data = {f"logs/{key}": data for key, data in CASES.items()}
+    wanted = sorted(b"a b a b c d e f g h i j".split())
+    follower = site.follower(hurried=hurried)
+    assert lines(follower, len(wanted), done=follower.caught_up) == wanted
+    assert follower.seen_ns(time.time_ns()) < time.time_ns()
+    positions = follower.positions()
+    follower.close()
+    read = sum(each.startswith("read") for each in site.bucket.asked)
+    again = site.follower(positions, hurried=hurried)
+    put(site, h0__late=b"late\n", a=b"first of all\n")
+    assert lines(again, 2) == [b"first of all", b"late"]
+    assert again.caught_up()
+    assert again.unread() == []
+    again.close()
+    assert sum(each.startswith("read") for each in site.bucket.asked) == read + 2
+    assert site.problems == []
+
+
+def test_a_header_record_and_many_objects(site: Site) -> None:
+    put(site, **{f"part{number:03}": b"id,name\n%d,x\n" % number for number in range(60)})
+    follower = site.follower(hurried=True, header=True)
+    assert lines(follower, 60, done=follower.caught_up) == sorted(b"%d,x" % number for number in range(60))
+    assert {log.header for log in follower.positions()} == {b"id,name"}
+    follower.close()
+
+
+def test_other_bytes_under_a_key_are_read_from_their_start(site: Site) -> None:
+    put(site, one=b"a\nb\n", two=b"c\n")
+    follower = site.follower()
+    assert lines(follower, 3) == [b"a", b"b", b"c"]
+    put(site, one=b"x\ny\nz\n")
+    assert lines(follower, 3) == [b"x", b"y", b"z"]
+    assert [problem.kind for problem in site.problems] == [ProblemKind.REWRITTEN]
+    follower.close()
+
+
+def test_an_object_that_is_gone_and_one_that_is_damaged(site: Site) -> None:
+    put(site, one=b"a\n", **{"two.gz": gzip.compress(b"b\n" * 5000)[:-12]})
+    follower = site.follower()
+    assert b"a" in lines(follower, 1)
+    del site.bucket.data["logs/one"]
+    until = time.monotonic() + WITHIN_S
+    while len(follower.present()) > 1 and time.monotonic() < until:
+        follower.scan()
+    assert list(follower.present().values()) == ["two.gz"]
+    for _ in range(5):
+        follower.scan()
+        follower.poll(1 << 20)
+    assert {problem.kind for problem in site.problems} == {ProblemKind.DAMAGED}
+    follower.close()
+
+
+def test_a_store_that_refuses_holds_back_what_counts_as_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.objects.retrying.FIRST_S", 0.0)
+    put(site, one=b"a\n")
+    refused = [True]
+    site.bucket._fails = lambda request: unavailable() if refused[0] and request.startswith("read") else None
+    follower = site.follower()
+    follower.scan()
+    assert follower.poll(1 << 20) == []
+    assert [each.kind for each in follower.unread()] == [ProblemKind.UNREADABLE]
+    assert follower.unread_now().doubt
+    refused[0] = False
+    assert lines(follower, 1) == [b"a"]
+    follower.scan()
+    assert follower.unread() == []
+    assert not follower.unread_now().doubt
+    follower.close()
+
+
+def test_slices_and_finder_agree_with_the_follower(site: Site) -> None:
+    site.bucket.data = {f"logs/{key}": data for key, data in CASES.items() if not key.endswith("marked")}
+    reading = Reading()
+    logs = standing_logs(site.path, reading, site.problems.append)
+    found = [
+        line
+        for log in logs
+        for part in cut(log, 3)
+        for block in read_slice(site.path, part, reading)
+        for line in block.data.splitlines()
+    ]
+    assert sorted(found) == sorted(b"a b a b c d e f g h".split())
+    follower = site.follower()
+    lines(follower, len(found))
+    finder = find_logs(site.path, ("**/*",), has_header=False)
+    present = follower.present()
+    assert {log.identity for log in logs if log.size} == present.keys()
+    assert {identity: log.file.path for identity, log in finder.items() if log.file.size} == present
+    follower.close()
+
+
+def test_quoted_records_and_binary_messages(site: Site) -> None:
+    put(site, one=b'1,"a\nb"\n2,c')
+    follower = Follower(site.path, has_header=False, framing=Framing("quoted"))
+    assert len(lines(follower, 2)) == 2
+    follower.close()
+
+
+def test_a_bucket_that_is_not_there(site: Site) -> None:
+    site.bucket._fails = lambda request: FileNotFoundError(2, "no such bucket")
+    with pytest.raises(LogDirectoryError, match="no such directory"):
+        check_directory(site.path)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from photon.adapters.logs.elsewhere import hurried
+from photon.objects.api import Meta
+from photon.objects.ranges import PLACES_BYTES, READ_ON_BYTES, Chunks, ObjectFile
+from tests.unit.objects.fakes import MemoryBucket, unavailable
+
+SIZE = 3 * PLACES_BYTES + 10
+
+
+def file(bucket: MemoryBucket, chunks: Chunks, *, places: bool = True) -> ObjectFile:
+    return ObjectFile(chunks, bucket.head("a"), (1, 2), places=places)
+
+
+@pytest.fixture
+def bucket() -> MemoryBucket:
+    bucket = MemoryBucket()
+    bucket.data["a"] = bytes(range(256)) * (SIZE // 256) + b"0123456789"
+    return bucket
+
+
+@pytest.mark.parametrize("offset", [0, 1, PLACES_BYTES - 1, PLACES_BYTES, SIZE - 3, SIZE, SIZE + 5])
+@pytest.mark.parametrize("length", [1, 5, PLACES_BYTES, PLACES_BYTES + 1, SIZE * 2])
+def test_any_range(bucket: MemoryBucket, offset: int, length: int) -> None:
+    for places in (True, False):
+        read = file(bucket, Chunks(bucket), places=places).read(offset, length)
+        assert read == bucket.data["a"][offset : offset + length]
+
+
+def test_a_chunk_is_fetched_once_and_the_next_one_ahead() -> None:
+    bucket = MemoryBucket()
+    bucket.data["a"] = bytes(2 * READ_ON_BYTES)
+    opened = file(bucket, Chunks(bucket), places=False)
+    for offset in range(0, 2 * READ_ON_BYTES, 1 << 20):
+        assert len(opened.read(offset, 1 << 20)) == 1 << 20
+    assert [each for each in bucket.asked if each.startswith("read")] == [
+        f"read a 0 {READ_ON_BYTES}",
+        f"read a {READ_ON_BYTES} {2 * READ_ON_BYTES}",
+    ]
+
+
+def test_memory_is_bounded(bucket: MemoryBucket) -> None:
+    chunks = Chunks(bucket, kept_bytes=PLACES_BYTES)
+    opened = file(bucket, chunks)
+    for number in (0, 1, 2, 0):
+        opened.read(number * PLACES_BYTES, 1)
+    assert chunks._bytes == PLACES_BYTES
+    assert sum(each.startswith("read") for each in bucket.asked) == 4
+
+
+def test_who_is_in_a_hurry_comes_back() -> None:
+    go, failures = threading.Event(), [unavailable()]
+
+    def fails(request: str) -> OSError | None:
+        if not request.startswith("read"):
+            return None
+        go.wait(10)
+        return failures.pop() if failures else None
+
+    bucket = MemoryBucket(fails)
+    bucket.data["a"] = b"12345"
+    opened = file(bucket, Chunks(bucket))
+    with hurried(), pytest.raises(BlockingIOError):
+        opened.read(0, 5)
+    go.set()
+    with pytest.raises(OSError, match="503"):  # what became of it is told, once
+        opened.read(0, 5)
+    assert opened.read(0, 5) == b"12345"
+
+
+def test_other_bytes_under_the_name_are_not_read(bucket: MemoryBucket) -> None:
+    opened = file(bucket, Chunks(bucket))
+    assert isinstance(opened._meta, Meta)
+    bucket.data["a"] += b"more"
+    with pytest.raises(OSError, match="other bytes"):
+        opened.read(0, 5)

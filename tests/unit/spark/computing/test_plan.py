@@ -1,0 +1,97 @@
+"""What cannot be had on Spark is refused before anything starts, by the name of the computation."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from photon.cli.main import main
+from photon.computing.journal import Status, write_status
+from photon.config.disk import RealDisk
+
+FILE = """\
+from photon.computing import Computation, Limits, Topology
+
+
+class Sum(Computation):
+    {attribute}
+
+    def process_record(self, ctx, record):
+        {code}
+
+    def process_timer(self, ctx, timer):
+        pass
+
+
+class Other(Computation):
+    pass
+
+
+topology = Topology("test", limits=Limits({limits}))
+topology.source("raw", deployment="out")
+topology.add(Sum(), {{"raw": lambda record: "a"}}, [], "{watermark}")
+topology.add(Other(), {{"raw": lambda record: "a"}}, [])
+"""
+PLAIN = {"attribute": "", "code": "ctx.set_timer('a', 1)", "limits": "", "watermark": "99%"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"code": "ctx.set_timer('a', 1); ctx.set_wall_timer('b', 2)"}, "computation sum: has both kinds of timers"),
+        ({"code": "(lambda: ctx.set_wall_timer('b', 2))()"}, "computation sum: has timers of the wall clock"),
+        ({"attribute": "idempotent = True"}, "computation sum: has weak productions"),
+        ({"attribute": "dedup = False"}, "computation sum: has dedup off"),
+        ({"watermark": "exact"}, "computation sum: follows the exact watermark and other the percentile"),
+        ({"limits": "skew_ns=1"}, "topology test: has skew_ns"),
+    ],
+)
+def test_what_cannot_be_had(tmp_path: Path, changed: dict[str, str], said: str) -> None:
+    (tmp_path / "out" / ".photon").mkdir(parents=True)
+    file = tmp_path / "test.py"
+    file.write_text(FILE.format(**PLAIN | changed))
+    done = CliRunner().invoke(main, ["compute", "run", str(file), "--on", "spark", "--once"])
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+    assert done.output.count("\n") == 1
+    assert not (tmp_path / ".photon-compute").exists()
+
+
+def test_options_of_one_engine_are_refused_for_the_other(tmp_path: Path) -> None:
+    file = tmp_path / "test.py"
+    file.write_text(FILE.format(**PLAIN))
+    for options, said in (
+        (["--on", "spark", "--processes", "2"], "--processes does not go with --on spark"),
+        (["--partitions", "2"], "--partitions does not go with --on here"),
+    ):
+        done = CliRunner().invoke(main, ["compute", "run", str(file), *options])
+        assert done.exit_code == 2
+        assert said in done.output
+
+
+def test_a_state_is_of_one_engine(tmp_path: Path) -> None:
+    (tmp_path / "out" / ".photon").mkdir(parents=True)
+    file = tmp_path / "test.py"
+    file.write_text(FILE.format(**PLAIN))
+    state = tmp_path / ".photon-compute" / "test"
+    state.mkdir(parents=True)
+    (state / "intervals.json").write_text("{}")
+    done = CliRunner().invoke(main, ["compute", "run", str(file), "--on", "spark"])
+    assert (done.exit_code, "without --on spark" in done.output) == (2, True)
+    (state / "intervals.json").unlink()
+    (state / "spark.json").write_text("{}")
+    done = CliRunner().invoke(main, ["compute", "run", str(file)])
+    assert (done.exit_code, "of photon compute run --on spark" in done.output) == (2, True)
+
+
+def test_its_status_is_shown_as_that_of_others(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "spark.json").write_text("{}")
+    said = Status(topology="test", interval="spark", pid=1, at_ns=time.time_ns(), published_records=7)
+    write_status(RealDisk(), state, said)
+    done = CliRunner().invoke(main, ["compute", "status", "--state", str(state), "-o", "json"])
+    assert (done.exit_code, '"interval":"spark"' in done.output) == (0, True)

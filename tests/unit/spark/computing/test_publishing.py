@@ -1,0 +1,181 @@
+"""What is published is what a commit of Spark names, once, whenever the process is killed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from photon.computing.wire import ENDED_NS, NEVER_NS
+from photon.config.clock import SystemClock
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.reader import Reader
+from photon.outputs.watermarks import pairs_of, read_journal
+from photon.spark.computing.plan import FAULT, PUBLISHED, Item, pack
+from photon.spark.computing.publishing import Publishing, stage
+
+DISK = RealDisk()
+STREAMS = ("sums", "more")
+
+
+class Frame:
+    """A batch's rows, as much of a DataFrame as is used. Each list is what a task has."""
+
+    def __init__(self, *tasks: Sequence[tuple[int, bytes]]) -> None:
+        self._tasks = tasks
+
+    def where(self, _: str) -> Frame:
+        return self
+
+    def select(self, *_: str) -> Frame:
+        return self
+
+    def mapInArrow(self, run: Callable[..., Iterator[pa.RecordBatch]], _: str) -> Frame:  # noqa: N802 Spark's name
+        self._run = run
+        return self
+
+    def collect(self) -> list[Row]:
+        found = []
+        for task in self._tasks:
+            batch = pa.RecordBatch.from_pydict(
+                {"to": pa.array([to for to, _ in task], pa.int32()), "items": [items for _, items in task]}
+            )
+            for out in self._run(iter([batch])):
+                found += [Row(**each) for each in out.to_pylist()]
+        return found
+
+
+def productions(stream: str, *values: int) -> tuple[int, bytes]:
+    return PUBLISHED, pack([Item(value, stream, pack({"n": value})) for value in values])
+
+
+class Site:
+    def __init__(self, base: Path) -> None:
+        self.state, self.base = base / "state", base
+        self.checkpoint = self.state / "checkpoint"
+        for name in ("commits", "offsets"):
+            (self.checkpoint / name).mkdir(parents=True)
+
+    def opened(self, state_id: str = "me") -> Publishing:
+        places = {stream: self.base / stream for stream in STREAMS}
+        return Publishing(DISK, SystemClock(), self.state, self.checkpoint, places, state_id, exact=True)
+
+    def batch(self, publishing: Publishing, number: int, frame: Frame, before_ns: int | None) -> list[str]:
+        """What Spark does up to the commit. The faults that were told."""
+        offset = {"version": 2, "cursors": {}, "watermark": {}, "before": {"time_ns": before_ns, "waiting": 0}}
+        (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+        told: list[str] = []
+        stage(frame, number, publishing.staged, DISK, told.append)  # type: ignore[arg-type]
+        return told
+
+    def commit(self, number: int) -> None:
+        (self.checkpoint / "commits" / str(number)).write_text("v1\n{}")
+
+    def read(self, stream: str = "sums") -> list[Any]:
+        reader = Reader(DISK, OutputPlace.of_join(self.base / stream), ["joined"])
+        lines = [line for block in reader.read() for line in block.data.splitlines()]
+        return [json.loads(line)["foreign"]["n"] for line in lines]
+
+
+def test_only_what_was_committed_is_published(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    publishing = site.opened()
+    told = site.batch(
+        publishing,
+        0,
+        Frame([productions("sums", 1, 2), (FAULT, b"computation x: bad")], [productions("more", 7)]),
+        None,
+    )
+    assert told == ["computation x: bad"]
+    assert not publishing.publish()
+    site.commit(0)
+    assert publishing.publish()
+    assert (site.read(), site.read("more"), publishing.records) == ([1, 2], [7], 3)
+    assert not publishing.publish()
+    assert not list((publishing.staged / "parts").iterdir())
+    publishing.close()
+
+
+def test_a_batch_that_is_done_again_is_published_as_it_was_committed(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    first = site.opened()
+    site.batch(first, 0, Frame([productions("sums", 1)]), None)
+    first.close()  # killed before the commit
+    second = site.opened()
+    second.publish()
+    second.clear()
+    site.batch(second, 0, Frame([productions("sums", 3, 4)]), None)  # its code throws dice
+    site.commit(0)
+    second.publish()
+    assert site.read() == [3, 4]
+    second.close()
+
+
+@pytest.mark.parametrize("published", [STREAMS, STREAMS[:1], ()])
+def test_a_kill_between_commit_and_publishing(tmp_path: Path, published: Sequence[str]) -> None:
+    site = Site(tmp_path)
+    publishing = site.opened()
+    site.batch(publishing, 0, Frame([productions("sums", 1, 2), productions("more", 7)]), None)
+    site.commit(0)
+    kept = tmp_path / "kept"
+    shutil.copytree(site.state / "staged", kept)
+    for stream in set(STREAMS) - set(published):
+        shutil.copytree(tmp_path / stream, tmp_path / f"{stream}.before")
+    publishing.publish()
+    publishing.close()
+    for stream in set(STREAMS) - set(published):  # the kill came before it
+        shutil.rmtree(tmp_path / stream)
+        (tmp_path / f"{stream}.before").rename(tmp_path / stream)
+    shutil.rmtree(site.state / "staged")
+    kept.rename(site.state / "staged")
+    again = site.opened()
+    again.publish()
+    assert (site.read(), site.read("more")) == ([1, 2], [7])
+    again.close()
+
+
+def test_a_published_stream_has_the_watermark_of_its_batches(tmp_path: Path) -> None:
+    site, second = Site(tmp_path), 1_000_000_000
+    publishing = site.opened()
+    for number, before_ns in enumerate((None, 5 * second, 9 * second)):
+        site.batch(publishing, number, Frame([productions("sums", 6 * second)]), before_ns)
+        site.commit(number)
+        publishing.publish()
+    assert [each.exact_ns for each in pairs_of(read_journal(DISK, tmp_path / "sums" / ".photon"))] == [
+        5 * second,
+        9 * second,
+    ]
+    publishing.close()
+    reopened = site.opened()
+    assert reopened.mark.exact_ns == 9 * second
+    site.batch(reopened, 3, Frame([productions("sums", 6 * second)]), ENDED_NS)
+    site.commit(3)
+    reopened.publish()  # what is before the watermark of before is late, and counted
+    assert json.loads((tmp_path / "sums/.photon/slots/spark/late.json").read_bytes())["records"] == 1
+    assert reopened.mark.exact_ns == ENDED_NS
+    reopened.close()
+    assert NEVER_NS < 0
+
+
+def test_what_is_published_is_of_one_state(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    publishing = site.opened()
+    with pytest.raises(UsageError, match="another process publishes there"):
+        site.opened()
+    site.batch(publishing, 0, Frame([productions("sums", 1)]), None)
+    site.commit(0)
+    publishing.publish()
+    publishing.close()
+    with pytest.raises(UsageError, match="from another state"):
+        site.opened("other")
+    (site.checkpoint / "commits" / "0").unlink()  # an older checkpoint was put back
+    with pytest.raises(UsageError, match="from a newer one than this"):
+        site.opened()

@@ -1,0 +1,65 @@
+"""The source of a query as Spark calls it, without Spark: messages, markers, and the batches that there are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from photon.computing.wire import ENDED_NS, NEVER_NS
+from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of
+from photon.spark.computing.source import ComputeStream
+from tests.spark import recorded
+
+LIMIT = ReadMaxRows(200)
+
+
+def plan(base: Path, *, once: bool) -> Plan:
+    out = base / "recorded" / "out"
+    return Plan(
+        file=str(base / "clicks.py"), text=recorded.CLICKS.encode(), exact=True, once=once, records=200, run="x",
+        reads=[Reads("joined", "output", str(out), str(out / ".photon"), ("joined",))], markers=["0a", "0b"],
+    )  # fmt: skip
+
+
+def rows(stream: ComputeStream, start: Any, end: Any) -> list[dict[str, Any]]:
+    return [row for part in stream.partitions(start, end) for batch in stream.read(part) for row in batch.to_pylist()]
+
+
+def test_a_run_to_the_end(tmp_path: Path) -> None:
+    recorded.write(tmp_path, 1000, 20)
+    stream = ComputeStream(plan(tmp_path, once=True))
+    stream.prepareForTriggerAvailableNow()
+    at, lines, marks, spark_ms = stream.initialOffset(), list[bytes](), [], 0
+    while (end := json.loads(json.dumps(stream.latestOffset(at, LIMIT)))) != at:
+        found = rows(stream, at, end)
+        again = ComputeStream(plan(tmp_path, once=True))  # the driver is another one
+        assert sorted(map(repr, rows(again, at, end))) == sorted(map(repr, found))
+        items = [item for row in found if row["to"] != MARKER for item in items_of(row["items"])]
+        assert len(items) <= 200
+        lines += [item.value for item in items]
+        (marker,) = {marker_of(row["items"]) for row in found if row["to"] == MARKER}
+        assert [row["key"] for row in found if row["to"] == MARKER] == ["0a", "0b"]
+        assert max(marker.mark_ns // 1_000_000, 0) == spark_ms  # Spark's is that of the batch before
+        marks.append((marker.low_ns, marker.mark_ns))
+        (column,) = {row["watermark"] for row in found}
+        spark_ms = round(column.timestamp() * 1000) - 1000
+        at = end
+    assert len(lines) == len(set(lines)) == 1000
+    assert [low for low, _ in marks] == [NEVER_NS, *(mark for _, mark in marks[:-1])]
+    assert marks[-1][1] == ENDED_NS
+    assert ComputeStream(plan(tmp_path, once=True)).latestOffset(at, LIMIT) == at
+
+
+def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
+    recorded.write(tmp_path, 100, 20)
+    stream = ComputeStream(plan(tmp_path, once=False))
+    at, offsets = stream.initialOffset(), []
+    while (end := stream.latestOffset(at, LIMIT)) != at:
+        offsets.append(end)
+        at = end
+    assert len(offsets) == 2  # all records; then the timers of their watermark
+    assert offsets[1]["before"] == offsets[1]["watermark"] == offsets[0]["watermark"]
+    assert {row["to"] for row in rows(stream, offsets[0], offsets[1])} == {MARKER}

@@ -1,0 +1,45 @@
+"""What is said of a Python that cannot run Photon on Spark's workers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from photon.spark.worker_python import _probed, fault, refusal
+
+HERE = ".".join(map(str, sys.version_info[:2]))
+
+
+def test_versions_and_libraries() -> None:
+    assert fault(sys.version_info[:2], []) is None
+    assert fault(sys.version_info[:2], ["photon"]) is None  # it is sent
+    assert fault(sys.version_info[:2], ["pyarrow", "photon"]) == "lacks pyarrow"
+    assert fault((3, 4), []) == f"is Python 3.4, and this program runs Python {HERE}"
+
+
+def test_one_line_says_what_to_set() -> None:
+    said = refusal("python3", "is not there", local=True)
+    assert said.startswith("Spark's workers run 'python3', which is not there: set PYSPARK_PYTHON=" + sys.executable)
+    assert "spark.pyspark.python" in said
+    assert f"a Python {HERE}" in refusal("/x/python", "lacks pyarrow", local=False)
+    assert "\n" not in said
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_this_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _probed(sys.executable) == ([], None)
+    assert _probed("no-such-python")[1] == "is not there"
+    assert _probed(script(tmp_path / "mute", "exit 1"))[1] == "is no Python that runs"
+    other = script(tmp_path / "old", 'echo "[[3, 4], []]"')
+    assert _probed(other)[1] == f"is Python 3.4, and this program runs Python {HERE}"
+    bare = script(tmp_path / "bare", f'exec {sys.executable} -I -S "$@"')
+    assert (_probed(bare)[1] or "").startswith("lacks pyarrow, pandas, numpy")
+    monkeypatch.setattr("photon.spark.worker_python.PROBE_S", 0.2)
+    assert _probed(script(tmp_path / "slow", "exec sleep 9"))[1] == "does not answer within 0.2 s"
