@@ -35,8 +35,8 @@ def test_settings_of_clients(tmp_path: Path) -> None:
 
 def _deployment(**east: str) -> dict[str, object]:
     return {
-        "join": {"clicks": {"primary": {"format": "json", "key": "q"}, "foreign": {
-            "format": "json", "id": "c", "key": "q", "time": "t"}}},
+        "join": {"clicks": {"primary": {"format": "jsonl", "key": "q"}, "foreign": {
+            "format": "jsonl", "id": "c", "key": "q", "time": "t"}}},
         "datacentre": {"east": {"join": "clicks", "output": "out", "state": "state", "eventstore": "127.0.0.1:7001",
                                 "joiners": {"east-1": {"address": "127.0.0.1:7002"}}, "primary": "queries", **east}},
     }  # fmt: skip
