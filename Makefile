@@ -166,6 +166,7 @@ bench-components: install  ## single parts: tailing, cache, cold look-ups, parke
 	$(BIN)/python -m bench.components.hbase
 	$(BIN)/python -m bench.components.parked
 	$(BIN)/python -m bench.components.tables
+	$(BIN)/python -m bench.components.kafka
 
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m bench.components.datacentres

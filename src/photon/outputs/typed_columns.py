@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import DECODE_ERRORS
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.json_types import (
     NOTHING,
@@ -64,10 +64,6 @@ _FIXED: Fields = {**_HEAD, **_TAIL}
 _LINE = msgspec.json.Decoder(dict[str, Any])
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 UNREADABLE = (*DECODE_ERRORS, RecursionError)
-
-
-class ExtraMissing(PhotonError):
-    """A package that is not installed by default is needed; one line names it."""
 
 
 class LineTypes:
