@@ -29,6 +29,7 @@ async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event) -
     try:
         for stage in stages:
             end, ups = asyncio.Event(), [asyncio.Event() for _ in stage]
+            tasks: list[asyncio.Future[object]]
             tasks = [asyncio.ensure_future(serve(end, up.set)) for serve, up in zip(stage, ups, strict=True)]
             started.append((end, tasks))
             serving = asyncio.create_task(_all_set(ups))
