@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from photon.assembly.dispatcher import serve_dispatcher
 from photon.assembly.eventstore import serve_store
@@ -24,12 +25,12 @@ from photon.config.errors import UsageError
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event) -> list[object]:
     """Starts each stage once all of the one before serve, and ends them in the reverse order: at ``stop``, or when
     one of them ends. What they return, in their order; raises the first failure."""
-    started: list[tuple[asyncio.Event, list[asyncio.Future[object]]]] = []
+    started: list[tuple[asyncio.Event, list[asyncio.Future[Any]]]] = []
     stopping = asyncio.create_task(stop.wait())
     try:
         for stage in stages:
             end, ups = asyncio.Event(), [asyncio.Event() for _ in stage]
-            tasks: list[asyncio.Future[object]]
+            tasks: list[asyncio.Future[Any]]
             tasks = [asyncio.ensure_future(serve(end, up.set)) for serve, up in zip(stage, ups, strict=True)]
             started.append((end, tasks))
             serving = asyncio.create_task(_all_set(ups))
