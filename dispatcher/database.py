@@ -322,7 +322,7 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """The ledger of a state that may be in use; for ``photon ledger``. Raises StateError."""
+    """The ledger of a state that may be in use; for ``photon status ledger``. Raises StateError."""
     with opened(path) as db:
         return read_ledger_from(db)
 
