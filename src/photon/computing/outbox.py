@@ -1,8 +1,7 @@
 """Productions on their way to other owners and to publishers, until they are acknowledged.
 
 A message holds all that its target has not acknowledged, from the oldest on: one at a time is on its way to a target,
-and any may be lost, doubled or delayed. Only watermarks that have moved do not wait for it: the next one leaves at
-once, unless it would repeat much. Numbers of one sender grow; watermarks that move get a number too, so that an
+and any may be lost, doubled or delayed. Numbers of one sender grow; watermarks that move get a number too, so that an
 acknowledgement says whether they arrived. A sender whose interval was split or merged lives on in the outbox of a
 successor, until all that it had sent is delivered, and says then that it sends no more.
 """
@@ -21,8 +20,6 @@ from photon.computing.wire import PUBLISH, Ack, Item, Message, Watermark
 Way = tuple[str, str]
 """Sender, target."""
 LAST = (1 << 63) - 1
-REPEATED_MAX = 200
-"""So many items at most are sent again for watermarks that have moved."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Item]).decode
 
@@ -97,11 +94,9 @@ class Outbox:
         for target in dict.fromkeys((*targets, *named)):
             way = (sender, target)
             items = self._ways.get(way)
-            if self._in_flight.get(way, -1) >= tick or not (items or self._acked.get(way, -1) < tick):
+            if way in self._in_flight or not (items or self._acked.get(way, -1) < tick):
                 continue
             some, whole = self._some(items or ())
-            if way in self._in_flight and not (whole and len(some) <= REPEATED_MAX):
-                continue
             upto = number if whole else some[-1].number
             self._in_flight[way] = upto
             shown, ends = (marks(target), successors) if whole else ({}, ())

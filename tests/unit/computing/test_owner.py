@@ -217,17 +217,9 @@ def _three() -> Topology:
     return made
 
 
-class NoAcks(Links):
-    """In which acknowledgements are lost."""
-
-    def send(self, interval: str, frame: Frame) -> None:
-        if isinstance(frame, Message):
-            super().send(interval, frame)
-
-
-def test_watermarks_do_not_wait_for_what_is_on_its_way(tmp_path: Path) -> None:
+def test_watermarks_are_one_stage_further_with_each_round_of_messages(tmp_path: Path) -> None:
     names = [each.id for each in TWO.all]
-    links, clock = NoAcks(tmp_path, names, names), Clock()
+    links, clock = Links(tmp_path, names, names), Clock()
     engines = [Engine(_three(), MemoryStore(each), TWO) for each in TWO.all]
     owners = [Owner(each.id, each, [], {}, disk=RealDisk(), clock=clock, links=links) for each in engines]
     for at in range(1, 5):
@@ -264,6 +256,7 @@ def test_watermarks_that_move_by_what_was_heard_go_on_after_one_batch(tmp_path: 
     owner.step()
     assert injector.at > 2
     read = injector.at
+    links.send("i0", Ack("i0", "i1", links.sent[-1].upto))
     links.receive(Message("i1", "i0", 1, (), {"out": Watermark(7, 7)}))
     owner.step()
     assert injector.at == read + 1
