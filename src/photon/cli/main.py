@@ -36,7 +36,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         "join": Noun("Join two log directories exactly once.", "join:join"),
         "read": Noun("Print the records of an output, each once, from a cursor on.", "read:read"),
         "sink": Noun(
-            "Write an output as Parquet files, into PostgreSQL, Kafka or an object store, each record once.",
+            "Write an output as Parquet, to PostgreSQL, Kafka or an object store.",
             {
                 "parquet": "sink:parquet",
                 "postgres": "sink:postgres",
