@@ -15,7 +15,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -111,6 +111,9 @@ smoke:           ## up, traffic, a verdict on every event, down
 test-docker: install     ## the deployment for real; in CI as root Docker is installed and started where it is missing
 	$(BIN)/pytest tests/docker --timeout 1800
 
+operate-test: install    ## the runbooks and an outsider's list in containers: a table of gaps and verdicts, half an hour
+	PHOTON_FULL=1 $(BIN)/pytest tests/docker/test_operating.py -s --timeout 7200
+
 test-full: N = 300
 test-full: LAYERS = unit docs simulation hbase kafka docker pages integration objects spark
 test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
@@ -163,6 +166,7 @@ bench-components: install  ## single parts: tailing, cache, cold look-ups, parke
 	$(BIN)/python -m bench.components.hbase
 	$(BIN)/python -m bench.components.parked
 	$(BIN)/python -m bench.components.tables
+	$(BIN)/python -m bench.components.kafka
 
 bench-datacentres: install  ## two datacentres: catch-up against joining, wasted joins, split
 	$(BIN)/python -m bench.components.datacentres

@@ -127,10 +127,10 @@ def card_of(name: str, base: Path) -> Card:
         package, version = described_point(name)
         kind, source = "installed", f"{package} {version}, {file}:{line}"
     own = name == CONFIGURED or issubclass(cls, ConfiguredAdapter)
-    settings = _side_settings() if own else _settings(cls.SETTINGS)
+    settings = _side_settings() if own else [(each, repr(value)) for each, value in cls.SETTINGS.items()]
     samples = [_shown(load_adapter(name, {}, base), *each) for each in cls.SAMPLES.items()] if cls.SAMPLES else []
-    target = f"{cls.__module__}:{cls.__qualname__}"
-    return Card(name, kind, target, source, cls.api_version, _summary(cls), settings, samples)
+    target, summary = f"{cls.__module__}:{cls.__qualname__}", (inspect.getdoc(cls) or "").partition("\n")[0]
+    return Card(name, kind, target, source, cls.api_version, summary, settings, samples)
 
 
 def _format_card(name: str) -> Card:
@@ -154,10 +154,6 @@ def _shown(adapter: Adapter, side: str, record: bytes, header: bytes = b"") -> S
         return Shown(side, record, fault=describe(error, adapter))
 
 
-def _settings(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name, repr(value)) for name, value in settings.items()]
-
-
 _ONLY_FOR = {
     "delimiter": ("csv", "tsv"), "quote": ("csv", "tsv"), "header": ("csv", "tsv"), "columns": ("csv", "tsv"),
     "multiline": ("csv", "tsv"), "pattern": ("regex",), "absent": ("csv", "tsv", "regex", "logfmt"),
@@ -174,10 +170,6 @@ def _side_settings(name: str | None = None) -> list[tuple[str, str]]:
         default = "must be written" if each.default is msgspec.NODEFAULT else repr(each.default)
         found.append((each.name, "not set" if default == "None" else default))
     return found
-
-
-def _summary(cls: type[Adapter]) -> str:
-    return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
 def _line_of(cls: type[Adapter]) -> int:

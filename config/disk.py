@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -192,11 +193,8 @@ class RealDisk:
         temporary = path.with_name(path.name + ".tmp")
         if temporary.exists():
             temporary.unlink()
-        file = self.append(temporary)
-        try:
+        with closing(self.append(temporary)) as file:
             file.write(data)
             file.sync()
-        finally:
-            file.close()
         self.rename(temporary, path)
         self.sync_dir(path.parent)

@@ -28,6 +28,7 @@ from photon.config.settings import (
     Side,
     Size,
 )
+from photon.config.topic_address import is_topic, topic_address
 from photon.config.units import seconds, size
 
 ENVIRONMENT_PREFIX = "PHOTON_SET_"
@@ -68,6 +69,7 @@ def load(path: Path | None, *, environment: Mapping[str, str], flags: Iterable[s
 
 def convert(raw: dict[str, Any], where: str) -> Settings:
     """Typed settings from parsed TOML. Raises ConfigError."""
+    raw = _with_topics(raw)
     # Named tables one by one first: msgspec's error path does not say which name it was.
     for place, value, kind in _named_tables(raw):
         _typed(value, kind, place, where)
@@ -78,8 +80,24 @@ def convert(raw: dict[str, Any], where: str) -> Settings:
     return _with_relayed(settings)
 
 
+def _with_topics(raw: dict[str, Any]) -> dict[str, Any]:
+    """``foreign = "kafka://…"`` is a topic, and no directory."""
+    tables = raw.get("datacentre")
+    if not isinstance(tables, dict):
+        return raw
+    changed = {
+        name: {
+            f"{key}_topic" if key in SIDES and isinstance(value, str) and is_topic(value) else key: value
+            for key, value in table.items()
+        }
+        for name, table in tables.items()
+        if isinstance(table, dict)
+    }
+    return {**raw, "datacentre": {**tables, **changed}}
+
+
 def _without_empty(settings: Settings) -> Settings:
-    """An override can take away what a table adds: no certificates is no [tls], no Thrift server no file map in HBase."""
+    """An override can take away what a table adds: no certificates is no [tls], no Thrift server no map in HBase."""
     pipelines = {
         name: msgspec.structs.replace(each, hbase=each.hbase if each.hbase and each.hbase.thrift else None)
         for name, each in settings.datacentre.items()
@@ -212,13 +230,23 @@ def _chain_problems(settings: Settings) -> list[str]:
     for dc, pipeline in settings.datacentre.items():
         for side in SIDES:
             up = upstream.get(pipeline.join, {}).get(side)
-            if pipeline.logs(side) or pipeline.join not in settings.join:
+            if (topic := pipeline.topic(side)) is not None:
+                found += _topic_problems(topic, f"datacentre.{dc}.{side}")
+            if pipeline.logs(side) or topic or pipeline.join not in settings.join:
                 continue
             if up is None:
                 found.append(f"datacentre.{dc}.{side}: is missing; it names the directory of the {side} logs")
             elif not settings.joining(up):
                 found.append(f"join.{pipeline.join}.{side}.join = {up!r}: no datacentre of this file joins {up}")
     return found
+
+
+def _topic_problems(topic: str, where: str) -> list[str]:
+    try:
+        topic_address(topic, where)
+    except UsageError as wrong:
+        return [str(wrong)]
+    return []
 
 
 OF_ALL_PAIRS = ("event_id", "key", "event_time_ns", "foreign", "source", "pairs", "joined_at", "token")
@@ -282,7 +310,8 @@ def _id_problems(settings: Settings) -> list[str]:
         shared = [dc for dc, pipeline in settings.datacentre.items() if pipeline.join == name]
         unnamed = join.foreign is not None and join.foreign.get("id") is None and join.upstream("foreign") is None
         placed = join.adapter is None and unnamed
-        if len(shared) > 1 and placed and not join.identical_copies:
+        topics = any(settings.datacentre[dc].foreign_topic for dc in shared)  # begun at other times they differ
+        if len(shared) > 1 and placed and (topics or not join.identical_copies):
             found.append(
                 f"join.{name}.foreign.id: is not set, and {' and '.join(shared)} share this join; name the field "
                 f"that holds the event's id, or set join.{name}.identical_copies = true if their foreign logs are "

@@ -87,6 +87,7 @@ RIGHTS: Rights = {
     "/photon.v1.RegistryOperator/TransferLeader": _OPERATOR,
     "/photon.v1.RegistryOperator/OpenShard": _OPERATOR,
     "/photon.v1.RegistryOperator/RegisterAgain": _OPERATOR,
+    "/photon.v1.RegistryOperator/Follow": _OPERATOR,
     "/photon.v1.RaftPeer/Exchange": {Role.REGISTRY: _ANY},
     "/photon.v1.Timestamps/Take": {Role.OBSERVE: _ANY, Role.SPARK: _ANY, **_OPERATOR},
     "/photon.v1.EventStore/LookUp": {Role.JOINER: _HERE},
@@ -121,7 +122,8 @@ def refusal(
     roles = RIGHTS.get(method, {})
     right = roles.get(who.role) if who is not None else None
     if who is None or right is None:
-        return f"{_named(caller, method)}: it is for {_who(roles)}; show the certificate of such a process"
+        who_may = " and ".join(sorted(roles)) or "nobody"
+        return f"{_named(caller, method)}: it is for {who_may}; show the certificate of such a process"
     at = identity_parts(server)
     if right.same_datacentre and (at is None or at.place != who.place):
         return f"{_named(caller, method)} of {server}: ask one of its own datacentre, {who.place}"
@@ -153,10 +155,6 @@ def _field(request: Any, path: str) -> Any:
 
 def _named(caller: str, method: str) -> str:
     return f"{caller or 'a certificate without an identity'} may not call {method[1:]}"
-
-
-def _who(roles: Mapping[Role, Right]) -> str:
-    return " and ".join(sorted(roles)) or "nobody"
 
 
 SERVERS = tuple(role for role in Role if role not in CLIENTS_ONLY)

@@ -5,6 +5,7 @@ And where its time goes, by room of the code: a sampling thread, cheap enough to
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import sys
@@ -18,6 +19,10 @@ from typing import Any, TypeVar
 
 import orjson
 import uvloop
+
+from photon.config.structured import get_logger
+
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -40,7 +45,21 @@ def run(main: Coroutine[Any, Any, T], *, prompt: bool = True) -> T:
         sys.setswitchinterval(SWITCH_S)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return uvloop.run(main)
+    return uvloop.run(_told(main))
+
+
+async def _told(main: Coroutine[Any, Any, T]) -> T:
+    asyncio.get_running_loop().set_exception_handler(unheard)
+    return await main
+
+
+def unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What nobody waits for any more, as a line of the log. The network's errors need no traceback: a name that does
+    not resolve, of a connection that was given up, is one."""
+    error = context.get("exception")
+    said = {"error": f"{type(error).__name__}: {error}"} if error is not None else {}
+    more = {} if error is None or isinstance(error, OSError) else {"exc_info": error}
+    log.warning("not waited for", what=str(context.get("message")), **said, **more)
 
 
 class StageSampler:

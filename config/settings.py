@@ -222,7 +222,8 @@ class RegistrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=
     follow_callers: bool = True
     """Whether a shard's lead moves to a replica in the region of the datacentre that registers most of its ids."""
     epoch: int = 1
-    """Of the membership: ``photon registry replace`` counts it up. Replicas of another one are not listened to."""
+    """Of the membership in which a new registry begins. Later it is the replicas' own: ``photon registry replace``
+    counts it up, and one that is higher here is taken up at the next start."""
 
 
 class JoinerSlot(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -309,6 +310,12 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Directory of the primary logs. Unset, where they are another join's output: ``relayed_directory``."""
     foreign: str = ""
     """The same of the foreign logs."""
+    primary_topic: str | None = None
+    """kafka://HOST:PORT/TOPIC that the relay makes the primary logs of; ``primary = "kafka://…"`` says it as well."""
+    foreign_topic: str | None = None
+    """The same of the foreign logs."""
+    kafka_client: str | None = None
+    """File with properties of Kafka's clients, as librdkafka names them; unset: none."""
     output: str
     state: str
     """Directory of everything that must survive a restart: slots, dispatcher state, file map."""
@@ -346,8 +353,12 @@ class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The directory of a side's logs."""
         return self.primary if side == "primary" else self.foreign
 
+    def topic(self, side: Side) -> str | None:
+        """The topic that a side's logs are made of."""
+        return self.primary_topic if side == "primary" else self.foreign_topic
+
     def relayed_directory(self, side: Side) -> str:
-        """Where the relay puts another join's output, if nothing else is said."""
+        """Where the relay puts another join's output, or a topic, if nothing else is said."""
         return f"{self.state}/upstream/{side}"
 
     def dispatcher_addresses(self) -> list[str]:
@@ -374,15 +385,15 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
 
     def relayed(self, datacentre: str) -> dict[Side, str]:
-        """Sides whose logs the relay of a datacentre makes, each with the join whose output they are. A chained side
-        with a directory of its own is filled by others."""
+        """Sides whose logs the relay of a datacentre makes, each with the topic, or the join whose output they are. A
+        chained side with a directory of its own is filled by others."""
         pipeline = self.datacentre[datacentre]
         join = self.join[pipeline.join]
         return {
             side: upstream
             for side in SIDES
-            if (upstream := join.upstream(side)) is not None
-            and pipeline.logs(side) == pipeline.relayed_directory(side)
+            if (upstream := pipeline.topic(side) or join.upstream(side)) is not None
+            and (pipeline.topic(side) or pipeline.logs(side) == pipeline.relayed_directory(side))
         }
 
     def needs(self, join: str) -> set[str]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from photon.config.errors import UsageError
 
 SCHEME = "kafka://"
-_ADDRESS = re.compile(r"kafka://(?P<brokers>[^/,\s]+:\d{1,5}(?:,[^/,\s]+:\d{1,5})*)/(?P<topic>[A-Za-z0-9._-]{1,249})")
+_ADDRESS = re.compile(
+    r"kafka://(?P<brokers>[^/,\s]+:\d{1,5}(?:,[^/,\s]+:\d{1,5})*)/(?P<topic>[A-Za-z0-9_-][A-Za-z0-9._-]{0,199})"
+)
 SETTINGS_MAX = 256
 OURS = ("bootstrap.servers", "transactional.id", "isolation.level", "group.id", "enable.auto.commit")
 """What exactly once rests on, and what the address says."""
@@ -29,10 +31,16 @@ def is_topic(address: str) -> bool:
     return address.startswith(SCHEME)
 
 
+def topic_in(path: Path) -> str | None:
+    """The address, of what was taken for a path, which has one slash where there were two. None: it is a path."""
+    head, _, rest = str(path).partition("kafka:/")
+    return None if head or not rest else f"{SCHEME}{rest.lstrip('/')}"
+
+
 def topic_address(text: str, what: str) -> TopicAddress:
-    """``what`` names it for people. Raises UsageError."""
+    """``what`` names it for people. A name that begins with a dot would be a hidden file's. Raises UsageError."""
     found = _ADDRESS.fullmatch(text)
-    if found is None or found["topic"] in (".", ".."):
+    if found is None:
         raise UsageError(f"{what} = {text!r}: is to be kafka://HOST:PORT/TOPIC; several brokers with commas between")
     return TopicAddress(found["brokers"], found["topic"])
 

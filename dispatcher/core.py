@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from itertools import islice, takewhile
 
 import numpy as np
@@ -75,41 +76,28 @@ _TAKEN, _LATE, _NOT_YET = int(Outcome.TAKEN), int(Outcome.LATE), int(Outcome.NOT
 _VERDICTS = frozenset(range(_JOINED, _REJECTED + 1))
 
 
+@dataclass(eq=False, kw_only=True)
 class Core:
     """See the module. ``random``: uniform in [0, 1). Times: ``now_ns`` wall clock, ``now`` monotonic seconds."""
 
-    def __init__(
-        self,
-        *,
-        adapter: Adapter,
-        digester: Digester,
-        datacentre: str,
-        patience: Patience,
-        envelope: Envelope,
-        limits: Limits,
-        random: Callable[[], float],
-        highs: Mapping[str, int],
-        anew: Collection[str] = (),
-        retry_bytes: int = 0,
-        retry_rows: int = 0,
-        homes: Homes | None = None,
-        identical_copies: bool = False,
-        uncertainty_ns: int = 0,
-        shares: Shares | None = None,
-    ) -> None:
-        """``highs``, ``anew``: as ``State`` has them.
+    adapter: Adapter
+    digester: Digester
+    datacentre: str
+    patience: Patience
+    envelope: Envelope
+    limits: Limits
+    random: InitVar[Callable[[], float]]
+    highs: InitVar[Mapping[str, int]]  # these two: as ``State`` has them
+    anew: InitVar[Collection[str]] = ()
+    retry_bytes: int = 0
+    retry_rows: int = 0
+    homes: Homes | None = None  # the datacentres that share the work; None: there is one
+    identical_copies: bool = False  # they read the same files byte by byte: a line is the same line everywhere
+    uncertainty_ns: int = 0  # event times of one id that are further apart are counted and told
+    shares: Shares = field(default_factory=lambda: Shares(1.0, 0))  # by default events are all alike
 
-        ``homes``: the datacentres that share the work; None: there is one. ``shares``; None: events are all alike.
-
-        ``identical_copies``: they read the same files byte by byte, so that a line is the same line everywhere.
-        ``uncertainty_ns``: event times of one id that are further apart are counted and told.
-        """
-        self._adapter = adapter
-        self._digester = digester
-        self.datacentre = datacentre
-        self.patience = patience
-        self._envelope = envelope
-        self._limits = limits
+    def __post_init__(self, random: Callable[[], float], highs: Mapping[str, int], anew: Collection[str]) -> None:
+        patience, limits, homes = self.patience, self.limits, self.homes
         self._next_tries = NextTries(patience, limits.hold_once_s, random, homes.own_ones if homes else None)
         self._spilling = Spilling(limits, once=patience.once)
         self._logs: dict[str, OpenLog] = {
@@ -117,12 +105,8 @@ class Core:
         }
         self._busy: dict[str, OpenLog] = {}  # the logs that have stretches
         self._begun = 0
-        self._homes = homes
-        self._shares = shares or Shares(1.0, 0)
         self._table = OpenEvents()
-        self.queues = Queues(self._table, limits, homes, self._shares)
-        self.identical_copies = identical_copies
-        self._uncertainty_ns = uncertainty_ns
+        self.queues = Queues(self._table, limits, homes, self.shares)
         self.retimed: Retimed | None = None  # the first one since somebody took it out, to be told
         self._waiting = WaitingRoom(self._table)
         self._woken: list[int] = []  # rows of events whose next try has come
@@ -134,8 +118,6 @@ class Core:
         self._back: dict[bytes, list[int]] = {}  # of the retry store, that wait on, by their keys; not committed yet
         self._travelling = self._new_ids = NO_ROWS  # on their way to a joiner while they are stored; which of these
         self._stored = NOTHING_STORED
-        self.retry_bytes = retry_bytes
-        self.retry_rows = retry_rows
         self.window_bytes = 0
         self.open = 0  # events in memory for which something may still happen in this run
         self.read_past_ns = -(2**63)
@@ -227,11 +209,11 @@ class Core:
     def read(self, stretch: Stretch, block: Block, now_ns: int) -> Iterator[Events]:
         """What stands in a block, some records at a time. What cannot be read is rejected."""
         records, offsets = records_of(block)
-        step = self._limits.parse_records
+        step = self.limits.parse_records
         for at in range(0, len(records), step):
             some = slice(at, at + step)
             events, unreadable = events_of(
-                block, records[some], offsets[some], self._adapter, self._digester, self.patience.at_first_ns
+                block, records[some], offsets[some], self.adapter, self.digester, self.patience.at_first_ns
             )
             stretch.saw(events.times)
             stretch.unread += [(bad.offset, bad.record, bad.reason) for bad in unreadable]
@@ -259,7 +241,7 @@ class Core:
         return rows
 
     def _is_behind(self, time_ns: int, now_ns: int) -> bool:
-        return not self._shares.alike and now_ns - time_ns > BEHIND_S * NS_PER_S
+        return not self.shares.alike and now_ns - time_ns > BEHIND_S * NS_PER_S
 
     def send(self, rows: RowIndexes, now: float) -> None:
         self.queues.take(rows, now)
@@ -269,7 +251,7 @@ class Core:
         rows = self._table.add(events, stretch, first_read_ns)
         self._table.guest[rows] = True
         self._table.attempts[rows] = 1  # what becomes of it tells nothing of the datacentre that it is left to
-        self._table.behind[rows] = not self._shares.alike
+        self._table.behind[rows] = not self.shares.alike
         stretch.left = len(rows)
         self.open += len(rows)
         self.send(rows, now)
@@ -288,7 +270,7 @@ class Core:
                 stretch.cells[unknown_cell(Verdict.REREAD)] += 1
                 self.live[Verdict.REREAD] += 1
                 continue
-            line = self._envelope.unreadable(record, stretch.file, offset, reason, at_ns=now_ns)
+            line = self.envelope.unreadable(record, stretch.file, offset, reason, at_ns=now_ns)
             add_rejected(stretch, line)
             self.weigh(stretch, len(line))
             self.live[Verdict.READ] += 1
@@ -335,7 +317,7 @@ class Core:
         return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
 
     def room(self) -> bool:
-        return self.window_bytes < self._limits.window_bytes and self.queues.left < self._limits.left_events
+        return self.window_bytes < self.limits.window_bytes and self.queues.left < self.limits.left_events
 
     def clocks(self, told: Heard) -> None:
         self._first_read.hear(told)
@@ -433,10 +415,10 @@ class Core:
         verdicts = answers.verdicts
         outcomes = verdicts.outcomes
         kinds = set(outcomes.tolist())
-        if self._homes is not None:
+        if self.homes is not None:
             tells, placed_at = table.counts_as_evidence(rows), table.placed_at[rows]
-            evidence = self._homes.of_answers(tells, table.left_to[rows], placed_at, verdicts, now)
-            self._homes.observe(evidence, now, backlog=self.queues.look_first)
+            evidence = self.homes.of_answers(tells, table.left_to[rows], placed_at, verdicts, now)
+            self.homes.observe(evidence, now, backlog=self.queues.look_first)
         if answers.ambiguous:
             ambiguous = rows_of([at for at in answers.ambiguous if outcomes[at] in (_JOINED, _REJECTED)])
             self._count_apart(rows[ambiguous], Verdict.AMBIGUOUS)
@@ -465,12 +447,12 @@ class Core:
 
     def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
         """The registry knows these events, by a look-up, and does not know the others."""
-        if self._homes is not None:
+        if self.homes is not None:
             table = self._table
             tells = ~self.were_read(rows) & table.counts_as_evidence(rows)
-            evidence = self._homes.of_look_ups(tells, table.left_to[rows], table.digests[rows], owners)
+            evidence = self.homes.of_look_ups(tells, table.left_to[rows], table.digests[rows], owners)
             evidence.own = int(np.count_nonzero(table.left_to[absent] == YIELDED))
-            self._homes.observe(evidence, now, backlog=self.queues.look_first)
+            self.homes.observe(evidence, now, backlog=self.queues.look_first)
         # Which line it was is asked only where it decides.
         same_line = self.identical_copies | ~_of_others(owners, self.datacentre)
         if same_line.any():
@@ -509,7 +491,7 @@ class Core:
         times, registered = table.times[rows[which]], owners.owner_times[which]
         apart_ns = np.maximum(times, registered).view(np.uint64) - np.minimum(times, registered).view(np.uint64)
         first_times = [each is None or each.again is None for each in table.stretch[rows[which]].tolist()]
-        which = which[(apart_ns > self._uncertainty_ns) & np.array(first_times, np.bool_)]
+        which = which[(apart_ns > self.uncertainty_ns) & np.array(first_times, np.bool_)]
         if not len(which):
             return
         self._count_apart(rows[which], Verdict.RETIMED)
@@ -541,7 +523,7 @@ class Core:
         if not len(rows):
             return
         reasons = [LATE_REASON] * len(rows)
-        lines = self._envelope.undone(self._table.events(rows), reasons, token=None, at_ns=now_ns)
+        lines = self.envelope.undone(self._table.events(rows), reasons, token=None, at_ns=now_ns)
         for line, stretch in zip(lines, self._table.stretch[rows].tolist(), strict=True):
             if stretch is None:
                 self._changes.exports.append(Export(LATE, line))
@@ -682,7 +664,7 @@ class Core:
         """Whether what is left of a log's first stretch is to become rows, and there is room for them."""
         if spill_all or log.stretches[0].spill:
             return True
-        limits = self._limits
+        limits = self.limits
         if self.retry_bytes >= limits.retry_store_bytes or spilled >= limits.spill_rows:
             return False
         later = islice(log.stretches, 1, None)

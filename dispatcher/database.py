@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from photon.config.clock import NS_PER_S
@@ -224,11 +224,8 @@ def _make(path: Path) -> None:
     """An empty state, under its name only when it is whole: readers come at any moment."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    db = sqlite3.connect(new, isolation_level=None)
-    try:
+    with closing(sqlite3.connect(new, isolation_level=None)) as db:
         fill(db)
-    finally:
-        db.close()
     os.replace(new, path)
 
 
@@ -292,14 +289,11 @@ def opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
     if not path.exists():
         raise StateError(str(path), "there is no dispatcher state", "name a pipeline whose dispatcher has run")
     try:
-        db = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=BUSY_S
-        )
-        try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=BUSY_S)
+        ) as db:
             check_marks(db, path)
             yield db
-        finally:
-            db.close()
     except sqlite3.Error as error:
         raise unusable(path, error) from None
 

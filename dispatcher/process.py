@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -47,20 +47,14 @@ class Worker:
 def open_state(path: Path, rule: bytes, worker: Worker | None, now_ns: int) -> Iterator[State]:
     """Closed at the end; a worker that ends in order leaves its logs to the others at once. Raises StateError."""
     if worker is None:
-        alone = open_or_restore(path, rule=rule)
-        try:
+        with closing(open_or_restore(path, rule=rule)) as alone:
             yield alone
-        finally:
-            alone.close()
         return
-    state = SharedState(path, worker.name, rule=rule, now_ns=now_ns)
-    try:
+    with closing(SharedState(path, worker.name, rule=rule, now_ns=now_ns)) as state:
         beside(path, PREVIOUS).unlink(missing_ok=True)  # it does not know what workers will have exported
         yield state
         with suppress(WorkerFenced):  # then they have them
             state.leave()
-    finally:
-        state.close()
 
 
 def follower_for(state: State) -> Callable[..., Follower]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 from photon.adapters.contract import Adapter, Framing, LogFile
@@ -266,11 +266,8 @@ def locked_state(
     if not create and not path.exists():
         yield None
         return
-    state = State(path, rule=state_rule(join, adapter, digester))
-    try:
+    with closing(State(path, rule=state_rule(join, adapter, digester))) as state:
         yield state
-    finally:
-        state.close()
 
 
 def plan_skips(
@@ -299,15 +296,12 @@ def plan_skips(
         position = LogPosition(head.identity, each.path, offset, head.header)
         log = Log(position, head.data_start, each.size)
         try:
-            source = open_anywhere(places.foreign / each.path, framing)
-            try:
+            with closing(open_anywhere(places.foreign / each.path, framing)) as source:
                 if before and before.proof not in (b"", proof_of_whole(each.key), proof_at(source, offset)):
                     log = replace(log, position=replace(position, offset=0))  # another log, read from its start
                 header = header_before(source, head.fingerprint_at) if framing.kind == "zeek" else head.header
                 times = times_of(adapter, digester, replace(log, position=replace(log.position, header=header)))
                 planned.skips.append(plan(log, source, times, to_ns, max_record=places.max_record))
-            finally:
-                source.close()
         except OSError as error:
             planned.problems.append(f"{each.path}: cannot be read ({error.strerror})")
     return planned
@@ -333,14 +327,11 @@ def _logs(
     final = is_final(places.foreign)
     for each in found:
         try:
-            source = open_anywhere(places.foreign / each.path, framing)
-            try:
+            with closing(open_anywhere(places.foreign / each.path, framing)) as source:
                 head = read_head(
                     each.path, source.read(0, HEAD_BYTES), has_header=has_header, final=final, framing=framing,
                     by_path=final,
                 )  # fmt: skip
-            finally:
-                source.close()
         except OSError as error:
             problems.append(f"{each.path}: cannot be read ({error.strerror})")
             continue

@@ -479,6 +479,21 @@ class InspectReply(_message.Message):
     alarms: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, replica: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[GroupInspection, _Mapping]]] = ..., clock_ns: _Optional[int] = ..., disk_free: _Optional[int] = ..., disk_size: _Optional[int] = ..., version: _Optional[str] = ..., alarms: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class FollowRequest(_message.Message):
+    __slots__ = ("epoch", "members")
+    class MembersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    members: _containers.ScalarMap[str, str]
+    def __init__(self, epoch: _Optional[int] = ..., members: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class BarrierRequest(_message.Message):
     __slots__ = ("group", "mark")
     GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -192,7 +192,7 @@ async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
 
 async def _run_beside(joins: Sequence[Served], stop: asyncio.Event) -> None:
     """Runs what stands beside the joins until ``stop``; the first that fails ends them all."""
-    tasks = [asyncio.create_task(_awaited(beside(stop))) for each in joins for beside in each.beside]
+    tasks = [asyncio.ensure_future(beside(stop)) for each in joins for beside in each.beside]
     try:
         await first(stop, tasks)
         for task in tasks:
@@ -202,7 +202,3 @@ async def _run_beside(joins: Sequence[Served], stop: asyncio.Event) -> None:
                 raise error
     finally:
         await end(tasks)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work

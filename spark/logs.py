@@ -16,6 +16,7 @@ from photon.adapters.containment import Guard, primary_keys_of
 from photon.adapters.contract import Adapter
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
+from photon.adapters.logs.identity import log_name
 from photon.adapters.logs.problems import Problem
 from photon.adapters.logs.slices import (
     READ_BYTES,
@@ -300,6 +301,7 @@ def foreign_rows(
         rows = {
             "datacentre": same(source.datacentre, count),
             "log": same(log, count),
+            "name": same(log_name(log), count),
             "identity": same(block.identity, count),
             "offset": bigints(kept.offsets),
             "event_id": binary(kept.ids),
@@ -350,6 +352,7 @@ def _unreadable_rows(
     rows = {
         "datacentre": same(source.datacentre, count),
         "log": same(log, count),
+        "name": same(log_name(log), count),
         "identity": same(identity, count),
         "offset": bigints([bad.offset for bad in unreadable]),
         "event_id": nothing,
@@ -398,6 +401,7 @@ def primary_rows(
     rows = {
         "datacentre": same(source.datacentre, len(keys)),
         "log": same(log, len(keys)),
+        "name": same(log_name(log), len(keys)),
         "identity": same(block.identity, len(keys)),
         "offset": bigints(starts + block.offset),
         "key": binary(keys),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from photon.adapters.logs.identity import log_name
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Digester
@@ -188,15 +189,20 @@ def output_rows(work: RangeWork, columns: OutputColumns, digester: Digester | No
 
 
 def _places(lines: Sequence[OutputLine | None]) -> dict[str, pa.Array]:
-    from photon.spark.arrow_columns import bigints, strings
+    from photon.spark.arrow_columns import bigints, mapped, strings
 
     sources = [None if line is None else line.source for line in lines]
     primaries = [None if line is None else line.primary_source for line in lines]
+    files, primary_files = (
+        strings([None if place is None else place[0] for place in places]) for places in (sources, primaries)
+    )
     return {
-        "source_file": strings([None if place is None else place[0] for place in sources]),
+        "source_file": files,
         "source_offset": bigints([None if place is None else place[1] for place in sources]),
-        "primary_file": strings([None if place is None else place[0] for place in primaries]),
+        "primary_file": primary_files,
         "primary_offset": bigints([None if place is None else place[1] for place in primaries]),
+        "log": mapped(files, log_name),
+        "primary_log": mapped(primary_files, log_name),
     }
 
 

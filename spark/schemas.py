@@ -8,29 +8,34 @@ uncompressed bytes. ``log`` is a file's name relative to its log directory witho
 from __future__ import annotations
 
 FOREIGN = (
-    "datacentre string, log string, identity string, offset bigint, header binary, event_id binary, digest binary, "
-    "key binary, event_time_ns bigint, hour bigint, record binary, unreadable string"
+    "datacentre string, log string, name string, identity string, offset bigint, header binary, event_id binary, "
+    "digest binary, key binary, event_time_ns bigint, hour bigint, record binary, unreadable string"
 )
-"""A record of a raw foreign log. ``identity``: the log's, 32 hex digits, by which dispatchers and event stores know
-it; ``header``: in force at the record (``LogFile.header``), null where the format has none; ``unreadable``: why the
-adapter cannot read it; then what it says is null."""
+"""A record of a raw foreign log. ``name``: the log's without rotation suffix; ``identity``: the log's, 32 hex digits,
+by which dispatchers and event stores know it; ``header``: in force at the record (``LogFile.header``), null where the
+format has none; ``unreadable``: why the adapter cannot read it; then what it says is null."""
 
-PRIMARY = "datacentre string, log string, identity string, offset bigint, header binary, key binary, record binary"
-"""A record of a raw primary log that has a key. Of several with one key the first in (log name without rotation
-suffix, identity, offset) wins."""
+PRIMARY = (
+    "datacentre string, log string, name string, identity string, offset bigint, header binary, key binary, "
+    "record binary"
+)
+"""A record of a raw primary log that has a key. Of several with one key the first in (name, identity, offset)
+wins."""
 
 OUTPUT = (
     "datacentre string, slot string, kind string, file string, offset bigint, event_id binary, digest binary, "
     "key binary, event_time_ns bigint, hour bigint, token string, foreign binary, primary binary, record binary, "
     "reason string, source_file string, source_offset bigint, primary_file string, primary_offset bigint, "
+    "log string, primary_log string, "
     "pair bigint, pairs bigint, written_at string, line binary, torn string"
 )
 """A line of an output log. ``kind``: joined, filtered, unmatched, rejected or late; ``file``, ``offset``: where the
 line stands; ``foreign`` and ``primary``: the payloads' JSON text as it stands in the line, null where it has none;
-``record``: the original record, of lines that are no join; ``pair``, ``pairs``: which of how many records of its
-event it is, where that is joined with all primary events of its key; ``written_at``: joined_at or decided_at;
-``token`` null: of a dispatcher's line; ``torn``: why the line is no output record, then ``line`` has its bytes
-and all that it says is null (``line`` is null otherwise)."""
+``record``: the original record, of lines that are no join; ``log``, ``primary_log``: ``source_file`` and
+``primary_file`` without rotation suffix; ``pair``, ``pairs``: which of how many records of its event it is, where
+that is joined with all primary events of its key; ``written_at``: joined_at or decided_at; ``token`` null: of a
+dispatcher's line; ``torn``: why the line is no output record, then ``line`` has its bytes and all that it says is
+null (``line`` is null otherwise)."""
 
 REGISTRY = (
     "shard int, digest binary, event_time_ns bigint, hour bigint, token string, state string, kind string, "

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from photon.config.errors import PhotonError
@@ -99,11 +99,11 @@ def _on_executors(spark: SparkSession) -> str | None:
 
     context, group = spark.sparkContext, f"photon-python-{id(spark)}"
 
-    def facts(names: Iterator[Sequence[str]]) -> list[Any]:  # sent as it stands: they may not have Photon
+    def facts(names: Iterable[Sequence[str]]) -> list[Any]:  # sent as it stands: they may not have Photon
         import sys as there
         from importlib.util import find_spec
 
-        return [(list(there.version_info[:2]), [name for name in next(names) if find_spec(name) is None])]
+        return [(list(there.version_info[:2]), [name for some in names for name in some if find_spec(name) is None])]
 
     found: list[Any] = []
 

@@ -76,10 +76,7 @@ class ZeekSide(FieldsSide[tuple[ZeekLayout, list[bytes]]]):
         marks = {layout.unset, layout.empty}
         if b"\\" not in block and marks.isdisjoint(keys):
             return keys
-        return [self._value_or_none(key, marks) for key in keys]
-
-    def _value_or_none(self, text: bytes | None, marks: set[bytes]) -> bytes | None:
-        return None if text is None or text in marks else (unescaped(text) or None)
+        return [None if key is None or key in marks else (unescaped(key) or None) for key in keys]
 
     def _fields(self, record: bytes, file: LogFile) -> tuple[ZeekLayout, list[bytes]]:
         layout, _ = self._known(file.header)

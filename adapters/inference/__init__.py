@@ -296,9 +296,13 @@ def _find_id(side: Side, *taken: str) -> tuple[str | None, str]:
     unique = [
         name
         for name in side.names()
-        if name not in taken and _is_named_key(name) and side.is_unique(name) and len(side.rows) > 1
+        if name not in taken and KEY_NAME.search(name) and side.is_unique(name) and len(side.rows) > 1
     ]
-    sure = [name for name in unique if _names_the_event(side, name) or _looks_like_event_ids(side, name)]
+    sure = [
+        name
+        for name in unique
+        if _names_the_event(side, name) or all(map(_EVENT_ID_VALUE.fullmatch, side.values(name)))
+    ]
     if len(sure) == 1:
         return sure[0], f"event id = {sure[0]!r}: unique, and named as the event's own"
     what = (
@@ -309,17 +313,9 @@ def _find_id(side: Side, *taken: str) -> tuple[str | None, str]:
     return None, f"event id = the log's identity and byte offset{what}"
 
 
-def _is_named_key(name: str) -> bool:
-    return KEY_NAME.search(name) is not None
-
-
 def _names_the_event(side: Side, name: str) -> bool:
     """Fields of something nested are its own, but for what is called the event."""
     if "." in name:
         return _EVENT.fullmatch(name) is not None
     stem = re.sub(r"[^a-z]", "", re.sub(r"(?i)[_.-]?(?:uuid|guid|uid|id)$", "", name).lower())
     return name.lower() in _EVENT_NAMES or side.is_about(stem)
-
-
-def _looks_like_event_ids(side: Side, name: str) -> bool:
-    return all(_EVENT_ID_VALUE.fullmatch(value) for value in side.values(name))

@@ -107,7 +107,8 @@ def read_samples(adapter: Adapter, side: str, path: Path, limit: int = RECORDS) 
     finally:
         source.close()
     for piece, header in pieces:
-        number = 1 + _line_ends(data[: piece.offset])
+        before = data[: piece.offset]
+        number = 1 + before.count(b"\n") + before.count(LINE_END_MARK)
         _cut(LogFile(path.name, header), piece.offset, piece.data, number, found.samples, limit)
     return found
 
@@ -128,7 +129,3 @@ def _cut(file: LogFile, offset: int, lines: bytes, number: int, samples: list[Sa
             samples.append(Sample(record, file, number, offset))
         number += 1 + line.count(LINE_END_MARK)
         offset += len(line) + 1
-
-
-def _line_ends(data: bytes) -> int:
-    return data.count(b"\n") + data.count(LINE_END_MARK)

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from bench.components import join as join_bench
+from bench.components.spark_verify import cpu_s
 from bench.generated_logs import Written
 from bench.workload import CONFIG
 from photon.supervision.ports import free_ports
@@ -37,22 +38,6 @@ eventstore = "127.0.0.1:1"
 [datacentre.east.joiners.east-1]
 address = "127.0.0.1:2"
 """
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_of_tree(pid: int, known: dict[int, float]) -> float:
-    """CPU seconds of a process and its children, those that have ended by when they were last seen."""
-    pending = [pid]
-    while pending:
-        each = pending.pop()
-        try:
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-            for task in Path(f"/proc/{each}/task").iterdir():
-                pending += [int(c) for c in (task / "children").read_text().split()]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        known[each] = (int(fields[11]) + int(fields[12])) / TICKS
-    return sum(known.values())
 
 
 def backfill(root: Path, file: Path, master: str, file_format: str) -> tuple[float, float, dict[str, int]]:
@@ -64,16 +49,16 @@ def backfill(root: Path, file: Path, master: str, file_format: str) -> tuple[flo
     command += ["--master", master, "--spark", "spark.ui.enabled=false"]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    known: dict[int, float] = {}
+    cpu = 0.0
     while process.poll() is None:
-        cpu_of_tree(process.pid, known)
+        cpu = max(cpu, cpu_s(process.pid))
         time.sleep(0.05)
     wall = time.perf_counter() - began
     assert process.stdout is not None
     text = process.stdout.read()
     if process.returncode != 0:
         raise SystemExit(f"photon spark backfill ended with {process.returncode}: {text}")
-    return wall, sum(known.values()), json.loads(text)["events"]
+    return wall, cpu, json.loads(text)["events"]
 
 
 def deployment(root: Path, written: Written) -> tuple[Path, str]:
@@ -110,7 +95,7 @@ def main() -> None:
         )  # fmt: skip
         try:
             wall, cpu, events = backfill(root, file, options.master, options.format)
-            own = cpu_of_tree(registry.pid, {})
+            own = cpu_s(registry.pid)
         finally:
             registry.kill()
             registry.wait()

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,11 +195,13 @@ def cpu_s(pid: int) -> float:
         each = pending.pop()
         try:
             fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-            for task in Path(f"/proc/{each}/task").iterdir():
-                pending += [int(child) for child in (task / "children").read_text().split()]
+            ticks += sum(map(int, fields[11:15]))
+            tasks = list(Path(f"/proc/{each}/task").iterdir())
         except (FileNotFoundError, ProcessLookupError):
             continue
-        ticks += sum(map(int, fields[11:15]))
+        for task in tasks:  # Java's threads come and go
+            with suppress(FileNotFoundError, ProcessLookupError):
+                pending += [int(child) for child in (task / "children").read_text().split()]
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -2,6 +2,7 @@
 
     python deploy/docker/stack.py up      build, start, wait until all are healthy and joins flow in both datacentres
     python deploy/docker/stack.py reload  bring the changed deployment file to all processes, one after the other
+    python deploy/docker/stack.py restart  all processes, one by one: for another image, or renewed certificates
     python deploy/docker/stack.py down    end it; its volumes go as well (--keep keeps them)
     python deploy/docker/stack.py smoke   up, traffic, a verdict on every event, down
 
@@ -27,9 +28,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ("wan", "certs")
 """Services whose images are all that there are, without a profile."""
-SETTINGS = ROOT / "deploy" / "compose" / "photon.toml"
-APPLIED = ROOT / ".photon-applied.toml"
-"""What the running processes have been started with, as far as this script did it."""
+APPLIED = ".photon-applied.toml"
+"""Next to the deployment file: what the running processes have been started with, as far as this script did it."""
 CONFIG = ("--config", "/etc/photon/photon.toml")
 ORDER = ("registry", "cache", "copies", "eventstore", "joiner", "verifier", "dispatcher", "status", "wan")
 """In which kinds of processes are restarted."""
@@ -70,7 +70,11 @@ class Stack:
         self, say: Callable[[str], None], *, insecure: bool = False, hbase: bool = False, command: Sequence[str] = ()
     ) -> None:
         """``command``: of Compose; else the one that is found."""
-        self._base = [*(command or compose()), "-f", "docker-compose.yml"]
+        self.settings = Path(os.environ.get("PHOTON_SETTINGS") or ROOT / "deploy" / "compose") / "photon.toml"
+        self.file = Path(os.environ.get("PHOTON_COMPOSE") or ROOT / "docker-compose.yml")
+        """Paths in it are below ROOT, wherever it lies."""
+        self._applied = self.settings.with_name(APPLIED)
+        self._base = [*(command or compose()), "--project-directory", str(ROOT), "-f", str(self.file)]
         self._say = say
         self.project = os.environ.get("COMPOSE_PROJECT_NAME", "photon")
         self._environment = {**os.environ, "COMPOSE_PROJECT_NAME": self.project}
@@ -91,8 +95,8 @@ class Stack:
             whole = done.stderr + done.stdout
             if any(words in whole for words in NO_IMAGE) and "BASE_IMAGE" not in self._environment:
                 raise Failed(
-                    "the base image cannot be pulled: make one of Debian's packages by sudo deploy/docker/base_image.sh, "
-                    "and set BASE_IMAGE=local/python:3.11"
+                    "the base image cannot be pulled: make one of Debian's packages by sudo "
+                    "deploy/docker/base_image.sh, and set BASE_IMAGE=local/python:3.11"
                 )
             said = whole.strip().splitlines()[-8:]
             raise Failed(f"compose {' '.join(arguments)}: exit {done.returncode}: {' / '.join(said)}")
@@ -108,16 +112,16 @@ class Stack:
         """Starts all and waits until all are healthy."""
         began = time.monotonic()
         self.run("up", "-d", "--remove-orphans")
-        APPLIED.write_bytes(SETTINGS.read_bytes())
+        self._applied.write_bytes(self.settings.read_bytes())
         self.wait("all healthy", self.unhealthy, HEALTHY_SECONDS_MAX, began)
 
     def reload(self) -> None:
-        """Brings the changed deployment file to every process that reads what has changed: new ones are started, those
-        that are left out end, the others are restarted one after the other. Raises Failed; a bad file changes nothing.
-        """
+        """Brings the changed deployment file to every process that reads what has changed: new ones are started,
+        those that are left out end, the others are restarted one after the other. Raises Failed; a bad file changes
+        nothing."""
         self.operator(next(iter(DATACENTRES)), "photon", "doctor", "config", *CONFIG)
-        before = _flat(tomllib.loads(APPLIED.read_text())) if APPLIED.exists() else {}
-        now = _flat(tomllib.loads(SETTINGS.read_text()))
+        before = _flat(tomllib.loads(self._applied.read_text())) if self._applied.exists() else {}
+        now = _flat(tomllib.loads(self.settings.read_text()))
         changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         for key in changed:
             self._say(f"{key}: {before.get(key, 'not set')} -> {now.get(key, 'not set')}")
@@ -125,14 +129,16 @@ class Stack:
         old = {each["Id"] for each in self.containers()}
         self.run("up", "-d", "--remove-orphans")
         self.wait("new processes healthy", self.unhealthy, HEALTHY_SECONDS_MAX)
-        restarted = [
-            each for each in self.containers()
-            if each["Id"] in old and each["State"]["Running"] and _reads(_service(each), changed)
-        ]  # fmt: skip
-        for each in sorted(restarted, key=lambda each: (ORDER.index(_service(each).partition("-")[0]), each["Name"])):
+        some = [each for each in self.containers() if each["Id"] in old and _reads(_service(each), changed)]
+        self.restart_each(some)
+        self._applied.write_bytes(self.settings.read_bytes())
+        self._say(f"{len(changed)} keys changed, {len(some)} processes restarted")
+
+    def restart_each(self, some: Sequence[dict[str, Any]] | None = None) -> None:
+        """Processes of Photon, None: all, one after the other, and each with the image that there is now."""
+        found = [each for each in (self.containers() if some is None else some) if _kind(each) in ORDER]
+        for each in sorted(found, key=lambda each: (ORDER.index(_kind(each)), each["Name"])):
             self.restart(each)
-        APPLIED.write_bytes(SETTINGS.read_bytes())
-        self._say(f"{len(changed)} keys changed, {len(restarted)} processes restarted")
 
     def restart(self, container: dict[str, Any]) -> None:
         """One process; a replica hands over first what it leads."""
@@ -140,8 +146,14 @@ class Stack:
         began = time.monotonic()
         if kind == "registry":
             self.operator(next(iter(DATACENTRES)), "photon", "registry", "transfer-leader", *CONFIG, "--from", name)
-        self.docker("restart", "--time", "30", container["Id"])
-        self.wait(f"{_service(container)} restarted", lambda: self.ill(container), HEALTHY_SECONDS_MAX, began)
+        if (
+            self.docker("image", "inspect", "-f", "{{.Id}}", container["Config"]["Image"]).strip()
+            != container["Image"]
+        ):
+            self.run("up", "-d", "--no-deps", _service(container))
+        else:
+            self.docker("restart", "--time", "30", container["Id"])
+        self.wait(f"{_service(container)} restarted", self.unhealthy, HEALTHY_SECONDS_MAX, began)
         if kind == "registry":
             self.operator(next(iter(DATACENTRES)), "photon", "status", "registry", *CONFIG, "--wait")
 
@@ -234,6 +246,10 @@ def _service(container: dict[str, Any]) -> str:
     return str(container["Config"]["Labels"]["com.docker.compose.service"])
 
 
+def _kind(container: dict[str, Any]) -> str:
+    return _service(container).partition("-")[0]
+
+
 def _trouble(state: dict[str, Any]) -> str:
     """Of one container; empty: running, or ended as it should."""
     if state["Status"] == "exited" and state["ExitCode"] == 0:
@@ -253,8 +269,6 @@ def _reads(service: str, changed: Sequence[str]) -> bool:
     """Whether a service reads one of these keys at its start. Of a table [datacentre.NAME] it is that datacentre's
     services and the status pages, of [wan] the gateway, of all others every process of Photon."""
     kind, _, where = service.partition("-")
-    if kind not in ORDER:
-        return False
     for key in changed:
         table, _, rest = key.partition(".")
         if table == "datacentre":
@@ -283,7 +297,7 @@ def smoke(stack: Stack, say: Callable[[str], None], seconds: float = 20.0) -> No
 def main() -> int:
     """0 done, 1 failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=["up", "reload", "down", "smoke"])
+    parser.add_argument("command", choices=["up", "reload", "restart", "down", "smoke"])
     parser.add_argument("--insecure", action="store_true", help="without TLS")
     parser.add_argument("--hbase", action="store_true", help="the file map in an HBase of each datacentre")
     parser.add_argument("--keep", action="store_true", help="down: keep the volumes")
@@ -298,6 +312,8 @@ def main() -> int:
             stack.down(keep=given.keep)
         elif given.command == "reload":
             stack.reload()
+        elif given.command == "restart":
+            stack.restart_each()
         elif given.command == "smoke":
             smoke(stack, say)
         else:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Literal
 
 from photon.idregistry import registry_pb2 as pb
-from photon.idregistry.operate.inspection import GroupRow, Inspection, group_rows
+from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of, group_rows
 
 DISK_SHARE_MIN = 0.05
 DISK_BYTES_MIN = 1 << 30  # less free than either is a finding
@@ -31,7 +31,6 @@ class Expected:
     """What the deployment file says."""
 
     members: Mapping[str, str]
-    epoch: int
     uncertainty_s: float
 
 
@@ -72,13 +71,13 @@ def _reach(found: Mapping[str, Inspection]) -> Iterator[Finding]:
 
 
 def _membership(found: Mapping[str, Inspection], expected: Expected) -> Iterator[Finding]:
-    do = "give it this deployment file and restart it"
+    do, epoch = "restart it", epoch_of(found)
     for name, reply in _replies(found):
         if sorted(reply.members) != sorted(expected.members):
             what = f"believes in the members {', '.join(sorted(reply.members))}"
             yield Finding("error", f"replica {name}", what, do)
-        elif reply.epoch != expected.epoch:
-            what = f"is in membership epoch {reply.epoch}, the file says {expected.epoch}"
+        elif reply.epoch != epoch:
+            what = f"is in membership epoch {reply.epoch}, others in {epoch}"
             yield Finding("error", f"replica {name}", what, do)
     versions = {reply.version for _, reply in _replies(found)}
     if len(versions) > 1:

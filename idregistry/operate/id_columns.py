@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,13 +94,10 @@ def write_columns(disk: Disk, path: Path, chunks: Iterable[bytes]) -> Written:
     temporary = path.with_name(path.name + ".partial")
     if disk.exists(temporary):
         disk.remove(temporary)
-    file = disk.append(temporary)
-    try:
+    with closing(disk.append(temporary)) as file:
         ids = _write(file, image)
         file.sync()
         size = file.size
-    finally:
-        file.close()
     disk.rename(temporary, path)
     disk.sync_dir(path.parent)
     return Written(image.state.sharding.number, image.applied, ids, size)

@@ -99,3 +99,8 @@ def _alarms(facts: pb.GroupInspection) -> list[str]:
     if not facts.writable and not facts.alarms:
         said.append("the disk is full: read-only")
     return [*said, *facts.alarms]
+
+
+def epoch_of(found: Mapping[str, Inspection]) -> int:
+    """The highest that any replica is in; 0: none answers."""
+    return max((each.reply.epoch for each in found.values() if each.reply is not None), default=0)

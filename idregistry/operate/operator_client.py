@@ -190,6 +190,16 @@ class OperatorClient:
                     "reachable and caught up? See photon status registry"
                 )
 
+    def follow(self, name: str, epoch: int, members: Mapping[str, str]) -> None:
+        """Tells one replica the next membership. Raises RegistryUnreachable, RegistryRefuses."""
+        try:
+            request = pb.FollowRequest(epoch=epoch, members=dict(members))
+            reply = self._stubs[name].Follow(request, timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            raise RegistryUnreachable(f"replica {name}: {self._why(error)}") from None
+        if reply.status != pb.STATUS_OK:
+            raise RegistryRefuses(reply.reason)
+
     def open_shard(self, shard: int, boundary_ns: int | None) -> None:
         """Raises PhotonError."""
         request = pb.OpenShardRequest(

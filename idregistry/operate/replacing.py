@@ -1,27 +1,23 @@
-"""Replacing a replica whose disk is lost: the checks, and the deployment file of the next membership epoch. Pure.
+"""Replacing a replica whose disk is lost: the checks, and the next membership. Pure.
 
-Membership is static: the members of an epoch are those of the deployment file. Why the order matters: an entry that
-was acknowledged may lie on the lost disk and on a bare majority less one of the others. If a new, empty replica
-simply took the place, those that lack the entry could elect each other together with it. So *every* survivor first
-applies all that was acknowledged (a barrier), the new one starts from a state at the barrier, and all begin the next
-epoch, in which nobody listens to messages of the one before. Between the two a replica is in one epoch only, so no
-two majorities exist at a time; what is acknowledged after the barrier lies on as many survivors as a majority has,
-which every majority of the new members meets.
+The members of an epoch are fixed, and each replica's directory says them. Why the order matters: an entry that was
+acknowledged may lie on the lost disk and on a bare majority less one of the others. If a new, empty replica simply
+took the place, those that lack the entry could elect each other together with it. So *every* survivor first applies
+all that was acknowledged (a barrier) and notes the next membership, the new one starts from a state after it,
+and each begins the next epoch by a restart; in it nobody listens to messages of the one before. Between the two a
+replica is in one epoch only, so no two majorities exist at a time; what is acknowledged after the barrier lies on as
+many survivors as a majority has, which every majority of the new members meets. A survivor never notes two
+memberships for one epoch, and the new one is filled only when all have noted its: so two operators cannot make two.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from photon.config.errors import PhotonError
-from photon.config.loader import ConfigError, convert
-from photon.config.settings import NAME, Replica, Settings
-from photon.idregistry.operate.inspection import GroupRow, Inspection, group_rows
+from photon.config.settings import Replica
+from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of, group_rows
 
 
 class ReplaceRefused(PhotonError):
@@ -30,71 +26,81 @@ class ReplaceRefused(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
+    """Of one replica, from the membership of now to the next."""
+
     old: str
     new: str
-    replica: Replica  # the new one's table
+    epoch: int
+    """The next."""
+    members: Mapping[str, str]
+    """Of now: name -> address."""
+    address: str
+    """The new one's."""
+
+    @property
+    def next(self) -> dict[str, str]:
+        """The members of the next epoch."""
+        kept = {name: address for name, address in self.members.items() if name != self.old}
+        return kept | {self.new: self.address}
 
 
-def after(settings: Settings, wanted: Exchange) -> Settings:
-    registry = settings.registry
-    replicas = {
-        wanted.new if name == wanted.old else name: wanted.replica if name == wanted.old else replica
-        for name, replica in registry.replicas.items()
-    }
-    changed = msgspec.structs.replace(registry, replicas=replicas, epoch=registry.epoch + 1)
-    return msgspec.structs.replace(settings, registry=changed)
-
-
-def check_wanted(settings: Settings, wanted: Exchange) -> None:
-    """Raises ReplaceRefused."""
-    replicas = settings.registry.replicas
-    if wanted.old not in replicas:
-        raise ReplaceRefused(f"{wanted.old}: not in [registry.replicas]; there are: {', '.join(sorted(replicas))}")
-    if not re.fullmatch(NAME, wanted.new):
-        raise ReplaceRefused(f"{wanted.new}: a name is 1 to 40 of a-z, 0-9, - and _, starting with a letter or digit")
-    if wanted.new in replicas:
+def survivors(replicas: Mapping[str, Replica], old: str, new: str) -> dict[str, str]:
+    """Name -> address of those that stay, by the deployment file: it has the new one in the old one's place.
+    Raises ReplaceRefused."""
+    if new not in replicas or old in replicas:
         raise ReplaceRefused(
-            f"{wanted.new}: is a replica already; the new one needs a name that was never used: the old disk's votes "
-            "must not count for it"
+            f"{new}: put its table [registry.replicas.{new}] in place of that of {old} in the deployment file first; "
+            f"there are: {', '.join(sorted(replicas))}"
         )
-    for name, replica in replicas.items():
-        if name != wanted.old and replica.address == wanted.replica.address:
-            raise ReplaceRefused(f"{wanted.replica.address}: is the address of replica {name}")
+    return {name: replica.address for name, replica in replicas.items() if name != new}
 
 
-def check_survivors(found: Mapping[str, Inspection], old: str, epoch: int) -> list[GroupRow]:
-    """The groups, once it is safe to begin. Raises ReplaceRefused."""
-    if found[old].reply is not None:
-        raise ReplaceRefused(f"{old} answers: stop it first, and see to it that its disk never comes back")
+def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) -> Exchange:
+    """What the survivors, ``found``, are in, and what is to follow. Raises ReplaceRefused."""
+    members: dict[str, str] = {}
+    epoch = 0
     for name, each in found.items():
-        if name == old:
-            continue
         if each.reply is None:
             raise ReplaceRefused(
                 f"{name} does not answer ({each.why}): every survivor, not only a majority, must have all that was "
                 "acknowledged before a new one may vote; bring it back first"
             )
-        if sorted(each.reply.members) != sorted(found) or each.reply.epoch != epoch:
+        if members and (sorted(each.reply.members) != sorted(members) or each.reply.epoch != epoch):
             raise ReplaceRefused(
-                f"{name} is in epoch {each.reply.epoch} of {', '.join(sorted(each.reply.members))}, the file says "
-                f"epoch {epoch} of {', '.join(sorted(found))}: finish the change before, or mend the file"
+                f"{name} is in epoch {each.reply.epoch} of {', '.join(sorted(each.reply.members))}, others in "
+                f"{epoch} of {', '.join(sorted(members))}: restart those of the lower epoch first"
             )
-        for group in each.reply.groups:
+        members, epoch = dict(each.reply.members), each.reply.epoch
+    if new in members:
+        raise ReplaceRefused(
+            f"{new}: is a member already; the new one needs a name that was never used: the old disk's votes must "
+            "not count for it"
+        )
+    if {*members} != {*found, old}:
+        raise ReplaceRefused(
+            f"the members are {', '.join(sorted(members))}; the deployment file must have all of them but {old}, "
+            f"and {new}"
+        )
+    return Exchange(old, new, epoch + 1, members, address)
+
+
+def check_survivors(found: Mapping[str, Inspection]) -> list[GroupRow]:
+    """The groups, once it is safe to begin. Raises ReplaceRefused."""
+    for name, each in found.items():
+        for group in each.reply.groups if each.reply is not None else ():
             if not group.healthy or not group.writable:
                 raise ReplaceRefused(f"{name}: group {group.group} is not healthy: see photon doctor registry")
-    rows = group_rows({name: each for name, each in found.items() if name != old})
+    rows = group_rows(found)
     for row in rows:
         if not row.leader:
             raise ReplaceRefused(f"group {row.group} has no leader: wait for one, or bring more replicas back")
     return rows
 
 
-def behind(found: Mapping[str, Inspection], old: str, barriers: Mapping[int, int]) -> list[str]:
+def behind(found: Mapping[str, Inspection], barriers: Mapping[int, int]) -> list[str]:
     """Which survivors have not applied which barrier yet (group -> index); none: go on. For people."""
     said = []
     for name, each in found.items():
-        if name == old:
-            continue
         for group, index in barriers.items():
             facts = each.group(group)
             if facts is None or facts.applied < index:
@@ -102,14 +108,15 @@ def behind(found: Mapping[str, Inspection], old: str, barriers: Mapping[int, int
     return said
 
 
-def not_there_yet(found: Mapping[str, Inspection], epoch: int) -> list[str]:
+def not_there_yet(found: Mapping[str, Inspection]) -> list[str]:
     """What is still missing before the new membership stands; none: done. For people."""
     said = []
+    epoch = epoch_of(found)
     for name, each in found.items():
         if each.reply is None:
             said.append(f"{name} does not answer ({each.why})")
         elif each.reply.epoch != epoch or sorted(each.reply.members) != sorted(found):
-            said.append(f"{name} runs in epoch {each.reply.epoch}: restart it with the new file")
+            said.append(f"{name} runs in epoch {each.reply.epoch}: restart it")
     for row in group_rows(found):
         if not row.leader:
             said.append(f"group {row.group} has no leader")
@@ -118,77 +125,3 @@ def not_there_yet(found: Mapping[str, Inspection], epoch: int) -> list[str]:
             f"{lag.replica} is {lag.behind} entries behind in group {row.group}" for lag in row.lags if lag.behind
         ]
     return said
-
-
-# -- the deployment file --------------------------------------------------------------------------------------------
-def edited(text: str, settings: Settings, wanted: Exchange, where: str) -> str:
-    """The deployment file with the new replica in the old one's table, and the next epoch; comments stay.
-
-    Raises ReplaceRefused when the file is written so that this cannot be done line by line.
-    """
-    lines = text.splitlines(keepends=True)
-    lines = _with_replica(lines, wanted)
-    result = "".join(_with_epoch(lines, settings.registry.epoch + 1))
-    try:
-        found = convert(tomllib.loads(result), where)
-    except (ConfigError, tomllib.TOMLDecodeError):
-        found = None
-    if found != after(settings, wanted):
-        raise ReplaceRefused(
-            f"{where}: cannot be edited line by line: write {wanted.old} as a table [registry.replicas.{wanted.old}] "
-            "with its keys on lines of their own, without overrides, and call this again"
-        )
-    return result
-
-
-def _header(line: str) -> str | None:
-    """``[a.b]`` as a.b, without quotes and spaces."""
-    match = re.match(r"\s*\[([^\[\]]+)\]\s*(#.*)?$", line)
-    return None if match is None else re.sub(r"[\s\"']", "", match[1])
-
-
-def _with_replica(lines: list[str], wanted: Exchange) -> list[str]:
-    keys = [f"{key} = {_quoted(value)}\n" for key, value in _keys(wanted.replica).items()]
-    new = [f"[registry.replicas.{wanted.new}]\n", *keys]
-    return _table(
-        lines, f"registry.replicas.{wanted.old}", lambda header: new, "address|directory|datacentre|region"
-    )[0]
-
-
-def _with_epoch(lines: list[str], epoch: int) -> list[str]:
-    key = f"epoch = {epoch}\n"
-    out, found = _table(
-        lines, "registry", lambda header: [header if header.endswith("\n") else header + "\n", key], "epoch"
-    )
-    if found:
-        return out
-    newline = "" if not out or out[-1].endswith("\n") else "\n"
-    return [*out, f"{newline}\n[registry]\n{key}"]  # at the end: keys of the file's top are above
-
-
-def _table(lines: list[str], name: str, begin: Callable[[str], list[str]], keys: str) -> tuple[list[str], bool]:
-    """With another beginning of a table in place of its header, and without these keys in it; whether it is there."""
-    out: list[str] = []
-    inside = found = False
-    for line in lines:
-        header = _header(line)
-        if header is not None:
-            inside = header == name
-            if inside:
-                out += begin(line)
-                found = True
-                continue
-        if not (inside and re.match(rf"\s*({keys})\s*=", line)):
-            out.append(line)
-    return out, found
-
-
-def _keys(replica: Replica) -> dict[str, str]:
-    values = {"address": replica.address, "directory": replica.directory}
-    values |= {"datacentre": replica.datacentre, "region": replica.region}
-    return {key: value for key, value in values.items() if value}
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

@@ -1,24 +1,25 @@
 """A replica's data directory made of given states: of a restored deployment, or of one that replaces another.
 
-All of it is built beside its place, made durable, and renamed: a directory that is there is whole.
+It is built in a directory within it, made durable, and moved up, the file ``replica`` last: without that file no
+replica starts there, and what a call that was cut short has left is made again. So it may be a mount point.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.raft.api import Frozen
-from photon.idregistry.raft.identity import Identity, group_directory
+from photon.idregistry.raft.identity import REPLICA, Identity, group_directory
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.snapshot import SnapshotStore
 
-SUFFIX = ".new"
+BUILDING = "seed.new"
 
 
 class SeedRefused(PhotonError):
@@ -39,11 +40,14 @@ class GroupSeed:
 class Member:
     name: str
     members: Collection[str]
+    """A mapping has their addresses."""
     epoch: int
 
 
 def check_free(directory: Path) -> None:
-    """Raises SeedRefused when something is there already."""
+    """Raises SeedRefused when something is there already, but for what a call that was cut short has left."""
+    if _left(directory):
+        return
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise SeedRefused(
             f"{directory}: is not empty: name an empty or new directory, a replica's files stay as they are"
@@ -55,9 +59,8 @@ def seed_directory(
 ) -> None:
     """Raises SeedRefused, OSError, and what reading the chunks raises; then nothing is there."""
     check_free(directory)
-    building = directory.with_name(directory.name + SUFFIX)
-    if building.exists():  # of a call that was cut short
-        shutil.rmtree(building)
+    made, building = not directory.exists(), directory / BUILDING
+    _clear(directory)
     try:
         disk.make_dir(building)
         identity = Identity(
@@ -74,13 +77,33 @@ def seed_directory(
             write_group(disk, group_directory(building, seed.group), seed)
             numbers.append(seed.group)
         identity.made(numbers)
+        for name in sorted(path.name for path in building.iterdir() if path.name != REPLICA):
+            disk.rename(building / name, directory / name)
+        disk.sync_dir(directory)
     except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
+        _clear(directory)
+        if made and directory.exists():
+            directory.rmdir()
         raise
-    if directory.exists():
-        directory.rmdir()
-    disk.rename(building, directory)
+    disk.rename(building / REPLICA, directory / REPLICA)
+    disk.sync_dir(directory)
+    building.rmdir()
     disk.sync_dir(directory.parent)
+
+
+def _left(directory: Path) -> bool:
+    """Whether all that is there is what a call that was cut short has left: ``replica`` is not in its place."""
+    building = directory / BUILDING
+    if not building.is_dir() or (directory / REPLICA).exists():
+        return False
+    return (building / REPLICA).exists() or [*directory.iterdir()] == [building]
+
+
+def _clear(directory: Path) -> None:
+    if _left(directory):
+        for path in [path for path in directory.iterdir() if path.name != BUILDING]:
+            shutil.rmtree(path)
+        shutil.rmtree(directory / BUILDING)
 
 
 def write_group(disk: Disk, directory: Path, seed: GroupSeed) -> None:
@@ -97,12 +120,9 @@ def write_group(disk: Disk, directory: Path, seed: GroupSeed) -> None:
 
 def write_snapshot(disk: Disk, directory: Path, seed: GroupSeed) -> int:
     """File ``snapshot`` (layout in ``raft/snapshot.py``); its bytes."""
-    store = SnapshotStore(directory, disk)
-    try:
+    with closing(SnapshotStore(directory, disk)) as store:
         store.begin(seed.index, seed.term, Frozen(seed.chunks, nullcontext()))
         while not store.step():
             pass
-    finally:
-        store.close()
     assert store.info is not None
     return store.info.size

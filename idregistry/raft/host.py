@@ -73,7 +73,7 @@ class RaftHost:
         if name not in peers:
             raise ValueError(f"raft: {name} is not among the replicas {sorted(peers)}")
         self._name = name
-        self._members = sorted(peers)
+        self._members = dict(sorted(peers.items()))
         self._others = [each for each in self._members if each != name]
         self._directory = directory
         self._disk = disk
@@ -225,6 +225,12 @@ class RaftHost:
             return
         self.failure = self.failure or RaftStopped(f"replica {self._name}: {refusal.reason}")
         self._wake_up()
+
+    def follow(self, epoch: int, members: Mapping[str, str]) -> str:
+        """See ``Identity.follow``."""
+        if self._identity is None:
+            return f"{self._name} has not started yet"
+        return self._identity.follow(epoch, members)
 
     # --- the driving thread -----------------------------------------------------------------------------------
 

@@ -7,8 +7,11 @@ the same name ever after.
 It also notes the groups that this replica has: a journal that is gone is missed at the next start, groups that were
 added at run time are found again (``known_groups``), and one that was removed is never opened again under its number.
 
+And it is where the membership stands: the deployment file only says with which one a new directory begins. The next
+one is noted by ``follow`` and taken up by the next start.
+
 File ``replica``: magic "PHOTREPL", version u8, crc32 u32 little-endian, msgpack of ``_Record``. Version 1 has no
-``removed``.
+``removed``, version 2 no ``addresses`` and ``following``.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +31,13 @@ from photon.idregistry.raft.options import RaftStopped
 from photon.idregistry.raft.transport import Hello, Refused
 
 MAGIC = b"PHOTREPL"
-VERSION = 2
-_READABLE = (1, 2)
+VERSION = 3
+_READABLE = (1, 2, 3)
 DISK_ID_BYTES = 16
 _HEADER = struct.Struct("<8sBI")
 _GROUP_PREFIX = "group-"
+REPLICA = "replica"
+"""The file's name."""
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -43,6 +48,17 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     groups: list[int]
     peers: dict[str, bytes]
     removed: list[int] = []
+    addresses: dict[str, str] = {}
+    """Of the members, as of the last start."""
+    following: tuple[int, dict[str, str]] | None = None
+    """The next membership: epoch, and the members with their addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    epoch: int
+    members: Mapping[str, str]
+    """Name -> host:port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +71,28 @@ class KnownGroups:
 
 def known_groups(disk: Disk, directory: Path) -> KnownGroups:
     """Read before a ``RaftHost`` is made; nothing at all before the first start. Raises RaftStopped, OSError."""
-    path = directory / "replica"
+    path = directory / REPLICA
     if not disk.exists(path):
         return KnownGroups((), ())
     record = _read(disk, path)
     return KnownGroups(tuple(record.groups), tuple(record.removed))
+
+
+def membership(disk: Disk, directory: Path, configured: Membership) -> Membership:
+    """What a replica starts in: ``configured`` for a new directory, or if that is of a higher epoch; else what its
+    directory says, with the addresses as configured where they are. Raises RaftStopped, OSError."""
+    path = directory / REPLICA
+    if not disk.exists(path):
+        return configured
+    record = _read(disk, path)
+    epoch, known = record.following or (record.epoch, dict.fromkeys(record.members, "") | record.addresses)
+    if configured.epoch > epoch:
+        return configured
+    members = {name: configured.members.get(name) or address for name, address in known.items()}
+    missing = [name for name, address in members.items() if not address]
+    if missing:
+        raise RaftStopped(f"{path} has the members {sorted(known)}: name the address of {', '.join(missing)}")
+    return Membership(epoch, members)
 
 
 def group_directory(directory: Path, group: int) -> Path:
@@ -90,9 +123,11 @@ class Identity:
         groups: Collection[int],
         entropy: Callable[[int], bytes],
     ) -> None:
-        """Reads or makes the directory's identity. Raises RaftStopped when it is not this replica's."""
+        """Reads or makes the directory's identity. ``members``: a mapping has their addresses. Raises RaftStopped
+        when it is not this replica's."""
+        self._addresses = dict(members) if isinstance(members, Mapping) else {}
         self._disk = disk
-        self._path = directory / "replica"
+        self._path = directory / REPLICA
         self._lock = threading.Lock()
         disk.make_dir(directory)
         if disk.exists(self._path):
@@ -100,7 +135,7 @@ class Identity:
             self._verify(directory, name, sorted(members), epoch, groups)
         else:
             self._refuse_leftovers(directory, groups)
-            self._write(_Record(name, entropy(DISK_ID_BYTES), sorted(members), epoch, [], {}))
+            self._write(_Record(name, entropy(DISK_ID_BYTES), sorted(members), epoch, [], {}, [], self._addresses))
         self.hello = Hello(name, self._record.disk, epoch)
 
     def made(self, groups: Collection[int]) -> None:
@@ -116,6 +151,23 @@ class Identity:
             record = self._record
             left = [each for each in record.groups if each != group]
             self._write(msgspec.structs.replace(record, groups=left, removed=sorted({*record.removed, group})))
+
+    def follow(self, epoch: int, members: Mapping[str, str]) -> str:
+        """Notes durably the next membership, which the next start takes up; never another one for the same epoch, so
+        that no two of them can have a majority each. Empty: done; else why not. Raises OSError."""
+        with self._lock:
+            record = self._record
+            if epoch != record.epoch + 1:
+                return f"{record.name} is in membership epoch {record.epoch}: {epoch} is not the next one"
+            if record.name not in members:
+                return f"{record.name} is not among {', '.join(sorted(members))}"
+            if record.following is not None and sorted(record.following[1]) != sorted(members):
+                agreed = ", ".join(sorted(record.following[1]))
+                return (
+                    f"{record.name} has agreed to {agreed} as the members of epoch {epoch}: finish that change first"
+                )
+            self._write(msgspec.structs.replace(record, following=(epoch, dict(members))))
+        return ""
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -170,7 +222,10 @@ class Identity:
             raise RaftStopped(f"{self._path}: groups {again} were removed, and their numbers are not used again")
         if epoch > record.epoch:
             peers = {peer: disk for peer, disk in record.peers.items() if peer in members}
-            self._write(msgspec.structs.replace(record, epoch=epoch, members=members, peers=peers))
+            record = msgspec.structs.replace(record, epoch=epoch, members=members, peers=peers, following=None)
+            self._write(msgspec.structs.replace(record, addresses=self._addresses))
+        elif self._addresses and self._addresses != record.addresses:
+            self._write(msgspec.structs.replace(record, addresses=self._addresses))
 
     def _refuse_leftovers(self, directory: Path, groups: Collection[int]) -> None:
         here = {group_directory(directory, group).name for group in groups}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from photon import __version__
@@ -30,6 +30,7 @@ MARK_SECONDS = 60.0
 TIDY_SECONDS = 5.0
 EXPORTS_MAX = 4  # exports under way at one replica; further ones are refused
 PROPOSAL_SECONDS = 5.0
+MEMBERS_MAX = 5
 APPLY_SECONDS = 10.0  # how long an export waits for its mark to be applied here
 POLL_SECONDS = 0.02
 _INSPECTED = (
@@ -146,6 +147,19 @@ class Operator:
             known = ", ".join(sorted(self._settings.peers))
             return Refusal(Status.REFUSED, f"{to}: no replica of that name; there are: {known}")
         log.info("registry.transfer", replica=self._settings.name, group=group, to=to or None)
+        return None
+
+    def follow(self, epoch: int, members: Mapping[str, str]) -> Refusal | None:
+        """Notes the next membership, which this replica's next start takes up. None: done."""
+        if len(members) > MEMBERS_MAX:
+            return Refusal(Status.REFUSED, f"{len(members)} members, at most {MEMBERS_MAX} may be")
+        try:
+            problem = self._host.follow(epoch, members)
+        except OSError as error:
+            problem = f"{self._settings.directory}: {error.strerror}"
+        if problem:
+            return Refusal(Status.REFUSED, problem)
+        log.info("registry.membership", replica=self._settings.name, epoch=epoch, members=sorted(members))
         return None
 
     # -- export -------------------------------------------------------------------------------------------------

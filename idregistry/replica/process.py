@@ -29,7 +29,7 @@ from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.guests import Guest
 from photon.idregistry.replica.metrics import details_of, reads
 from photon.idregistry.replica.operator import Operator
-from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings, host_and_replica
+from photon.idregistry.replica.server import RegistryReplica, ReplicaSettings, host_and_replica, resumed
 from photon.idregistry.replica.service import SERVER_OPTIONS, OperatorServicer, RegistryServicer, datacentres_in
 
 log = get_logger(__name__)
@@ -67,8 +67,9 @@ async def serve_registry(
     """
     clock = clock or SystemClock()
     disk = disk or RealDisk()
-    clocks = _clocks(settings, clock, kernel)
     try:
+        settings = resumed(settings, disk)
+        clocks = _clocks(settings, clock, kernel)
         host, replica = host_and_replica(settings, disk, clock, clocks, guests)
     except ValueError as error:
         raise ServeError(f"registry {settings.name}: {error}") from None

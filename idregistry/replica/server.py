@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,7 +27,7 @@ from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied, Group, StateMachine
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.raft.identity import KnownGroups, known_groups
+from photon.idregistry.raft.identity import KnownGroups, Membership, known_groups, membership
 from photon.idregistry.raft.options import RaftOptions
 from photon.idregistry.replica.batching import MemoryLimit
 from photon.idregistry.replica.clocks import ClockWatch
@@ -83,10 +83,16 @@ class ReplicaSettings:
     """Join -> hash of the rule that derives id, key and time from its records."""
     bind: str | None = None  # where to listen, if it is not the advertised address
     tls: Tls | None = None  # None: plain text, for clients and between replicas
-    epoch: int = 1  # of the membership: replicas of another epoch are not listened to
+    epoch: int = 1  # of the membership of a new directory; replicas of another epoch are not listened to
     near: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Datacentre -> the replicas of its region: where it inserts most of a shard's ids, one of them is to lead."""
     require_sync: bool = False  # whether a machine whose kernel does not call its clock synchronised is refused
+
+
+def resumed(settings: ReplicaSettings, disk: Disk) -> ReplicaSettings:
+    """In the membership that its directory says, once it has begun. Raises RaftStopped, OSError."""
+    found = membership(disk, settings.directory, Membership(settings.epoch, settings.peers))
+    return replace(settings, epoch=found.epoch, peers=found.members)
 
 
 def host_and_replica(

@@ -147,6 +147,11 @@ class OperatorServicer:
         return self._operator.transfer(request.group, request.to) or pb.OperatorReply(status=pb.STATUS_OK)
 
     @_or_refusal
+    async def Follow(self, request: pb.FollowRequest, context: Context) -> pb.OperatorReply | Refusal:  # noqa: N802
+        refused = self._operator.follow(request.epoch, dict(request.members))
+        return refused or pb.OperatorReply(status=pb.STATUS_OK)
+
+    @_or_refusal
     async def OpenShard(self, request: pb.OpenShardRequest, context: Context) -> pb.OperatorReply | Refusal:  # noqa: N802
         boundary = request.boundary_ns if request.raise_boundary else None
         refused = await self._operator.open_shard(request.shard, boundary)

@@ -16,6 +16,7 @@ Readers may read what its slot has published, as far as the copy has it: in the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -95,12 +96,9 @@ class KeptPublished:
             msgspec.json.encode(_Entry(MANIFEST_VERSION, name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX, length))
             for name, length in whole.items()
         ]
-        file = self._disk.append(self._manifest)
-        try:
+        with closing(self._disk.append(self._manifest)) as file:
             file.write(*(line + b"\n" for line in lines))
             file.sync()
-        finally:
-            file.close()
         self._disk.sync_dir(self._manifest.parent)
         self._listed.update(whole)
 
@@ -230,11 +228,8 @@ class KeptCopy:
                 self._sync(dirty, part.log)  # whole before its successor is there
                 numbers[part.log], lengths[part.log] = part.number, 0
                 self._hashes[part.log] = PrefixHash()
-            file = self._disk.append(self._path(part.log, part.number))
-            try:
+            with closing(self._disk.append(self._path(part.log, part.number))) as file:
                 file.write(part.data)
-            finally:
-                file.close()
             self._hashes[part.log].update(part.data)
             lengths[part.log] += len(part.data)
             dirty[part.log] = part.number
@@ -248,11 +243,8 @@ class KeptCopy:
         if (number := dirty.pop(log, None)) is None:
             return
         path = self._path(log, number)
-        file = self._disk.append(path)
-        try:
+        with closing(self._disk.append(path)) as file:
             file.sync()
-        finally:
-            file.close()
         self._disk.sync_dir(path.parent)
 
     def read(self, log: int, number: int, offset: int) -> CopyBytes:

@@ -10,6 +10,7 @@ is asked for.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 from photon.config.disk import Disk
@@ -127,8 +128,7 @@ async def _fetch(
     until = part.size if until < 0 else until
     if files.disk.exists(temporary):
         files.disk.remove(temporary)
-    file = files.disk.append(temporary)
-    try:
+    with closing(files.disk.append(temporary)) as file:
         while True:
             file.write(part.data[: until - file.size])
             if file.size >= until:
@@ -137,8 +137,6 @@ async def _fetch(
             if not part.data:
                 raise SlotRefused(f"{path}: its copy ends at byte {file.size} of {until}; start again")
         file.sync()
-    finally:
-        file.close()
     return True
 
 

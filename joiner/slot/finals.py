@@ -8,6 +8,7 @@ is compressed again. While both names exist, the plain file is the one to read.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -147,12 +148,9 @@ class Finals:
 
     def _list(self, entry: ManifestEntry) -> None:
         created = not self._disk.exists(self._manifest)
-        file = self._disk.append(self._manifest)
-        try:
+        with closing(self._disk.append(self._manifest)) as file:
             file.write(msgspec.json.encode(entry) + b"\n")
             file.sync()
-        finally:
-            file.close()
         if created:
             self._disk.sync_dir(self._manifest.parent)
         self._listed[entry.file] = entry

@@ -10,7 +10,7 @@ to a third; ``recover`` comes before all of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,24 +111,21 @@ class Ages:
 AGES = Ages()
 
 
+@dataclass(eq=False)
 class SlotStore:
     """The disk side of a slot. Any OSError means: the process must end (rule 7)."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        paths: SlotPaths,
-        slot: str,
-        *,
-        output_limits: OutputLimits | None = None,
-        segment_bytes: int = SEGMENT_BYTES,
-    ) -> None:
-        self._disk = disk
-        self._paths = paths
-        self._slot = slot
-        self._output_limits = output_limits or OutputLimits()
-        self._redo = RedoLog(disk, paths.state / REDO_NAME, segment_bytes=segment_bytes)
-        self._files = OutputFiles(disk, paths.output, paths.state / DURABLE_NAME, slot)
+    disk: Disk
+    paths: SlotPaths
+    slot: str
+    _: KW_ONLY
+    output_limits: OutputLimits = field(default_factory=OutputLimits)
+    segment_bytes: int = SEGMENT_BYTES
+
+    def __post_init__(self) -> None:
+        disk, paths = self.disk, self.paths
+        self._redo = RedoLog(disk, paths.state / REDO_NAME, segment_bytes=self.segment_bytes)
+        self._files = OutputFiles(disk, paths.output, paths.state / DURABLE_NAME, self.slot)
         self._files.log_end = lambda: self._redo.end or self._files.log
         self._finals = Finals(disk, paths.output, paths.state / MANIFEST_NAME)
         self._outputs: Outputs | None = None
@@ -167,7 +164,7 @@ class SlotStore:
             return self._files.name(KINDS[at], number)
 
         # One of a later release may have more logs.
-        check_output(self._disk, self._paths.output, self._slot, witness[: len(KINDS)], name, self._finals.length_of)
+        check_output(self.disk, self.paths.output, self.slot, witness[: len(KINDS)], name, self._finals.length_of)
         self._files.witness = witness or None
 
     def check_age(self, state: SlotState, known: Witnessed, copied: Witness = (), ages: Ages = AGES) -> None:
@@ -179,7 +176,7 @@ class SlotStore:
         """
         if state.last and not state.nonce and state.last < known.newest:  # one under way may be the newest
             raise OutOfStep(
-                f"{self._paths.state}: is an older copy of slot {self._slot}: it remembers incarnation {state.last}, "
+                f"{self.paths.state}: is an older copy of slot {self.slot}: it remembers incarnation {state.last}, "
                 f"the registry knows {known.newest}"
             )
         self._finals.load()
@@ -189,7 +186,7 @@ class SlotStore:
         accept_damaged_log = ages.accept_damaged_log
         if ages.reached is not None and (why := self._redo.lacking(ages.reached)) and not accept_damaged_log:
             raise OutOfStep(
-                f"{self._paths.state}: the dispatcher has counted events that this state of slot {self._slot} never "
+                f"{self.paths.state}: the dispatcher has counted events that this state of slot {self.slot} never "
                 f"had ({why} of its redo log): it was lost, or is an older copy than the dispatcher's"
             )
         if ages.own_registry:
@@ -228,7 +225,7 @@ class SlotStore:
         return taken
 
     def copied_output(self) -> LocalOutput:
-        return LocalOutput(self._disk, self._paths.output, lambda at, number: self._files.name(KINDS[at], number))
+        return LocalOutput(self.disk, self.paths.output, lambda at, number: self._files.name(KINDS[at], number))
 
     @property
     def shown(self) -> Witness:
@@ -257,7 +254,7 @@ class SlotStore:
 
         ``accept_damaged_log``: by the operator's word; what cannot be read is left to recovery by token (rule 13).
         """
-        self._disk.make_dir(self._paths.state / REDO_NAME)
+        self.disk.make_dir(self.paths.state / REDO_NAME)
         if self.ships:
             self._files.held = ()  # until its keeper says more
         self._files.prepare()
@@ -267,12 +264,12 @@ class SlotStore:
         frames, rows, logged, lost, whole = self._log_read or self._read_log(accept_damaged_log)
         self._log_read, self._beyond = None, set()
         for path in dict.fromkeys(each.path for each in lost):
-            set_aside(self._disk, path)  # before the new log voids the old one
+            set_aside(self.disk, path)  # before the new log voids the old one
         place = oldest(decode_place(frame.note) for frame in frames) if frames else None
         found = recovery.repair_output(self._files, place, logged, log_is_whole=whole)
-        starts = recovery.next_numbers(self._files, self._finals.highest(self._slot), place)
-        self._outputs = Outputs(self._files, self._output_limits, starts)
-        self._final_files = [self._finals.kept(self._slot, kind) if self.ships else {} for kind in KINDS]
+        starts = recovery.next_numbers(self._files, self._finals.highest(self.slot), place)
+        self._outputs = Outputs(self._files, self.output_limits, starts)
+        self._final_files = [self._finals.kept(self.slot, kind) if self.ships else {} for kind in KINDS]
         self._look_at_files()
         kept = list(enumerate(_together(_missing(rows, found.lines))))
         note = encode_place(self._outputs.place)
@@ -289,12 +286,12 @@ class SlotStore:
         return _Log(frames, rows, lines, lost, self._redo.whole and not accept_damaged)
 
     def _frames(self, accept_damaged: bool) -> tuple[list[RedoFrame], list[Lost]]:
-        directory = self._paths.state / REDO_NAME
+        directory = self.paths.state / REDO_NAME
         if accept_damaged and self._files.log is not None and self._redo.lacking(self._files.log):
             # An older log: what had left it since may have been given up meanwhile, and must not be redone.
-            return [], [Lost(path, 0, self._disk.size(path)) for _, path in segments_in(self._disk, directory)]
+            return [], [Lost(path, 0, self.disk.size(path)) for _, path in segments_in(self.disk, directory)]
         if accept_damaged:
-            return salvage(self._disk, directory)
+            return salvage(self.disk, directory)
         if self._files.log is not None:
             self._redo.check_reaches(self._files.log)
         return self._redo.read(), []
@@ -330,7 +327,7 @@ class SlotStore:
 
     def publish_redone(self, upto: int) -> None:
         """Incarnations up to this one have left nothing in the log; the place is what is synced now (rule 13)."""
-        write_redone(self._disk, self._paths.state, self._slot, upto, self._files.lengths)
+        write_redone(self.disk, self.paths.state, self.slot, upto, self._files.lengths)
 
     def roll_output(self) -> None:
         """Closes the output files, so that they can become final (drain)."""
@@ -341,7 +338,7 @@ class SlotStore:
     # -- final files -----------------------------------------------------------------------------------------
     def cleared(self) -> list[str]:
         """Rolled files whose ids are all cleared, and of which the copy has all: they may leave the redo's sight."""
-        found = ready(self._files, read_clearing(self._disk, self._paths.state))
+        found = ready(self._files, read_clearing(self.disk, self.paths.state))
         return [name for name in found if not self.ships or self._is_held(name)]
 
     def _is_held(self, name: str) -> bool:

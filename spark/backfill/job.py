@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
-from photon.adapters.logs.identity import log_name
 from photon.spark import logs
 from photon.spark.backfill.work import (
     COLUMNS,
@@ -46,7 +44,7 @@ def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: Lo
     from pyspark.sql import functions as F  # noqa: N812
 
     wanted = filter_of(events)
-    primaries = _named(spark, logs.primary(spark, join, [primary], wanted, report=report), join, primary)
+    primaries = logs.primary(spark, join, [primary], wanted, report=report)
     order = ("name", "identity", "offset")
     if made(join.adapter, task_directory()).matching.whole_sets:
         found = whole_sets(primaries.drop("datacentre"), ["key"], order, "record")
@@ -55,26 +53,6 @@ def joined(spark: SparkSession, join: JoinSource, events: DataFrame, primary: Lo
         found = primaries.groupBy("key").agg(F.array(first).alias("primaries"))
     both = events.join(found, "key", "left").select(*COLUMNS, "hour")
     return both.hint("rebalance", F.col("hour")).sortWithinPartitions("hour").select(*COLUMNS)
-
-
-def _named(spark: SparkSession, primaries: DataFrame, join: JoinSource, source: LogSource) -> DataFrame:
-    """Adds ``name``: the log's name without its rotation suffix."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    adapter = made(join.adapter, task_directory())
-    found = logs.list_logs(adapter, [source], lambda line: None, is_foreign=False)
-    paths = {_plain(log.path) for _, log in found}
-    rotated = [(path, log_name(path)) for path in sorted(paths) if log_name(path) != path]
-    if not rotated:
-        return primaries.withColumn("name", F.col("log"))
-    names = F.broadcast(spark.createDataFrame(rotated, "log string, name string"))
-    return primaries.join(names, "log", "left").withColumn("name", F.coalesce("name", "log"))
-
-
-def _plain(path: str) -> str:
-    for suffix in COMPRESSED_SUFFIXES:
-        path = path.removesuffix(suffix)
-    return path
 
 
 def run(spark: SparkSession, rows: DataFrame, task: BackfillTask) -> TaskResult:

@@ -224,13 +224,11 @@ def _sizes(batch: pa.RecordBatch) -> I64:
 
 
 def _lengths(values: pa.Array) -> I64:
-    lengths = pc.fill_null(pc.binary_length(values), 0)
-    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
 
 
 def _counts(primaries: pa.Array) -> I64:
-    counts = pc.fill_null(pc.list_value_length(primaries), 0)
-    return counts.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+    return np.asarray(pc.fill_null(pc.list_value_length(primaries), 0), np.int64)
 
 
 def columns_of(batch: pa.RecordBatch, matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:

@@ -14,8 +14,12 @@ from typing import Any, cast
 import msgspec
 import orjson
 from pyspark.sql import Row as SparkRow
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 from photon.adapters.containment import Guard
 from photon.adapters.contract import Adapter
@@ -35,7 +39,6 @@ from photon.spark.computing.plan import (
     consumers,
     items_of,
     marker_of,
-    ms_of,
     pack,
     topology_of,
     wake_ms,
@@ -108,9 +111,9 @@ class Operator(StatefulProcessor):
         marker = marker_of(said)
         self._low_ns, self._mark_ns, self._waiting = marker.low_ns, marker.mark_ns, marker.waiting
         self._spark_ms = values.getCurrentWatermarkInMs()
-        if ms_of(self._mark_ns) != self._spark_ms:
+        if marker.spark_ms != self._spark_ms:
             raise ComputingError(
-                f"the watermark of this batch is {ms_of(self._mark_ns)} ms, but Spark's is {self._spark_ms}"
+                f"the watermark of this batch is {marker.spark_ms} ms, but Spark's is {self._spark_ms}"
             )
         self._column = EPOCH + timedelta(milliseconds=self._spark_ms + DELAY_MS)
         topology = topology_of(self._plan.file, self._plan.text)

@@ -67,11 +67,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Marker(msgspec.Struct, array_like=True, frozen=True):
-    """Of a batch: its records are run at ``low_ns``, then the watermark is ``mark_ns``."""
+    """Of a batch: its records are run at ``low_ns``, then the watermark is ``mark_ns``, and Spark's ``spark_ms``."""
 
     low_ns: int
     mark_ns: int
     waiting: int
+    spark_ms: int
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
@@ -93,11 +94,6 @@ def watermark_ns(time_ns: int | None) -> int:
     if ms <= 0:
         return NEVER_NS
     return ENDED_NS if ms >= ENDED_MS else ms * NS_PER_MS
-
-
-def ms_of(mark_ns: int) -> int:
-    """Spark's watermark where ours is this."""
-    return max(mark_ns // NS_PER_MS, 0)
 
 
 def wake_ms(time_ns: int, now_ms: int) -> int:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from photon.computing.errors import ComputingError
 from photon.computing.journal import Status, write_status
+from photon.computing.table import NAME, SPARK_NAME
 from photon.computing.topology import Topology
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-NAME = "spark.json"
 JAVA_LOCK = "java.lock"
 """Held by Spark's Java process."""
 JAVA_S = 60.0
@@ -119,9 +119,9 @@ def _java_gone(path: Path, clock: Clock) -> None:
 
 def _known(disk: Disk, wish: Wish) -> _File:
     """What the state is of; a new one is made. Raises UsageError."""
-    path, topology = wish.state / NAME, wish.topology
+    path, topology = wish.state / SPARK_NAME, wish.topology
     if not disk.exists(path):
-        if disk.exists(wish.state / "intervals.json"):
+        if disk.exists(wish.state / NAME):
             raise UsageError(
                 f"{wish.state}: is a state of photon compute run without --on spark; name another --state"
             )
@@ -180,7 +180,8 @@ class _Run:
         from photon.spark.computing.source import ComputeSource
 
         spark, wish = self._spark, self._wish
-        file = spark.sparkContext._jvm.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
+        java: Any = spark.sparkContext._jvm
+        file = java.java.io.RandomAccessFile(str(wish.state / JAVA_LOCK), "rw")
         if (held := file.getChannel().tryLock()) is None:
             raise UsageError(f"{wish.state}: another Spark runs {wish.topology.name} there; end it first")
         self._held = (file, held)
@@ -268,9 +269,5 @@ def _line(failure: str) -> str:
     """What went wrong first, of all that Spark says."""
     lines = [each.strip() for each in failure.splitlines() if each.strip()]
     ours = [each for each in lines if each.startswith("photon.") or "Error: " in each or "Exception: " in each]
-    return " ".join((ours or lines or ["the query failed"])[-1].split())[:1000]
-
-
-def is_on_spark(disk: Disk, state: Path) -> bool:
-    """Whether a state is that of a run on Spark."""
-    return disk.exists(state / NAME)
+    line = " ".join((ours or lines or ["the query failed"])[-1].split())
+    return line.split(": ", 1)[-1][:1000] if line.startswith("photon.") else line[:1000]

@@ -24,7 +24,6 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.ranges import read_range
 from photon.spark.computing.operator import stages_of
 from photon.spark.computing.plan import (
-    ENDED_MS,
     KEY_PREFIX,
     MARKER,
     SCHEMA,
@@ -41,7 +40,7 @@ from photon.spark.computing.plan import (
 from photon.spark.data_source_options import counted, encoded, furthest, mark_of
 from photon.spark.data_source_options import decoded as cursors_of
 from photon.spark.outputs import RangeWork, source_ranges
-from photon.spark.stream_watermarks import DELAY_MS, UNKNOWN, Mark, SourceWatermarks
+from photon.spark.stream_watermarks import NS_PER_MS, UNKNOWN, Mark, SourceWatermarks
 from photon.spark.tasks import fair_bytes, packed
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
 NAME = "photon-compute"
 SPLIT_BYTES = 16 << 20
-ENDED = Mark(ENDED_NS)
 
 
 class ComputeSource(DataSource):
@@ -76,6 +74,9 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._target: Mapping[str, Cursor] | None = None
+        self._ended = False
+        """Whether this run was at the end of time: one that finds it there moves Spark's once, so that what was put
+        aside is tried again."""
         which = "exact" if plan.exact else "percentile"
         streams: dict[str, list[Reads]] = {}
         for each in plan.reads:
@@ -98,8 +99,10 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
         begun, mark = cursors_of(start), mark_of(start)
-        if mark.time_ns == ENDED_NS:
-            return _offset(begun, mark, mark)
+        if mark.time_ns is not None and mark.time_ns >= ENDED_NS:
+            moved = mark if self._ended else Mark(mark.time_ns + NS_PER_MS)
+            self._ended = True
+            return _offset(begun, moved, mark)
         ends = self._ends() if self._target is None else self._target
         share = max(self._plan.records // len(self._plan.reads), 1)
         found = {}
@@ -111,7 +114,8 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = counted(at, works, share, RealDisk())
             found[each.name] = end
         if self._plan.once and found == begun:
-            return _offset(found, ENDED, mark)
+            self._ended = True
+            return _offset(found, Mark(ENDED_NS), mark)
         return _offset(found, mark.later(self._mark(found)), mark)
 
     def _mark(self, cursors: Mapping[str, Cursor]) -> Mark:
@@ -137,11 +141,10 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 works += source_ranges(each.source, each.kinds, SPLIT_BYTES, since=since, until=until)
         # What Spark has as its watermark in this batch is what the one before it carried.
         low, mark = mark_of(start, "before"), mark_of(end, "before")
-        marker = Marker(watermark_ns(low.time_ns), watermark_ns(mark.time_ns), mark.waiting)
-        column_us = (min(now.ms, ENDED_MS) + DELAY_MS) * 1000
+        marker = Marker(watermark_ns(low.time_ns), watermark_ns(mark.time_ns), mark.waiting, mark.ms)
         size = fair_bytes(sum(work.end - work.start for work in works), len(self._plan.markers))
         groups = packed([(work, work.end - work.start) for work in works], size)
-        parts = [_Part([], marker, column_us), *(_Part(group, None, column_us) for group in groups)]
+        parts = [_Part([], marker, now.column_us), *(_Part(group, None, now.column_us) for group in groups)]
         return [InputPartition(msgspec.json.encode(each)) for each in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -12,18 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.functions import col, lit
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import StringType
 
 from photon.adapters.contract import Adapter
-from photon.adapters.logs.identity import log_name
 from photon.eventstore.whole_sets import SET_MAX
-from photon.spark.arrow_columns import mapped
 from photon.spark.classes import Class
 from photon.spark.key_filter import KeyFilter, filter_of
 from photon.spark.primary_sets import whole_sets
@@ -191,7 +186,7 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
     wanted = foreign.where(_in_range(question)).withColumn("named", sql.xxhash64("key"))
     sets = question.make_adapter().matching.whole_sets
     found = _primary_sets(primary) if sets else _first_primaries(primary)
-    place = _place_digest(col("datacentre"), _named(col("log")), col("offset"))
+    place = _place_digest(col("datacentre"), col("name"), col("offset"))
     # ``named`` follows from the key. It is joined on because the primaries come partitioned by their key alone:
     # so both sides get a shuffle of the join's own, and only such ones does Spark split where a key is hot.
     joined = wanted.withColumn("digest", sql.coalesce(col("digest"), place)).join(
@@ -204,7 +199,7 @@ def pairs(primary: DataFrame, foreign: DataFrame, question: VerifyQuestion) -> D
 def _named_primaries(primary: DataFrame) -> DataFrame:
     """Primary records with PRIMARY and ``p_identity``."""
     return primary.select(
-        "datacentre", "key", _named(col("log")).alias("p_log"), col("identity").alias("p_identity"),
+        "datacentre", "key", col("name").alias("p_log"), col("identity").alias("p_identity"),
         col("offset").alias("p_offset"), col("log").alias("p_name"), col("header").alias("p_header"),
         col("record").alias("p_record"),
     )  # fmt: skip
@@ -226,7 +221,7 @@ def _primary_sets(primary: DataFrame) -> DataFrame:
 
 
 def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
-    output = inputs.output.withColumn("log", _named(col("source_file")))
+    output = inputs.output
     judged = _in_range(question)
     if inputs.opened is not None:
         opened = inputs.opened.withColumn("opened", lit(True))
@@ -242,8 +237,9 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
         fresh = sql.coalesce(col("written_at") >= lit(question.exported_at), lit(False))
     columns: dict[str, Column] = {
         name: col(name)
-        for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "pair", "pairs")
-    }
+        for name in ("datacentre", "log", "kind", "file", "token", "event_time_ns", "hour", "key", "pair", "pairs",
+                     "primary_log")
+    }  # fmt: skip
     columns |= {
         "digest": sql.coalesce(col("digest"), _place_digest(col("datacentre"), col("log"), col("source_offset"))),
         "role": sql.when(col("torn").isNull(), RECORD).otherwise(TORN),
@@ -255,7 +251,6 @@ def _records(inputs: VerifyInputs, question: VerifyQuestion) -> DataFrame:
         "file_offset": col("offset"),
         "foreign": _hash(sql.coalesce(col("record"), col("foreign"))),
         "primary": _hash(col("primary")),
-        "primary_log": _named(col("primary_file")),
         "primary_offset": col("primary_offset"),
         "fresh": fresh,
         "state": given_up,
@@ -312,19 +307,6 @@ def _hash(value: Column) -> Column:
 def _place_digest(datacentre: Column, log: Column, offset: Column) -> Column:
     """What stands for the digest of a record that has no id: 16 bytes of where it stands."""
     return sql.unhex(sql.md5(sql.concat_ws("\0", datacentre, log, offset.cast("string"))))
-
-
-def _log_names(names: pa.Array) -> pa.Array:
-    return mapped(names, log_name)
-
-
-def _named(log: Column) -> Column:
-    """The name without rotation suffix."""
-    named: Column = _LOG_NAMES(log)
-    return named
-
-
-_LOG_NAMES = arrow_udf(_log_names, StringType())  # type: ignore[call-overload]  # told by its type hints
 
 
 # -- one aggregate by id -----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ CONFIG = ("--config", "/etc/photon/photon.toml")
 JOINS_SECONDS_MAX = 180.0
 SETTLE_SECONDS_MAX = 300.0
 OF_EAST = {
-    *("registry-r1", "registry-r2", "hbase-east", "hbase-init-east", "cache-east", "eventstore-east", "joiner-east"),
+    *("registry-r1", "registry-r2", "cache-east", "eventstore-east", "joiner-east"),
     *("copies-east", "verifier-east", "dispatcher-east", "status-east"),
 }
 pytestmark = pytest.mark.timeout(1800)  # whichever test is first waits for the images, which a new machine makes
@@ -141,7 +141,7 @@ def test_a_datacentre_is_deleted_for_ever_and_no_reader_misses_or_doubles_a_reco
     stack.run("stop", "generator")
     writers = [each for each in stack.containers() if _service(each) == "generator"]
     stack.docker("rm", "-f", "-v", *(each["Id"] for each in [*of_east, *writers]))
-    lost = ("logs-east", "state-east", "output-east", "hbase-east", "registry-r1", "registry-r2")
+    lost = ("logs-east", "state-east", "output-east", "registry-r1", "registry-r2")
     stack.docker("volume", "rm", *(f"{stack.project}_{each}" for each in lost))
 
     listed = json.loads(stack.operator("west", "photon", "status", "slots", *CONFIG, "-o", "json"))["slots"]

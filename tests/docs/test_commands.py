@@ -63,9 +63,7 @@ def test_photon_takes_each_command(document: Path) -> None:
 
 
 def test_a_wrong_one_is_seen() -> None:
-    text = (
-        "```sh\nphoton status ledger out | photon frobnicate x\nphoton read --no-such out && echo x\nphoton up\n```\n"
-    )
+    text = "```sh\nphoton status lag | photon frobnicate x\nphoton read --no-such out && echo x\nphoton up\n```\n"
     text += "```sh\nphoton status nothing\n```\n"
     found = [_check(words) for _, words in commands_of(text)]
     assert found[0] is None

@@ -110,7 +110,7 @@ def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds
     shown = command("status", "--config", site).out
     assert "  stage 1    spend " in shown
     assert f"compute broken: does not run: {broken}" in shown
-    top = json.loads(command("top", "--config", site, "--once", "-o", "json").out)
+    top = json.loads(command("status", "top", "--config", site, "-o", "json").out)
     assert {"spend", "broken"} <= {each["process"] for each in top["processes"] if each["service"] == "compute"}
     doctor = command("doctor", "--config", site, "-o", "json")
     assert doctor.code == ATTENTION

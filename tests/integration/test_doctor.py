@@ -71,7 +71,7 @@ def test_in_the_order_of_a_deployments_life(site: Site) -> None:
     assert "as all 5 processes" in told["versions"]
     assert told["ports"] == "5 ours"
 
-    top = photon("top", "--config", site.file, "--once", "--every", "0.5", "-o", "json")
+    top = photon("status", "top", "--config", site.file, "--every", "0.5", "-o", "json")
     assert top.code == 0, top.err
     seen = json.loads(top.out)
     assert {row["service"] for row in seen["processes"]} == {

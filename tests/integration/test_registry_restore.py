@@ -49,7 +49,7 @@ class RestoreRig(Rig):
         await self.operate("restore", str(backup), "--yes")
         for name in replicas:
             self.supervisor.release(name)
-        said = (await self.operate("register-again", "--yes", "-o", "json")).json()
+        said = (await self.operate("restore", "--register-again", "--yes", "-o", "json")).json()
         assert all(each["taken"] == 0 for each in said)
         assert sum(each["registered"] for each in said) > 0
         await self.operate("restore", "--open", "--yes")

@@ -160,8 +160,8 @@ class Site:
         return _joiners_up(said)
 
     def joiners_on_top(self) -> set[str]:
-        """By ``photon top``, as up."""
-        shown = photon("top", "--config", self.file, "--once", "--every", "0.5", "-o", "json")
+        """By ``photon status top``, as up."""
+        shown = photon("status", "top", "--config", self.file, "--every", "0.5", "-o", "json")
         return _joiners_up(orjson.loads(shown.out))
 
     def settled(self) -> bool:

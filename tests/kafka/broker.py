@@ -116,7 +116,12 @@ class Broker:
         """One after the other, and waits until all are there."""
         producer = Producer({"bootstrap.servers": self.address, "log_level": 0, "enable.idempotence": True})
         for value in values:
-            producer.produce(topic, value=value, partition=partition)
+            while True:
+                try:
+                    producer.produce(topic, value=value, partition=partition)
+                    break
+                except BufferError:  # its queue is full
+                    producer.poll(0.1)
         assert producer.flush(60) == 0
 
     def read(self, topic: str, partitions: int = 1, *, committed: bool = True) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""photon sink kafka: sink and broker are killed again and again; who reads committed messages sees each record once."""
+"""photon sink kafka: sink and broker are killed again and again; each record is committed once."""
 
 from __future__ import annotations
 

@@ -169,7 +169,8 @@ def alarms() -> dict[str, Any]:
     said["alarms"] += [
         {"where": "slot east-2", "what": "owned-too-long: 512 ids are registered and not written for 21 min",
          "todo": "start a joiner in this slot; if its disk is gone for ever, retire the slot"},
-        {"where": "dispatcher east", "what": "the ledger of 1 hour does not balance", "todo": "see photon status ledger"},
+        {"where": "dispatcher east", "what": "the ledger of 1 hour does not balance",
+         "todo": "see photon status ledger"},
     ]  # fmt: skip
     said["slots"][1] |= {"state": "down", "alarms": 1, "owned_oldest_s": 1260.0}
     said["copies"][1] |= {"state": "its keeper does not answer: published without a copy", "behind_bytes": 4e8}

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import photon.spark
+from photon.config.disk import RealDisk
+from photon.outputs.watermarks import pairs_of, read_journal
+from tests.spark import recorded
 from tests.spark.test_outputs import HOUR_NS, line, slot_with_lines
 from tests.unit.idregistry.operations.test_files import written
 from tests.unit.outputs.helpers import WrittenSlot
@@ -138,3 +141,22 @@ def test_a_stream_is_exactly_once_over_stops_and_restarts(
     slot.roll(2)
     run(None)
     assert seen() == list(range(100))
+
+
+def test_a_stream_carries_its_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    photon.spark.register(spark)
+    recorded.write(tmp_path, 300, 20)
+    reader = spark.readStream.format("photon").option("path", str(tmp_path / "recorded" / "out"))
+    reader = reader.option("watermark", "percentile").option("maxRecordsPerTrigger", "200")
+    stream: DataFrame = reader.load().withWatermark("watermark", "1 second")
+    sink = stream.select("event_id", "kind", "watermark", "waiting").writeStream.format("parquet")
+    sink = sink.option("path", str(tmp_path / "sink")).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = sink.trigger(availableNow=True).start()
+    assert query.awaitTermination(240)
+    rows = spark.read.parquet(str(tmp_path / "sink")).collect()
+    assert len({row.event_id for row in rows if row.kind == "joined"}) == 300
+    assert len(rows) == 300 + sum(row.kind == "watermark" for row in rows)
+    said = sorted({row.watermark.replace(tzinfo=datetime.UTC).timestamp() - 1 for row in rows})
+    (last,) = pairs_of(read_journal(RealDisk(), tmp_path / "recorded" / "out" / ".photon"))[-1:]
+    assert len(said) == 2
+    assert round(said[-1] * 10) == (last.percentile_ns or 0) // 100_000_000

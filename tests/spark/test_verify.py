@@ -85,7 +85,8 @@ def test_a_hot_key_is_split_and_finds_the_first_of_its_primaries(spark: SparkSes
     before = {name: spark.conf.get(name, None) for name in SKEW}
     names = [column.split()[0] for column in schemas.FOREIGN.split(", ")]
     foreign = spark.range(0, 20_000, 1, 4).selectExpr(
-        "if(id < 0, 'west', 'east') AS datacentre", "'a.log' AS log", "'ab' AS identity", "id AS offset",
+        "if(id < 0, 'west', 'east') AS datacentre", "'a.log' AS log", "'a.log' AS name",
+        "'ab' AS identity", "id AS offset",
         "CAST(NULL AS BINARY) AS header", "CAST(CAST(id AS STRING) AS BINARY) AS event_id",
         "unhex(md5(CAST(id AS STRING))) AS digest",
         "CAST(if(id % 50 = 0, CAST(id AS STRING), 'hot') AS BINARY) AS key", "1L AS event_time_ns", "0L AS hour",
@@ -93,7 +94,8 @@ def test_a_hot_key_is_split_and_finds_the_first_of_its_primaries(spark: SparkSes
     )  # fmt: skip
     assert foreign.columns == [*names, "unread"]
     primary = spark.range(0, 1_000, 1, 3).selectExpr(
-        "if(id < 0, 'west', 'east') AS datacentre", "if(id < 500, 'q.log.1', 'p.log') AS log", "'ab' AS identity",
+        "if(id < 0, 'west', 'east') AS datacentre", "if(id < 500, 'q.log.1', 'p.log') AS log",
+        "if(id < 500, 'q.log', 'p.log') AS name", "'ab' AS identity",
         "id AS offset", "CAST(NULL AS BINARY) AS header", "CAST(if(id < 0, '-', 'hot') AS BINARY) AS key",
         "CAST('{}' AS BINARY) AS record",
     )  # fmt: skip

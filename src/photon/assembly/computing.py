@@ -32,7 +32,7 @@ from photon.computing.owner import Owner
 from photon.computing.sqlite_store import SqliteStore
 from photon.computing.store import Commit, Store
 from photon.computing.table import NAME as TABLE_NAME
-from photon.computing.table import Table
+from photon.computing.table import SPARK_NAME, Table
 from photon.computing.topology import Source, Topology
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
@@ -45,7 +45,6 @@ from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
-from photon.spark.computing.run import is_on_spark
 
 POLL_S = 0.02
 """So often published lengths are looked at while there is nothing to do."""
@@ -138,7 +137,7 @@ class Site:
     def alone(self) -> Iterator[None]:
         """Who runs it, or changes it while nobody does. Raises Busy, and UsageError where it is a state on Spark."""
         self.disk.make_dir(self.state)
-        if is_on_spark(self.disk, self.state):
+        if self.disk.exists(self.state / SPARK_NAME):
             raise UsageError(f"{self.state}: is a state of photon compute run --on spark; name another --state")
         with self._held("run.lock", 0.0):
             yield
@@ -515,7 +514,7 @@ def default_state(file: Path, topology: Topology) -> Path:
 def statuses(state: Path) -> list[Status]:
     """Of all owners, those on other machines too. Raises UsageError where there is no state."""
     disk = RealDisk()
-    if is_on_spark(disk, state):
+    if disk.exists(state / SPARK_NAME):
         return read_status(disk, state)
     known = Table(disk, state).look()
     place = read_place(disk, state)

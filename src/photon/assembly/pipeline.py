@@ -24,12 +24,13 @@ from photon.config.errors import UsageError
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event) -> list[object]:
     """Starts each stage once all of the one before serve, and ends them in the reverse order: at ``stop``, or when
     one of them ends. What they return, in their order; raises the first failure."""
-    started: list[tuple[asyncio.Event, list[asyncio.Task[object]]]] = []
+    started: list[tuple[asyncio.Event, list[asyncio.Future[object]]]] = []
     stopping = asyncio.create_task(stop.wait())
     try:
         for stage in stages:
             end, ups = asyncio.Event(), [asyncio.Event() for _ in stage]
-            tasks = [asyncio.create_task(_awaited(serve(end, up.set))) for serve, up in zip(stage, ups, strict=True)]
+            tasks: list[asyncio.Future[object]]
+            tasks = [asyncio.ensure_future(serve(end, up.set)) for serve, up in zip(stage, ups, strict=True)]
             started.append((end, tasks))
             serving = asyncio.create_task(_all_set(ups))
             running = [task for _, those in started for task in those]
@@ -45,10 +46,6 @@ async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event) -
             end.set()
             await asyncio.wait(tasks)
     return [task.result() for _, tasks in started for task in tasks]
-
-
-async def _awaited(work: Awaitable[object]) -> object:
-    return await work
 
 
 async def _all_set(events: Sequence[asyncio.Event]) -> None:

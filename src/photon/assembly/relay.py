@@ -1,4 +1,5 @@
-"""``photon serve relay``: what another join has published, over all its datacentres, as logs of this pipeline."""
+"""``photon serve relay``: what another join has published, over all its datacentres, or a topic's messages, as logs
+of this pipeline."""
 
 from __future__ import annotations
 
@@ -19,12 +20,16 @@ from photon.config.roles import Role
 from photon.config.settings import Settings, Side
 from photon.config.stopping import until
 from photon.config.structured import get_logger
+from photon.config.topic_address import client_settings, is_topic, topic_address
 from photon.fleet.access import output_of
 from photon.outputs.output_places import COPIES_NAME, OutputPlace
 from photon.outputs.published import DURABLE_NAME
 from photon.outputs.relay import Relay, say_whole
+from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 
 POLL_S = 0.05
+RETRY_S = 0.5
+"""Between two attempts to reach a broker."""
 SAVE_S = 1.0
 FIRST_S = 60.0
 """So long after its start an output that is not there may still come."""
@@ -38,7 +43,8 @@ log = get_logger(__name__)
 class Upstream:
     side: Side
     datacentre: str
-    relay: Relay
+    """Of the output; of a topic its address."""
+    relay: Relay | TopicRelay
     copy: Path | None = None
     """Where it is read from a copy that another datacentre's output is shipped to: that may lag behind what readers
     there are shown, and says nothing of it. So nothing is claimed beyond its newest change."""
@@ -51,6 +57,8 @@ class Upstream:
     looked_ns: int = 0
     shown_ns: int = 0
     said: str = ""
+    unreachable: str = ""
+    """Why, of a topic."""
 
     def shown_by(self, now_ns: int) -> int:
         """Up to when all that its readers have been shown can be read here, as of a second ago at most. Raises
@@ -78,6 +86,15 @@ class Upstream:
             )
         self.said = names
 
+    def said_unreachable(self, why: str) -> None:
+        """Tells it once, and once when it is over."""
+        if why != self.unreachable:
+            if why:
+                log.warning("a topic cannot be read; nothing is called unmatched until it can", why=why)
+            else:
+                log.info("the topic is read again", upstream=self.datacentre)
+        self.unreachable = why
+
     @property
     def labels(self) -> dict[str, str]:
         return {"side": self.side, "upstream": self.datacentre}
@@ -98,13 +115,13 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
     )
 
 
-async def serve_relay(room: Room) -> None:
-    """Raises UsageError, and what ends a ``Relay``."""
+async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
+    """Raises UsageError, and what ends a ``Relay`` or a ``TopicRelay``."""
     settings, name = room.settings, room.datacentre
     sides = settings.relayed(name)
     if not sides:
-        raise UsageError(f"datacentre.{name}: its join reads no other join's output, so there is nothing to relay")
-    places = await _places(room, sides)
+        raise UsageError(f"datacentre.{name}: its join reads no other join's output and no topic: nothing to relay")
+    places = await _places(room, {side: each for side, each in sides.items() if not is_topic(each)})
     async with contextlib.AsyncExitStack() as closing:
         upstreams = []
         for side, each, place in places:
@@ -113,12 +130,35 @@ async def serve_relay(room: Room) -> None:
             copy = place.copies[0] if place.live else None
             slots = frozenset(settings.datacentre[each].joiners)
             upstreams.append(Upstream(side, each, relay, copy, slots, whole_s=room.clock.monotonic()))
+        for side, source in sides.items():
+            if is_topic(source) and (topic := await _topic(room, side, source, accept_lost_offsets)) is not None:
+                closing.callback(topic.close)
+                upstreams.append(Upstream(side, source, topic, whole_s=room.clock.monotonic()))
         address, metrics = room.pipeline.relay, _metrics(room, upstreams)
         tls = None if address is None else room.tls(Role.RELAY)
         await closing.enter_async_context(room.answering("relay", address, metrics, tls))
-        log.info("relay serves", datacentre=name, upstream=", ".join(each for _, each, _ in places))
+        log.info("relay serves", datacentre=name, upstream=", ".join(each.datacentre for each in upstreams))
         room.up()
         await _run(upstreams, room, list(sides))
+
+
+async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> TopicRelay | None:
+    """A broker that does not answer is waited for. None: told to stop. Raises UsageError, OffsetsGone."""
+    from photon.outputs.kafka_topic import KafkaTopic  # which needs an extra
+
+    file = room.pipeline.kafka_client
+    settings = client_settings(None if file is None else room.base / file)
+    said = ""
+    while True:
+        try:
+            topic = await asyncio.to_thread(KafkaTopic, topic_address(address, side), settings)
+            return TopicRelay(room.disk, topic, room.logs(side), accept_lost=accept_lost)
+        except TopicUnreachable as error:
+            if str(error) != said:
+                said = str(error)
+                log.warning("a topic cannot be read; nothing is called unmatched until it can", why=said)
+        if await until(room.stop, RETRY_S):
+            return None
 
 
 async def _places(room: Room, sides: Mapping[Side, str]) -> list[tuple[Side, str, OutputPlace]]:
@@ -156,12 +196,17 @@ def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool])
     until, copied = clock.monotonic() + SAVE_S, 0
     for each in upstreams:
         begun_ns, begun_s = each.shown_by(clock.now_ns()), clock.monotonic()
-        for size in each.relay.step():
-            copied += size
-            if clock.monotonic() > until or ends():
-                break
-        else:
-            each.whole_ns, each.whole_s = begun_ns, begun_s
+        try:
+            for size in each.relay.step():
+                copied += size
+                if clock.monotonic() > until or ends():
+                    break
+            else:
+                if each.relay.complete:
+                    each.whole_ns, each.whole_s = begun_ns, begun_s
+            each.said_unreachable("")
+        except TopicUnreachable as error:
+            each.said_unreachable(str(error))
     return copied
 
 

@@ -19,53 +19,48 @@ if TYPE_CHECKING:
 DAYS = click.IntRange(min=1, max=36_500)
 
 
-@click.command("init")
-@click.argument("directory", type=PATH)
-@click.option("--name", default="photon", show_default=True, help="The authority's name.")
-@click.option("--days", type=DAYS, default=3650, show_default=True, help="How long it is valid.")
-@click.option("--force", is_flag=True, help="Replace the existing one: all its certificates become useless.")
-@formatted
-def certs_init(out: Printed, directory: Path, name: str, days: int, force: bool) -> None:
-    """Make an authority: ca.crt, which every process needs, and ca.key, which only photon certs needs.
-
-    \b
-    Example:
-      photon certs init ca/
-    """
-    from photon.config.certificate_files import begin
-
-    path = begin(directory, name, datetime.now(UTC), days=days, force=force)
-    key = path.with_suffix(".key")
-    people = f"{path}: made; keep {key} where no service can read it"
-    out.show({"certificate": str(path), "key": str(key)}, people)
-
-
 @click.command("issue")
 @click.argument("directory", type=PATH)
-@click.option("--name", "identity", required=True, metavar="IDENTITY",
-              help="registry-REPLICA, eventstore-DATACENTRE, cache-…, joiner-…, dispatcher-…, wan, …")  # fmt: skip
+@click.option("--name", "identity", metavar="IDENTITY",
+              help="registry-REPLICA, eventstore-DATACENTRE, joiner-…, dispatcher-…, wan, …; or an authority's "
+              "name, by default photon.")  # fmt: skip
+@click.option("--authority", "new", is_flag=True, help="Make an authority in DIRECTORY instead.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A further DNS name or address for it.")
 @click.option("--ca", "authority", type=PATH, help="The authority's directory, if it is another one.")
-@click.option("--days", type=DAYS, default=365, show_default=True, help="How long it is valid.")
-@click.option("--force", is_flag=True, help="Replace the existing one.")
+@click.option("--days", type=DAYS, help="How long it is valid; default: 365, an authority 3650.")
+@click.option("--force", is_flag=True,
+              help="Replace the existing one; after an authority's all certificates of it are useless.")  # fmt: skip
 @formatted
 def certs_issue(
-    directory: Path, identity: str, hosts: tuple[str, ...], authority: Path | None, days: int, force: bool,
-    out: Printed,
+    directory: Path, identity: str | None, new: bool, hosts: tuple[str, ...], authority: Path | None,
+    days: int | None, force: bool, out: Printed,
 ) -> None:  # fmt: skip
     """Issue one certificate with its key into DIRECTORY, and ca.crt if it is not there.
 
+    With --authority: make ca.crt, which every process needs, and ca.key, which only photon certs needs.
+
     \b
     Examples:
+      photon certs issue ca/ --authority
       photon certs issue certs/ --name registry-r1
       photon certs issue alice/ --name operator-alice --ca ca/
     """
-    from photon.config.certificate_files import issue_into
+    from photon.config.certificate_files import begin, issue_into
+    from photon.config.certificates import AUTHORITY_DAYS
 
-    path = issue_into(
-        authority or directory, directory, identity, datetime.now(UTC), days=days, hosts=hosts, force=force
-    )
-    out.show({"certificate": str(path), "key": str(path.with_suffix(".key"))}, f"{path}: issued")
+    now = datetime.now(UTC)
+    if new:
+        if hosts or authority is not None:
+            raise UsageError("--host and --ca are for the certificates of an authority, not for a new one")
+        path = begin(directory, identity or "photon", now, days=days or AUTHORITY_DAYS, force=force)
+        done = f"made; keep {path.with_suffix('.key')} where no service can read it"
+    elif identity is None:
+        raise UsageError("name whose certificate it is with --name, or make an authority with --authority")
+    else:
+        own = authority or directory
+        path = issue_into(own, directory, identity, now, days=days or 365, hosts=hosts, force=force)
+        done = "issued"
+    out.show({"certificate": str(path), "key": str(path.with_suffix(".key"))}, f"{path}: {done}")
 
 
 @click.command("for")
@@ -129,7 +124,10 @@ def certificates(at: Deployed, name: str | None = None) -> int:
     else:
         raise UsageError(f"{at.config}: has no [tls]; name a file or directory of certificates")
     now, found = datetime.now(UTC), show(path)
-    at.show([_as_json(file, facts, now) for file, facts in found], lambda: _print_table(found, now))
+    at.show(
+        [_as_json(file, facts, now) for file, facts in found],
+        lambda: tables.print_table("file, identity, names, expires", [_cells(*each, now) for each in found]),
+    )
     return ATTENTION if any(facts.expires_soon(now) for _, facts in found) else DONE
 
 
@@ -138,15 +136,8 @@ def _as_json(file: Path, facts: Facts, now: datetime) -> dict[str, Any]:
     return {"file": str(file), **said, "days_left": (facts.ends - now).days}
 
 
-def _print_table(found: list[tuple[Path, Facts]], now: datetime) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("file", "identity", "names", "expires"):
-        table.add_column(name, overflow="fold")
-    for file, facts in found:
-        left = facts.ends - now
-        expires = f"{facts.ends:%Y-%m-%d}, " + (f"in {left.days} days" if left.days >= 0 else "EXPIRED")
-        identity = facts.identity or ("authority" if facts.authority else "none of ours")
-        table.add_row(file.name, identity, ", ".join(facts.names), expires)
-    tables.show(table)
+def _cells(file: Path, facts: Facts, now: datetime) -> list[str]:
+    left = facts.ends - now
+    expires = f"{facts.ends:%Y-%m-%d}, " + (f"in {left.days} days" if left.days >= 0 else "EXPIRED")
+    identity = facts.identity or ("authority" if facts.authority else "none of ours")
+    return [file.name, identity, ", ".join(facts.names), expires]

@@ -17,6 +17,7 @@ from rich.text import Text
 from photon.cli.errors import DONE, FAILED
 from photon.cli.heads import PATH, Printed, formatted
 from photon.cli.looking import LiveView
+from photon.cli.tables import table_of
 from photon.config.errors import UsageError
 from photon.config.words import size
 
@@ -121,10 +122,7 @@ def _lines(seen: Observation) -> list[str]:
 
 
 def _live_table(seen: Observation) -> Group:
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    table.add_column("datacentre")
-    for column in ("read", "joined", "elsewhere", "wasted", "pending", "lag"):
-        table.add_column(column, justify="right")
+    table = table_of("datacentre, >read, >joined, >elsewhere, >wasted, >pending, >lag")
     for name, each in seen.datacentres.items():
         counts = [f"{each.ledger[column]:,}" for column in ("read", "joined", "elsewhere", "wasted", "pending")]
         lag = size(each.lag_bytes) if each.up else "DOWN"
@@ -136,19 +134,14 @@ def _live_table(seen: Observation) -> Group:
 
 def _result(report: Report, directory: Path, *, kept: bool) -> Group:
     names = list(report.ledgers)
-    ledgers = Table(box=None, pad_edge=False, title="Ledgers (clicks)", title_justify="left")
-    ledgers.add_column("")
-    for name in names:
-        ledgers.add_column(name, justify="right")
-    for verdict in VERDICTS:
-        ledgers.add_row(verdict, *(f"{report.ledgers[name][verdict]:,}" for name in names))
-    phases = Table(box=None, pad_edge=False, title="Who decided", title_justify="left")
-    phases.add_column("phase")
-    for column in ("seconds", *names, "wasted"):
-        phases.add_column(column, justify="right")
+    right = [(name, True) for name in names]
+    rows = [[verdict, *(f"{report.ledgers[name][verdict]:,}" for name in names)] for verdict in VERDICTS]
+    ledgers = table_of([("", False), *right], rows, "Ledgers (clicks)")
+    rows = []
     for phase in report.phases:
         shares = [f"{phase.made[name]:,} ({phase.share(name):.0%})" for name in names]
-        phases.add_row(phase.name, f"{phase.seconds:.0f}", *shares, f"{phase.wasted:,} ({phase.wasted_share:.1%})")
+        rows.append([phase.name, f"{phase.seconds:.0f}", *shares, f"{phase.wasted:,} ({phase.wasted_share:.1%})"])
+    phases = table_of([("phase", False), ("seconds", True), *right, ("wasted", True)], rows, "Who decided")
     p50, p90, p99 = report.latencies_ms
     facts = Table(box=None, show_header=False, pad_edge=False)
     facts.add_row("lines written", f"{report.lines:,}, of them {report.clicks:,} clicks, in each datacentre")

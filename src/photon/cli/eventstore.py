@@ -20,7 +20,7 @@ from photon.config.errors import UsageError
 from photon.config.words import duration, many, missing_keys, size
 
 if TYPE_CHECKING:
-    from photon.eventstore.api import Details, Forgotten, Progress, SourceProgress, UnavailableLog
+    from photon.eventstore.api import Details, Forgotten, SourceProgress, UnavailableLog
     from photon.eventstore.client import EventStoreClient
     from photon.fleet.polling import Heard
 
@@ -77,6 +77,8 @@ def _show(details: Details, now_ns: int) -> None:
     ratio = f"{progress.cache_hits / asked:.1%} of {asked:,} keys" if asked else "nothing was asked yet"
     per_read = f", {size(progress.log_bytes / progress.log_reads)} each" if progress.log_reads else ""
     lag = progress.bytes_known - progress.bytes_read
+    missing = missing_keys(progress.missing_keys, progress.missing_logs) if progress.missing_logs else "nothing"
+    example = f": {progress.ambiguous_example}" if progress.ambiguous else ""
     print_table(
         [("", False), ("", False)],
         [
@@ -84,11 +86,8 @@ def _show(details: Details, now_ns: int) -> None:
             ["logs", f"{progress.files:,} with {progress.events:,} events, {size(max(lag, 0))} not read yet"],
             ["cache", ratio],
             ["old logs", f"{progress.log_reads:,} places looked at{per_read}"],
-            ["missing", _missing(progress)],
-            [
-                "ambiguous",
-                f"{progress.ambiguous:,} keys{': ' if progress.ambiguous else ''}{progress.ambiguous_example}",
-            ],
+            ["missing", missing],
+            ["ambiguous", f"{progress.ambiguous:,} keys{example}"],
         ],
     )
     if details.sources:
@@ -101,10 +100,6 @@ def _show(details: Details, now_ns: int) -> None:
     if details.unavailable:
         click.echo()
         _show_unavailable(details.unavailable)
-
-
-def _missing(progress: Progress) -> str:
-    return missing_keys(progress.missing_keys, progress.missing_logs) if progress.missing_logs else "nothing"
 
 
 def _source(each: SourceProgress, now_ns: int) -> list[str]:

@@ -34,14 +34,15 @@ PATH = click.Path(path_type=Path)
 
 
 class Place(click.ParamType):  # type: ignore[type-arg]  # generic in newer ones only
-    """A path, or a URL of an object store."""
+    """A path, or a URL of an object store or of a topic."""
 
     name = "path or URL"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from photon.config.topic_address import is_topic
         from photon.objects.paths import placed
 
-        return placed(Path(), value)
+        return Path(value) if is_topic(str(value)) else placed(Path(), value)
 
 
 PLACE = Place()

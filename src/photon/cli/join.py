@@ -28,6 +28,10 @@ NAMED = 3
 @click.option("--primary", type=PLACE, required=True,
               help="The primary logs: a directory, a file, a glob, a URL, or - for standard input.")  # fmt: skip
 @click.option("--foreign", type=PLACE, required=True, help="The foreign logs, likewise.")
+@click.option("--kafka-client", type=PATH, metavar="FILE",
+              help="For kafka://…: properties of Kafka's clients, as librdkafka names them.")  # fmt: skip
+@click.option("--accept-lost-offsets", is_flag=True,
+              help="For kafka://…: go on behind messages that were gone before they were read.")  # fmt: skip
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
 @click.option("--config", type=PATH, help="How the logs are read; inferred if not given.")
 @click.option("--join", metavar="NAME", help="Which join of the configuration, if it has several.")

@@ -349,18 +349,20 @@ def _say(at: Deployed, found: dict[str, object], line: str) -> int:
 @run_option
 @TIMEOUT
 @click.option("--no-wait", is_flag=True, help="Do not wait until new processes are up.")
+@click.option("--restart", "again", is_flag=True, help="Restart what has changed, one after the other.")
 @dry_run
 @audited
-def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, dry_run: bool) -> int:
+def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again: bool, dry_run: bool) -> int:
     """Make the running photon up apply its changed deployment file and the operator's certificate.
 
     New processes are started and waited for, those no longer in the file end. The others go on as
-    they are; those reported as changed take their new settings when they are restarted. A file with a mistake
-    changes nothing.
+    they are; those reported as changed have read, at their start, one of the keys that have changed: they take
+    their new settings when they are restarted (--restart). A file with a mistake changes nothing.
 
     \b
-    Example:
-      photon reload photon.toml
+    Examples:
+      photon reload photon.toml --dry-run
+      photon reload photon.toml --restart
     Exit codes: 0 done, 1 refused, or a new process is not up, 2 wrong usage.
     """
     from photon.supervision.control import Changes, Request, ask
@@ -369,9 +371,15 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, dry_ru
     changes = ask(directory, Request(do="reload", dry_run=dry_run), timeout).changes or Changes()
     for name in () if no_wait or dry_run else changes.started:
         wait_for(directory, name, timeout, "up")
-    rows = {"started": changes.started, "ended": changes.ended, "changed": changes.changed}
-    people = [f"{name}: {', '.join(found) or 'none'}" for name, found in rows.items()]
-    people[-1] = people[-1].replace("changed", "changed, when they are restarted", 1)
+    for name in changes.changed if again and not dry_run else ():
+        before = tell(directory, "ps", [name])[0].pid
+        tell(directory, "restart", [name])
+        wait_for(directory, name, timeout, lambda state: state.state == "up" and state.pid != before)  # noqa: B023
+    rows = {"started": changes.started, "ended": changes.ended, "changed": changes.changed, "keys": changes.keys}
+    changed = "restarted" if again else "changed, when they are restarted"
+    words = {"started": "started", "ended": "ended", "changed": changed}
+    people = [f"keys: {', '.join(changes.keys)}"] if changes.keys else []
+    people += [f"{word}: {', '.join(rows[name]) or 'none'}" for name, word in words.items()]
     people += ["this is what would be done; nothing was changed"] if dry_run else []
     at.show({"run": str(directory), "dry_run": dry_run, **rows}, "\n".join(people))
     return DONE

@@ -49,6 +49,9 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--accept-damaged-log", is_flag=True,
               help="Joiner: start although a part of the slot's redo log cannot be read: it is set aside, and what "
               "it owned without having written it is given up and joined again (docs/verification.md).")  # fmt: skip
+@click.option("--accept-lost-offsets", is_flag=True,
+              help="Relay: go on behind messages of a topic that were gone before they were read "
+              "(docs/kafka.md).")  # fmt: skip
 @click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
               help="Dispatcher: where to begin in existing logs without state; TIME: 2h (ago), ISO, "
               "epoch seconds.")  # fmt: skip
@@ -79,7 +82,8 @@ def serve(
       dispatcher [NAME]  reads foreign logs; NAME is a worker, if several share the state on this machine;
                          auto: one more, under a free name
       verifier           verifies all slots of a datacentre that are on this machine
-      relay              what other joins have published, as logs of a join that builds on them (docs/chains.md)
+      relay              what other joins have published, as logs of a join that builds on them (docs/chains.md), and
+                         topics of Kafka as logs (docs/kafka.md)
       observe NAME-N     the Nth process of the observers of [observe.NAME] (docs/tables.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
       pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and

@@ -61,6 +61,8 @@ PARTS: Mapping[str, Part] = {
     "oracle": Part("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
     "wan": Part("how bytes travel between regions", "wan:directions", "control"),
     "certificates": Part("NAME: a file or directory of certificates", "certs:certificates", "overrides name"),
+    "top": Part("the busiest; NAME: processes, slots, logs or shards", "top:top",
+                "overrides datacentre name sort limit watch every"),
     "audit": Part("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
 }  # fmt: skip
 _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items())
@@ -79,6 +81,9 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
     Registry groups: 0 is the config group, the others are shards; lag is in entries, committed but not applied
     there. Process states: up (healthy) · starting · restarting in n s · failing: the last line of its log (it is
     tried again) · not serving and silent (it was up) · held and paused (by an operator) · ended (photon up stops)
+    Top: cpu is in cores. A process's rate is per second: events read (dispatchers of one state show their common
+    count), events answered (joiners), events indexed and keys looked up (event stores, cache nodes), ids registered
+    (the registry's leaders). Logs are those that are behind.
     Examples:
       photon status --config photon.toml
       photon status --config photon.toml --datacentre east --watch
@@ -88,6 +93,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
       photon status registry --config photon.toml --wait -o json
       photon status slots east-1 --config photon.toml
       photon status ledger out/
+      photon status top shards --config photon.toml --sort memory --watch
       photon status certificates certs/
     Exit codes: 0 all is well, 3 something needs attention (an alarm, a silent process, --wait timed out, a
     change under way, a ledger that does not balance, a certificate that expires within 30 days), 1 nothing answers,
@@ -99,16 +105,19 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.option("--url", "urls", multiple=True, metavar="URL",
               help="Overview, instead of --config: a status page's address; may be repeated.")  # fmt: skip
 @click.option("--control", metavar="HOST:PORT", help="wan, instead of --config: the proxy's control address.")
-@click.option("--watch", is_flag=True, help="Overview, ledger: repeat until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Overview, top, ledger: repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
-              help="With --watch: the interval.")  # fmt: skip
+              help="The interval of --watch and of top's figures.")  # fmt: skip
 @click.option("--web", is_flag=True, help="Overview: serve one datacentre's page from this machine, until Ctrl-C.")
 @click.option("--listen", metavar="HOST:PORT", help="With --web: the address; default: a free port of 127.0.0.1.")
 @click.option("--wait", is_flag=True, help="processes: until all are up; registry: until it is whole.")
 @click.option("--timeout", type=DURATION,
               help="With --wait: at most (processes 3min, registry 2min); shards: for an answer (10s).")  # fmt: skip
 @click.option("--replica", metavar="NAME", help="shards: ask this replica instead of the config group's leader.")
-@click.option("--limit", type=click.IntRange(min=1), help="audit: how many, newest first.  [default: 50]")
+@click.option("--sort", type=click.Choice(["cpu", "memory", "rate", "name"]),
+              help="top: largest first; default: cpu for processes, else rate.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1),
+              help="audit: how many, newest first (50); top: number of lines; default: what fits.")  # fmt: skip
 @run_option
 @deployed(
     required=False, unless=["urls", "control"], datacentre="Only this datacentre; default: all, or the only one."

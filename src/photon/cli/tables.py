@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 PIPE_WIDTH = 240
 """Columns for a table that goes into a file or a pipe: there is no terminal to wrap it for."""
@@ -41,19 +42,24 @@ def show(table: RenderableType) -> None:
         click.echo(line.rstrip())
 
 
-def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+def table_of(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]] = (), title: str = "") -> Table:
     """``columns``: (name, whether it stands right), or ``slot, >bytes`` where those with > stand right."""
     from rich.table import Table
     from rich.text import Text
 
     if isinstance(columns, str):
         columns = [(name.removeprefix(">"), name.startswith(">")) for name in columns.split(", ")]
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
     for name, right in columns:
-        table.add_column(name, justify="right" if right else "left")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(each) for each in row))
-    show(table)
+    return table
+
+
+def print_table(columns: str | Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+    """See ``table_of``."""
+    show(table_of(columns, rows))
 
 
 def picked(value: object, names: str) -> dict[str, Any]:

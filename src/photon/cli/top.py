@@ -1,4 +1,4 @@
-"""``photon top``: what the processes of a deployment are busy with, live."""
+"""What the processes of a deployment are busy with."""
 
 from __future__ import annotations
 
@@ -7,50 +7,38 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from photon.cli.errors import DONE, FAILED
-from photon.cli.heads import Deployed, deployed
 from photon.cli.looking import again, asking
+from photon.config.errors import UsageError
 from photon.config.words import NONE, delay, duration, number, rate, size
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-VIEWS = ("processes", "slots", "logs", "shards")
-SORTS = ("cpu", "memory", "rate", "name")
+    from photon.cli.heads import Deployed
+
 BAR = 10
 """Characters of a whole core."""
 
 Look = Callable[[], dict[str, Any]]
 
 
-@click.command()
-@deployed(datacentre="Only this datacentre; default: all.")
-@click.option("--view", type=click.Choice(VIEWS), default="processes", show_default=True, help="What the lines are.")
-@click.option("--sort", type=click.Choice(SORTS), default=None,
-              help="Largest first; default: cpu for processes, else rate.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Number of lines; default: what fits.")
-@click.option("--once", is_flag=True, help="Show one period and end.")
-@click.option("--every", type=click.FloatRange(min=0.2), default=2.0, show_default=True, metavar="SECONDS",
-              help="The interval.")  # fmt: skip
-def top(at: Deployed, view: str, sort: str | None, limit: int | None, once: bool, every: float) -> int:
-    """Show how busy processes, slots, logs or shards are, until Ctrl-C.
-
-    cpu is in cores, over the last period. A process's rate is per second: events read
-    (dispatchers of one state show their common count), events answered (joiners), events indexed and keys looked up
-    (event stores, cache nodes), ids registered (the registry's leaders). Logs are those that are behind. With -o json
-    a line is written each time, with all four views.
-
-    \b
-    Examples:
-      photon top --config photon.toml
-      photon top --config photon.toml --view shards --sort memory
-      photon top --config photon.toml --once -o json
-    Exit codes: 0 done, 1 nothing answers, 2 wrong usage.
-    """
+def top(
+    at: Deployed,
+    name: str | None = None,
+    sort: str | None = None,
+    limit: int | None = None,
+    watch: bool = False,
+    every: float = 2.0,
+) -> int:
+    """``photon status top [NAME]``: how busy processes, slots, logs or shards are, over one period or, with
+    ``watch``, one after the other. ``limit`` None: as many lines as fit. With -o json all four views, a line each
+    time. Exit code 1: nothing answers."""
     from photon.status.top import Top
 
+    view = name or "processes"
+    if view not in COLUMNS:
+        raise UsageError(f"{view}: cannot be looked at so; there are: {', '.join(COLUMNS)}")
     sort = sort or ("cpu" if view == "processes" else "rate")
     with asking(at) as (_, ask):
         view_of = Top()
@@ -61,8 +49,8 @@ def top(at: Deployed, view: str, sort: str | None, limit: int | None, once: bool
 
         look()  # rates need two
         time.sleep(every)
-        if at.json or once or not sys.stdout.isatty():
-            return _lines(at, look, view, sort, limit, None if once else every)
+        if at.json or not watch or not sys.stdout.isatty():
+            return _lines(at, look, view, sort, limit, every if watch else None)
         return _live(look, view, sort, limit, every)
 
 

@@ -106,8 +106,7 @@ class Owner:
         OSError; then this process must end."""
         now_ns = self._clock.now_ns()
         busy = self._hear(now_ns)
-        if not (self.engine.moved and self.engine.ready(now_ns)):  # else watermarks go on first: others wait for them
-            busy |= self._read(now_ns)
+        busy |= self._read(now_ns)
         busy |= self.engine.advance(now_ns)
         self._send(self.engine.weak())
         if self.engine.ready(now_ns):
@@ -175,7 +174,8 @@ class Owner:
 
     # -- in
     def _read(self, now_ns: int) -> bool:
-        until, busy = self._clock.monotonic() + TURN_S, False
+        """Once watermarks have moved by what was heard, one batch: others wait for them."""
+        until, busy = self._clock.monotonic() + (0.0 if self.engine.moved else TURN_S), False
         for source in self._sources:
             while not source.ended or source.holds:
                 batch = source.next(self.upto.get(source.injector.stream))

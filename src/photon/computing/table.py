@@ -28,6 +28,8 @@ from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, UsageError
 
 NAME = "intervals.json"
+SPARK_NAME = "spark.json"
+"""In its place, in a state on Spark (``photon.spark.computing``)."""
 LOCK_NAME = "intervals.lock"
 VERSION = 1
 Closing = Literal["", "closing", "reopening"]

@@ -159,7 +159,8 @@ KINDS: Mapping[str, Kind] = {
         4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
         "photon.assembly.verifier:serve_verifier", "datacentre"),
     "relay": Kind(
-        5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay", "datacentre"),
+        5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay",
+        "datacentre accept_lost_offsets"),
     PIPELINE: Kind(
         5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together),
         "photon.assembly.pipeline:serve_pipeline", "datacentre"),

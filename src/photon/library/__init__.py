@@ -5,6 +5,7 @@
 These names follow semantic versioning.
 """
 
+from photon.config.extras import ExtraMissing
 from photon.library.deployment import Deployment, DeploymentFailed, ProcessState
 from photon.library.join import Join, JoinEnded, JoinStopped
 from photon.library.output import Batch, Output
@@ -12,7 +13,6 @@ from photon.library.records import Record, Records
 from photon.outputs import CursorLost, PublishedDamaged
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.content import OutputMissing
-from photon.outputs.typed_columns import ExtraMissing
 
 __all__ = [
     "Batch",

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from photon.config.errors import UsageError
+from photon.config.extras import needed
 from photon.library.output import POLL_S, Output
 from photon.outputs import Cursor, OutputBlock
-from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, ExtraMissing, LineTypes
+from photon.outputs.typed_columns import SAMPLE_BYTES, UNREADABLE, LineTypes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -348,15 +349,3 @@ class Records:
         polars = needed("polars", "polars")
         frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
         return frame
-
-
-def needed(package: str, extra: str) -> Any:
-    """The package, imported. Raises ExtraMissing."""
-    from importlib import import_module
-
-    try:
-        return import_module(package)
-    except ImportError:
-        raise ExtraMissing(
-            f"{package.partition('.')[0]} is not installed; pip install 'photon-join[{extra}]'"
-        ) from None

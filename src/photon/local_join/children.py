@@ -49,7 +49,7 @@ def refused(site: Site, other: OutOfStep) -> UsageError:
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
     primary: Path
-    """A directory, a file, a glob, or ``-`` for standard input; of ``foreign`` likewise."""
+    """A directory, a file, a glob, a topic, or ``-`` for standard input; of ``foreign`` likewise."""
     foreign: Path
     output: Path
     config: Path | None = None
@@ -59,6 +59,10 @@ class JoinOptions:
     once: bool = False
     keep_pending: bool = False
     replicas: int = 1
+    kafka_client: Path | None = None
+    """Properties of Kafka's clients, where a side is kafka://HOST:PORT/TOPIC."""
+    accept_lost_offsets: bool = False
+    """Goes on behind messages of topics that are gone."""
     stages: Path | None = None
     """The event store's process writes its stages beside this file."""
 

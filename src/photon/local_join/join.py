@@ -13,6 +13,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.config.settings import Join, Settings, Side
 from photon.config.stopping import Stopped, unless_stopped
+from photon.config.topic_address import client_settings, topic_address, topic_in
 from photon.fleet.ledger import ledger_file, read_ledger
 from photon.joiner.slot.identity import OutOfStep
 from photon.local_join.children import JoinOptions, children_of, refused, store_log
@@ -37,6 +39,7 @@ from photon.local_join.site import Site
 from photon.outputs import OutputPlace
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.relay import WHOLE_NAME, Relay
+from photon.outputs.topic_relay import TopicRelay
 from photon.supervision.zygote import Zygote
 
 if TYPE_CHECKING:
@@ -76,9 +79,12 @@ async def run(
     Raises PhotonError.
     """
     site = Site(options.output)
-    sides = {side: given(side, path) for side, path in options.sides().items() if path != STDIN}
+    topics = {side: topic for side, path in options.sides().items() if (topic := topic_in(path)) is not None}
+    paths = {side: path for side, path in options.sides().items() if path != STDIN and side not in topics}
+    named = {side: given(side, path) for side, path in paths.items()}
+    sides = named | {side: Given(site.upstream(side)) for side in topics}
     check_streams(sides, once=options.once)
-    for side, logs in sides.items():
+    for side, logs in named.items():
         site.check_logs(side, options.sides()[side], logs)
     if options.config is not None:
         _configured(options, options.config)  # before anything is made
@@ -88,8 +94,13 @@ async def run(
     except OutOfStep as other:
         raise refused(site, other) from None
     lock = site.take()
-    relays: list[Relay] = []
+    relays: list[Relay | TopicRelay] = []
     try:
+        for side, topic in topics.items():
+            relays.append(_topic_relay(topic, f"--{side}", site.upstream(side), options, disk))
+            bring = partial(_bring, relays[-1], site.upstream(side), disk, once=options.once)
+            await unless_stopped(stop, asyncio.to_thread(bring))
+        options = replace(options, **{side: site.upstream(side) for side in topics})
         for side in options.sides().keys() - sides.keys():
             sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
         config = options.config or _inferred(sides, site, disk, say)
@@ -134,8 +145,16 @@ async def run(
         lock.release()
 
 
+def _topic_relay(topic: str, option: str, directory: Path, options: JoinOptions, disk: Disk) -> TopicRelay:
+    """Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing."""
+    from photon.outputs.kafka_topic import KafkaTopic
+
+    client = KafkaTopic(topic_address(topic, option), client_settings(options.kafka_client))
+    return TopicRelay(disk, client, directory, accept_lost=options.accept_lost_offsets)
+
+
 def _relayed(
-    options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Relay]
+    options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Relay | TopicRelay]
 ) -> JoinOptions:
     """With the directory to which another join's output is brought, where a side is that and its directory the output
     of a ``photon join``. What is published now is brought at once; what brings more is added to ``relays``.
@@ -150,13 +169,18 @@ def _relayed(
         relays.append(Relay(disk, OutputPlace.of_join(output), site.upstream(side), "joined"))
         brought = site.upstream(side)
         options = replace(options, primary=brought) if side == "primary" else replace(options, foreign=brought)
-        if options.once:  # what is there now is all there will ever be
-            relays[-1].pass_on()
-            if disk.exists(brought / WHOLE_NAME):
-                disk.remove(brought / WHOLE_NAME)
-        else:
-            relays[-1].pass_on_whole(SystemClock().now_ns())
+        _bring(relays[-1], brought, disk, once=options.once)
     return options
+
+
+def _bring(relay: Relay | TopicRelay, into: Path, disk: Disk, *, once: bool) -> None:
+    """What is there now; with ``once`` it is all there will ever be."""
+    if not once:
+        relay.pass_on_whole(SystemClock().now_ns())
+        return
+    relay.pass_on()
+    if disk.exists(into / WHOLE_NAME):
+        disk.remove(into / WHOLE_NAME)
 
 
 def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:

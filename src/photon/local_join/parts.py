@@ -34,6 +34,7 @@ from photon.local_join.site import DATACENTRE, SLOT, Site
 from photon.local_join.status import Status
 from photon.outputs.output_places import PublishedEnd
 from photon.outputs.relay import Relay
+from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 from photon.supervision.supervisor import Supervisor
 from photon.verifier.verifier import Verifier
 from photon.verifier.watermark import SlotShown
@@ -131,7 +132,7 @@ def _reached(site: Site) -> tuple[int, int] | None:
 
 
 async def work(
-    parts: Parts, stop: asyncio.Event, show: Callable[[Status], None], relays: Sequence[Relay] = ()
+    parts: Parts, stop: asyncio.Event, show: Callable[[Status], None], relays: Sequence[Relay | TopicRelay] = ()
 ) -> bool:
     """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are other joins' output."""
     stopped = False
@@ -176,11 +177,12 @@ async def _sample(watermarks: WatermarkKeeper, done: asyncio.Event) -> None:
         await watermarks.pass_()
 
 
-async def _relay(relays: Sequence[Relay], done: asyncio.Event) -> None:
+async def _relay(relays: Sequence[Relay | TopicRelay], done: asyncio.Event) -> None:
     """Brings what comes, until ``done``."""
     while not await until(done, SHOW_S):
         for each in relays:
-            await asyncio.to_thread(each.pass_on_whole, time.time_ns())
+            with contextlib.suppress(TopicUnreachable):  # a broker that comes back is read on; till then all waits
+                await asyncio.to_thread(each.pass_on_whole, time.time_ns())
 
 
 def _ledger(parts: Parts) -> dict[str, int]:

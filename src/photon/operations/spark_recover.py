@@ -74,7 +74,9 @@ def recover(settings: Settings, base: Path, wish: Wish, told: Callable[[RepairPr
     """
     report = open_report(wish.report, fingerprint(settings, deployment_key(settings, base)))
     if not wish.apply:
-        return Recovery(report, _planned(asyncio.run(_repair(settings, base, report, wish, told))), False)
+        progress = asyncio.run(_repair(settings, base, report, wish, told))
+        would_ask = [*progress.replays, *_not_asked(progress)]
+        return Recovery(report, msgspec.structs.replace(progress, replays=would_ask), False)
     with alone(wish.report / LOCK_NAME, f"{wish.report}: another photon spark recover works on it; let it end"):
         progress = asyncio.run(_repair(settings, base, report, wish, told))
         for each in _not_asked(progress):
@@ -100,11 +102,6 @@ async def _repair(
 
 
 # -- what was never registered -----------------------------------------------------------------------------------
-def _planned(progress: RepairProgress) -> RepairProgress:
-    """With the ranges that would be asked for."""
-    return msgspec.structs.replace(progress, replays=[*progress.replays, *_not_asked(progress)])
-
-
 def _not_asked(progress: RepairProgress) -> list[Replayed]:
     """Only once all findings are known: a range is asked for once."""
     asked = {msgspec.structs.replace(each, number=0) for each in progress.replays if each.number}

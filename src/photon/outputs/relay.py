@@ -19,7 +19,7 @@ from photon.config.disk import AppendFile, Disk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor, CursorFile
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.reader import OutputBlock, Reader
+from photon.outputs.reader import Reader
 
 KIND = "joined"
 WHOLE_NAME = ".whole"
@@ -51,6 +51,59 @@ class _Log:
     file: AppendFile
 
 
+class CopiedLogs:
+    """Files of a directory that are written on byte by byte, of each source the newest. The same bytes come again
+    after a crash: what a file holds beyond what is known to be copied is compared with them."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._logs: dict[str, _Log] = {}
+
+    def append(self, source: str, name: str, start: int, data: bytes) -> None:
+        """``start``: of the data in the file ``name``. Raises RelayedLogLost, OSError."""
+        log = self._log(source, name, start)
+        there = log.file.size - start
+        if there > 0:  # an earlier process wrote it, and had not saved how far it was
+            written = self._disk.read(log.path, start, min(there, len(data)))
+            if written != data[: len(written)]:
+                log.file.close()
+                self._disk.truncate(log.path, start)
+                log.file = self._disk.append(log.path)
+                there = 0
+        log.file.write(data[there:])
+
+    def sync(self) -> None:
+        """Makes all of it durable. Raises RelayedLogLost, OSError."""
+        for log in self._logs.values():
+            self._sync(log)
+        self._disk.sync_dir(self._directory)
+
+    def close(self) -> None:
+        for log in self._logs.values():
+            log.file.close()
+
+    def _sync(self, log: _Log) -> None:
+        """What went into a file that is not there any more counts as not copied."""
+        there = self._disk.size(log.path) if self._disk.exists(log.path) else 0
+        if there != log.file.size:
+            raise RelayedLogLost(log.path, log.file.size, there)
+        log.file.sync()
+
+    def _log(self, source: str, name: str, start: int) -> _Log:
+        path = self._directory / name
+        log = self._logs.get(source)
+        if log is None or log.path != path:
+            there = self._disk.size(path) if self._disk.exists(path) else 0
+            if there < start:
+                raise RelayedLogLost(path, start, there)
+            if log is not None:
+                self._sync(log)
+                log.file.close()
+            log = self._logs[source] = _Log(path, self._disk.append(path))
+        return log
+
+
 def whole_ns(directory: Path) -> int:
     """Up to when all that was published by then stands in the directory. Before anything was copied: 0."""
     try:
@@ -67,6 +120,9 @@ def say_whole(disk: Disk, directory: Path, time_ns: int) -> None:
 class Relay:
     """Of one output into one directory. One thread at a time."""
 
+    complete = True
+    """All that was there when the last ``step`` began has been copied, if it came to its end."""
+
     def __init__(self, disk: Disk, place: OutputPlace, directory: Path, name: str) -> None:
         """``name``: of the output, unique in the directory. Raises UsageError where another process copies it there,
         CursorUnreadable, OSError."""
@@ -77,7 +133,7 @@ class Relay:
         self._kept = CursorFile(disk, directory / f".{name}.cursor")
         self._cursor = self._saved = self._kept.load() or Cursor()
         self._reader = Reader(disk, place, (KIND,), cursor=self._cursor)
-        self._logs: dict[str, _Log] = {}
+        self._logs = CopiedLogs(disk, directory)
         self._said_ns = 0
         self.bytes = self.events = 0
         """Copied since the start."""
@@ -89,7 +145,7 @@ class Relay:
         end.
         """
         for block in self._reader.read():
-            self._append(block)
+            self._logs.append(block.place.slot, Path(block.name).name, block.start, block.data)
             self._cursor = self._cursor.moved(block.place, block.end())
             self.bytes += len(block.data)
             self.events += block.data.count(b"\n")
@@ -129,45 +185,10 @@ class Relay:
         """Makes durable what was copied, and then how far that is. Raises OSError."""
         if self._cursor == self._saved:
             return
-        for log in self._logs.values():
-            self._sync(log)
-        self._disk.sync_dir(self._directory)
+        self._logs.sync()
         self._kept.save(self._cursor)
         self._saved = self._cursor
 
     def close(self) -> None:
-        for log in self._logs.values():
-            log.file.close()
+        self._logs.close()
         self._kept.close()
-
-    def _append(self, block: OutputBlock) -> None:
-        log = self._log(block)
-        there = log.file.size - block.start
-        if there > 0:  # an earlier process wrote it, and had not saved how far it was
-            written = self._disk.read(log.path, block.start, min(there, len(block.data)))
-            if written != block.data[: len(written)]:
-                log.file.close()
-                self._disk.truncate(log.path, block.start)
-                log.file = self._disk.append(log.path)
-                there = 0
-        log.file.write(block.data[there:])
-
-    def _sync(self, log: _Log) -> None:
-        """What went into a file that is not there any more counts as not copied."""
-        there = self._disk.size(log.path) if self._disk.exists(log.path) else 0
-        if there != log.file.size:
-            raise RelayedLogLost(log.path, log.file.size, there)
-        log.file.sync()
-
-    def _log(self, block: OutputBlock) -> _Log:
-        path = self._directory / Path(block.name).name
-        log = self._logs.get(block.place.slot)
-        if log is None or log.path != path:
-            there = self._disk.size(path) if self._disk.exists(path) else 0
-            if there < block.start:
-                raise RelayedLogLost(path, block.start, there)
-            if log is not None:
-                self._sync(log)
-                log.file.close()
-            log = self._logs[block.place.slot] = _Log(path, self._disk.append(path))
-        return log

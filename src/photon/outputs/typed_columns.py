@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import DECODE_ERRORS
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.json_types import (
     NOTHING,
@@ -64,10 +64,6 @@ _FIXED: Fields = {**_HEAD, **_TAIL}
 _LINE = msgspec.json.Decoder(dict[str, Any])
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 UNREADABLE = (*DECODE_ERRORS, RecursionError)
-
-
-class ExtraMissing(PhotonError):
-    """A package that is not installed by default is needed; one line names it."""
 
 
 class LineTypes:
@@ -141,7 +137,7 @@ class LineTypes:
     @property
     def schema(self) -> pa.Schema:
         if self._schema is None:
-            self._schema = self._empty().schema
+            self._schema = self._made("", {name: [] for name in self._columns}, []).schema
         return self._schema
 
     # -- columns -----------------------------------------------------------------------------------------------
@@ -160,9 +156,6 @@ class LineTypes:
                 self._seen = widened(self._seen, type_of(rest))
                 rests[row] = _rest_text(rest, raw)
         return self._made(kind, columns, rests)
-
-    def _empty(self) -> pa.RecordBatch:
-        return self._made("", {name: [] for name in self._columns}, [])
 
     def _made(self, kind: str, columns: Mapping[str, list[Any]], rests: list[str | None]) -> pa.RecordBatch:
         import pyarrow as pa

@@ -1,6 +1,6 @@
 """Writes what is published into a topic of Kafka, records and cursor in one transaction.
 
-A message's value is the output record, its key the event id, its header ``kind`` which record it is. The cursor goes to
+A message's value is the output record, its key the event id, its header ``kind`` its kind. The cursor goes to
 ``TOPIC-photon-cursors``, compacted, one partition, under the sink's name. A consumer with ``isolation.level`` at
 ``read_committed`` sees each record once.
 
@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from photon.config.errors import PhotonError, UsageError
+from photon.config.extras import needed
 from photon.config.topic_address import TopicAddress
 from photon.library import Batch
-from photon.library.records import needed
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of

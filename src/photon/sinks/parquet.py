@@ -21,9 +21,9 @@ from msgspec import UNSET, UnsetType
 
 from photon.config.disk import AppendFile, Disk
 from photon.config.errors import UsageError
+from photon.config.extras import needed
 from photon.config.file_lock import lock_file
 from photon.library import Batch
-from photon.library.records import needed
 from photon.outputs.arrow_columns import LineUnreadable, table_of
 from photon.outputs.json_types import given_fields, shown
 from photon.outputs.records import OutputRecords, decode

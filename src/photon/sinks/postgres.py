@@ -5,11 +5,11 @@ kind           text
 event_id, key  text         null where there is none, or it is no text that PostgreSQL holds
 event_time     timestamptz  microseconds; ``event_time_ns`` bigint, as in the record
 record         jsonb        the whole output record
-line           text         the record's line where jsonb cannot hold it (``\\u0000``, a number of 200,000 digits); else null
+line           text         the record's line where jsonb cannot hold it (``\\u0000``); else null
 =============  ===========  ==========================================================================================
 
-``photon_sinks``, in the same schema, has a row for each sink and table. A commit changes the row only if its cursor is
-the one that this sink has set, so of two sinks of one name one ends, and no row comes twice.
+``photon_sinks``, in the same schema, has a row for each sink and table. A commit changes the row only if its cursor
+is the one that this sink has set, so of two sinks of one name one ends, and no row comes twice.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from photon.config.errors import PhotonError, UsageError
+from photon.config.extras import needed
 from photon.library import Batch
-from photon.library.records import needed
 from photon.outputs.arrow_columns import LineUnreadable
 from photon.outputs.records import decode
 from photon.sinks.transactions import Committed, TakenOver, Unreachable, committed_of
@@ -152,8 +152,8 @@ class PostgresTarget:
 
     def _taken_over(self) -> TakenOver:
         return TakenOver(
-            f"{self._where}: another sink of the name {self._name} writes into {self._named} as well; what this one had "
-            "not committed is taken back; end one of the two, or give it another --name"
+            f"{self._where}: another sink of the name {self._name} writes into {self._named} as well; what this one "
+            "had not committed is taken back; end one of the two, or give it another --name"
         )
 
     def _copy(self, rows: list[_Row]) -> None:

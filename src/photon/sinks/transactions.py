@@ -1,8 +1,8 @@
 """What sinks into a server have in common: records, and the cursor behind them, go there in one transaction.
 
-Exactly once is the server's: where the sink stands is what the server has committed, and nothing else. Whoever begins,
-or begins again after the server was away, asks it and reads on there; so it does not matter whether a commit that was
-never answered took place.
+Exactly once is the server's: where the sink stands is what the server has committed, and nothing else. Whoever
+begins, or begins again after the server was away, asks it and reads on there; so it does not matter whether a commit
+that was never answered took place.
 """
 
 from __future__ import annotations

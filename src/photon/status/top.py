@@ -1,4 +1,4 @@
-"""``photon top``: what each process, slot, log and shard does, made of two moments of what processes said. Pure."""
+"""What each process, slot, log and shard does, made of two moments of what processes said. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from photon.fleet.numbers import Change, Numbers, lag_of
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
 
-VIEWS = ("processes", "slots", "logs", "shards")
 SORTS: Mapping[str, Mapping[str, str]] = {
     "processes": {"cpu": "cpu", "memory": "memory_bytes", "rate": "rate_per_s"},
     "slots": {"rate": "answers_per_s", "memory": "open_bytes"},

@@ -1,4 +1,4 @@
-"""What runs a deployment in containers, made of its deployment file alone: docker-compose.yml, and the gateway's routes.
+"""What runs a deployment in containers, made of its deployment file alone: docker-compose.yml, the gateway's routes.
 
 A service is named after the host of its address. Each is on its own region's network; names of services elsewhere are
 the gateway's there, which forwards to ``host.region``. Each certificate and each directory has a volume of its own.
@@ -20,13 +20,11 @@ from photon.supervision.ports import host_and_port
 from photon.supervision.routes import Route, called_across, regions
 
 ETC = "/etc/photon"
-"""Where the directory of the deployment file is mounted: a changed file is seen there, a mounted file would not be."""
-MOUNTS = ("/state", "/output", "/registry", "/logs")
-"""The image's directories that may be written."""
+"""Where the directory of the deployment file is mounted: a changed file is seen there; a mounted file is not."""
 MEMORY = {"registry": "768m", "joiner": "512m", "eventstore": "512m", "dispatcher": "512m"}
 """Of one container; others have 384 MB."""
 WEIGHTS = {"registry": 4096, "wan": 4096, "status": 256}
-"""Shares of a processor when there is not enough for all; others have 1024, and what is no part of Photon 128."""
+"""Shares of a processor when there is not enough for all; others have 1024, what is no part of Photon 128."""
 DONE, STARTED = "service_completed_successfully", "service_started"
 PORTS = {"joiner": 7040, "dispatcher": 7050}
 """Of those that are found by discovery; each container has an address of its own."""
@@ -57,10 +55,12 @@ x-photon: &photon
   <<: *hardened
   image: ${{PHOTON_IMAGE:-photon:latest}}
   cpu_shares: 1024
-  environment: &environment {{PHOTON_HEALTH_TLS: "${{PHOTON_TLS-/certs}}", PHOTON_SET_tls__directory: "${{PHOTON_TLS-/certs}}"}}
+  environment: &environment
+    PHOTON_HEALTH_TLS: "${{PHOTON_TLS-/certs}}"
+    PHOTON_SET_tls__directory: "${{PHOTON_TLS-/certs}}"
 
-# A check costs Docker and its interpreter some 0.2 s of a core, so they are few. Many interpreters start at once on few
-# cores: what fails in the first minutes is not held against a process.
+# A check costs Docker and its interpreter some 0.2 s of a core, so they are few. Many interpreters start at once on
+# few cores: what fails in the first minutes is not held against a process.
 x-health: &health {{interval: 60s, timeout: 30s, retries: 4, start_period: 600s}}
 
 """
@@ -75,7 +75,7 @@ class _Alias(str):
 
 
 class Containers:
-    """A checked deployment. ``file``, ``name``: of the deployment file and of the compose file, from its directory."""
+    """A checked deployment. ``file``: the deployment file, seen from the compose file, which is ``name``."""
 
     def __init__(self, settings: Settings, file: str, name: str = "docker-compose.yml") -> None:
         """Raises NotForContainers."""
@@ -154,7 +154,8 @@ class Containers:
         script = (
             "umask 077\n"
             "if ! [ -s /key/key ]; then head -c 32 /dev/urandom > /key/new && mv /key/new /key/key; fi\n"
-            f"PHOTON_SET_tls__directory=/certs exec photon certs for {self._config} --ca /certs/ca --each-in /certs --renew"
+            "export PHOTON_SET_tls__directory=/certs\n"
+            f"exec photon certs for {self._config} --ca /certs/ca --each-in /certs --renew"
         )
         volumes = ["key:/key", "certs-ca:/certs/ca", *(f"certs-{each}:/certs/{each}" for each in names)]
         build = {"<<": _Alias("build"), "target": "certs", "args": {"IDENTITIES": " ".join(names)}}
@@ -247,14 +248,15 @@ class Containers:
         return found
 
     def _hbase(self, datacentre: str) -> dict[str, Any]:
-        """For the file map, with the profile. Whoever reaches its Thrift servers may do anything: a network of its own,
-        with the event store alone."""
+        """For the file map, with the profile. Whoever reaches its Thrift servers may do anything: a network of its
+        own, with the event store alone."""
         image = {
             "<<": _Alias("hardened"), "profiles": ["hbase"], "image": "${PHOTON_HBASE_IMAGE:-photon-hbase:latest}",
             "build": {"<<": _Alias("build"), "target": "hbase"}, "volumes": [f"hbase-{datacentre}:/hbase"],
             "networks": {f"{datacentre}-hbase": {"aliases": ["hbase"]}}, "pids_limit": 1024, "mem_limit": "1200m",
             "cpu_shares": 512, "healthcheck": {
-                "<<": _Alias("health"), "interval": "10s", "test": ["CMD", "python3", "/opt/hbase/standalone.py", "check"]
+                "<<": _Alias("health"), "interval": "10s",
+                "test": ["CMD", "python3", "/opt/hbase/standalone.py", "check"],
             },
         }  # fmt: skip
         key = f"PHOTON_SET_datacentre__{datacentre}__hbase__"
@@ -262,7 +264,8 @@ class Containers:
             "<<": _Alias("photon"), "profiles": ["hbase"], "restart": "no", "volumes": [self._etc],
             "environment": {f"{key}thrift": "hbase:9090", f"{key}admin": "hbase:9091"},
             "command": ["eventstore", "init", "--config", self._config, "--datacentre", datacentre],
-            "networks": [f"{datacentre}-hbase"], "depends_on": {f"hbase-{datacentre}": {"condition": "service_healthy"}},
+            "networks": [f"{datacentre}-hbase"],
+            "depends_on": {f"hbase-{datacentre}": {"condition": "service_healthy"}},
         }  # fmt: skip
         return {f"hbase-{datacentre}": image, f"hbase-init-{datacentre}": table}
 
@@ -318,7 +321,8 @@ class Containers:
             ),
             "alertmanager": of(
                 theirs, "./deploy/prometheus:/etc/prometheus:ro", build=build, entrypoint=["alertmanager"], command=[
-                    "--config.file=/etc/prometheus/alertmanager.yml", "--storage.path=/tmp", "--cluster.listen-address=",
+                    "--config.file=/etc/prometheus/alertmanager.yml", "--storage.path=/tmp",
+                    "--cluster.listen-address=",
                 ], ports=["127.0.0.1:${PHOTON_ALERTMANAGER:-9093}:9093"], depends_on=["alerts"],
             ),
             "alerts": of(
@@ -366,7 +370,7 @@ def _problems(settings: Settings) -> Iterator[str]:
         yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
     for table, names in (("compute", settings.compute), ("observe", settings.observe)):
         for name in names:
-            yield f"{table}.{name}: no service is made of it; run it by photon serve {table} {name}, and leave it out here"
+            yield f"{table}.{name}: no service is made of it; leave it out, and run it by photon serve {table}"
     for name, replica in settings.registry.replicas.items():
         at = f"registry.replicas.{name}"
         yield from _directory(f"{at}.directory", replica.directory, "/registry")

@@ -38,6 +38,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ended: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     """They run on as they are; their next start is by the new file."""
+    keys: tuple[str, ...] = ()
+    """Of the deployment file, whose values have changed."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from photon.config.settings import Settings
 from photon.config.tls import Tls, towards
 from photon.fleet.processes import KINDS, PIPELINE, Process, stages
 from photon.supervision.routes import Route, called_across
 from photon.supervision.supervisor import Service
+
+
+def changed_keys(before: Settings, after: Settings) -> list[str]:
+    """``a.b.c`` of each value that differs, is new or is left out."""
+    then, now = (_flat(msgspec.to_builtins(each, enc_hook=float)) for each in (before, after))
+    return sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
+
+
+def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return found
+
+
+def reads(service: Service, keys: Iterable[str]) -> bool:
+    """Whether a process has read one of these at its start. Of a table [datacentre.NAME] it is that datacentre's
+    processes and the pages of all, of [wan] the proxy, of all others every process but the proxy."""
+    kind = service.name.partition(" ")[0]
+    for key in keys:
+        table, _, rest = key.partition(".")
+        if table == "wan":
+            found = kind == "wan"
+        elif table == "datacentre":
+            found = kind == "status" or (service.datacentre == rest.partition(".")[0] and kind != "registry")
+        else:
+            found = kind != "wan"
+        if found:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

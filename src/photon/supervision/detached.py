@@ -135,11 +135,7 @@ def stop_detached(run: Path, timeout: float) -> list[str]:
         with locked(run):
             return end_leftovers(run)
     if not wait_unlocked(run, timeout):
-        left = [state.name for state in _states(run) if state.pid is not None and _lives(state.pid)]
+        left = [state.name for state in _states(run) if state.pid and os.path.exists(f"/proc/{state.pid}")]
         what = ", ".join(left) or "itself"
         raise ControlFailed(f"photon up (pid {reply.pid}) has not ended after {timeout:g} s; still there: {what}")
     return [state.name for state in reply.services]
-
-
-def _lives(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from photon.config.errors import UsageError
 from photon.config.settings import Settings
 from photon.supervision.control import Changes, ControlServer
-from photon.supervision.deployment import Deployment
+from photon.supervision.deployment import Deployment, changed_keys, reads
 from photon.supervision.leftovers import end_leftovers, forget, remember
 from photon.supervision.ports import can_listen
 from photon.supervision.process_log import LOG_BYTES, LogFollower, cut_log, is_above, plain
@@ -118,10 +118,16 @@ class Up:
             known = {service.name: service for service in before.services()}
             ended = [name for name in known if name not in services]
             started = [service for name, service in services.items() if name not in known]
-            changed = [name for name in services if name in known and _differs(known[name], services[name])]
+            keys = changed_keys(before.settings, after.settings)
+            changed = [
+                name
+                for name in services
+                if name in known and (_differs(known[name], services[name]) or reads(services[name], keys))
+            ]
             changes = Changes(
-                started=tuple(service.name for service in started), ended=tuple(ended), changed=tuple(changed)
-            )
+                started=tuple(service.name for service in started), ended=tuple(ended), changed=tuple(changed),
+                keys=tuple(keys),
+            )  # fmt: skip
             if dry_run:
                 return changes
             self._deployment = after

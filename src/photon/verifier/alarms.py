@@ -8,6 +8,7 @@ what it speaks of; a crash in between finds the same again, and it is not told t
 from __future__ import annotations
 
 import enum
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -170,12 +171,9 @@ def _mend(disk: Disk, path: Path) -> None:
 def append(disk: Disk, path: Path, lines: bytes) -> None:
     """Durably, with one write: another process may append too."""
     _mend(disk, path)
-    file = disk.append(path)
-    try:
+    with closing(disk.append(path)) as file:
         file.write(lines)
         file.sync()
-    finally:
-        file.close()
 
 
 def acknowledge(disk: Disk, directory: Path, at_ns: int) -> int:

@@ -49,7 +49,7 @@ class SharedSite:
         draw = random.Random(seed)
         self.limits = Limits()
         in_flight = 8
-        shares = None if share is None else Shares(share, in_flight * self.limits.batch_events)
+        shares = Shares(1.0, 0) if share is None else Shares(share, in_flight * self.limits.batch_events)
         self.core = Core(
             adapter=FreshWords({}), digester=DIGESTER, datacentre=HERE, patience=Patience(), envelope=Envelope(),
             limits=self.limits, random=draw.random, highs={}, shares=shares,

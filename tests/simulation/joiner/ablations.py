@@ -454,7 +454,7 @@ class PlaceNotSynced(SlotStore):
             for kind in KINDS
             for number in files.numbers(kind)
         }
-        write_redone(self._disk, self._paths.state, self._slot, upto, lengths)
+        write_redone(self.disk, self.paths.state, self.slot, upto, lengths)
 
 
 class PlaceOfTheStart(SlotStore):
@@ -466,7 +466,7 @@ class PlaceOfTheStart(SlotStore):
         return found
 
     def publish_redone(self, upto: int) -> None:
-        write_redone(self._disk, self._paths.state, self._slot, upto, self.at_start)
+        write_redone(self.disk, self.paths.state, self.slot, upto, self.at_start)
 
 
 class NotRead(SlotRecovery):

@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> str:
         (["transfer-leader", "--config", "FILE", "--group", "1", "--from", "r1"], 2, "one of them"),
         (["transfer-leader", "--config", "FILE", "--group", "1", "--to", "r9"], 2, "r9: not in [registry.replicas]"),
         (["transfer-leader", "--config", "FILE", "--from", "r1", "--to", "r1"], 2, "the same replica"),
-        (["restore", "--config", "FILE"], 2, "name a BACKUP, or --open, or --accept-boundary"),
+        (["restore", "--config", "FILE"], 2, "name a BACKUP, or --register-again, --open or --accept-boundary"),
         (["restore", "--config", "FILE", "b", "--open"], 2, "one of them"),
         (["restore", "--config", "FILE", "--open", "--replica", "r1"], 2, "--replica goes with a BACKUP"),
         (["restore", "--config", "FILE", "--accept-boundary", "soon", "--dry-run"], 2, "or now"),
@@ -44,7 +44,13 @@ def config(tmp_path: Path) -> str:
         (["replace", "r9", "r2", "--config", "FILE", "--dry-run"], 1, "r9: not in [registry.replicas]"),
         (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "replace it first"),
         (["export", "--config", "FILE", "--shard", "1", "--output", "x", "--replica", "r9"], 2, "there are: r1"),
-        (["register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),
+        (["restore", "--register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),
+        (["restore", "--register-again", "--config", "FILE"], 2, "cannot be taken back"),
+        (
+            ["restore", "--open", "--config", "FILE", "--datacentre", "x"],
+            2,
+            "--datacentre goes with --register-again",
+        ),
         (["verify", "backup", "--shards"], 2, "--shards goes with --config"),
     ],
 )

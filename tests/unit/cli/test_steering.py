@@ -18,7 +18,6 @@ FOR_GOOD: dict[str, list[str]] = {
     "dispatcher skip": ["--datacentre", "east", "--to", "now"],
     "registry replace": ["r1", "r2"],
     "registry restore": ["--open"],
-    "registry register-again": [],
     "eventstore forget": ["--all"],
     "verifier acknowledge": [],
     "spark recover": ["--report", "nowhere"],

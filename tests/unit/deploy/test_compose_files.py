@@ -1,4 +1,4 @@
-"""docker-compose.yml is made of deploy/compose/photon.toml: services, certificates, routes, rights, pinned packages."""
+"""docker-compose.yml is made of deploy/compose/photon.toml: services, certificates, routes, rights; the packages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_another_replica_is_one_edit() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('address = "registry-r3:7003"', 'address = "r3:7003"', "registry.replicas.r3.address = 'r3:7003': must be registry-r3:PORT"),
+        ('address = "registry-r3:7003"', 'address = "r3:7003"', "r3.address = 'r3:7003': must be registry-r3:PORT"),
         ('address = "registry-r3:7003"', 'address = "registry-r3:7001"', "have one port"),
         ('state = "/state"', 'state = "/data"', "datacentre.east.state = '/data': must be '/state'"),
         ("discover = true", "discover = false", "datacentre.east"),

@@ -33,10 +33,10 @@ from photon.supervision.ports import free_ports
 CONTRACT = Path(__file__).with_name("contract.json")
 COMMANDS = {
     "status": ("status",),
-    "top": ("top", "--once", "--every", "0.3", "--sort", "name"),
+    "top": ("status", "top", "--every", "0.3", "--sort", "name"),
     "lag": ("status", "lag"),
     "lag of west": ("status", "lag", "--datacentre", "west"),
-    "ledger": ("ledger",),
+    "ledger": ("status", "ledger"),
     "doctor": ("doctor",),
     "cache": ("status", "cache", "--datacentre", "east"),
 }

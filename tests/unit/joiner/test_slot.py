@@ -25,7 +25,7 @@ JOINED = "joined/s0-000001.jsonl"
 
 
 def store_at(path: Path, **limits: float) -> SlotStore:
-    options = OutputLimits(**limits) if limits else None  # type: ignore[arg-type]
+    options = OutputLimits(**limits)  # type: ignore[arg-type]
     return SlotStore(RealDisk(), SlotPaths(path / "state", path / "out"), "s0", output_limits=options)
 
 

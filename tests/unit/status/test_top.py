@@ -9,7 +9,7 @@ import pytest
 from photon.cli import top as command
 from photon.fleet.polling import Heard
 from photon.fleet.processes import Process
-from photon.status.top import SORTS, VIEWS, Top, ordered
+from photon.status.top import SORTS, Top, ordered
 
 JOINER = Process("east", "joiner", "east-1", "127.0.0.1:1")
 DISPATCHER = Process("east", "dispatcher", "east", "127.0.0.1:2")
@@ -98,7 +98,7 @@ def test_the_most_first_and_the_unknown_last() -> None:
     assert [row["process"] for row in ordered(rows, "processes", "name")] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", SORTS)
 def test_every_view_is_shown_whatever_is_known(view: str) -> None:
     top = Top()
     lag = {"lag": [{"log": "c.log", "bytes": 70, "seconds": 3.0}]}

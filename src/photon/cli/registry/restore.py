@@ -1,5 +1,5 @@
-"""``photon registry restore``: a backup into a new deployment, whose shards begin closed; what opens them; and
-``register-again``."""
+"""``photon registry restore``: a backup into a new deployment, whose shards begin closed; what the outputs hold
+registered again; and what opens the shards."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("backup", type=PLACE, required=False)
 @click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Only this replica's directory.")
-@click.option(
-    "--open",
-    "open_",
-    is_flag=True,
-    help="Open the shards: all that was registered since the backup was registered again.",
-)
+@click.option("--register-again", "again", is_flag=True, help="Register what the outputs on this machine hold.")
+@click.option("--datacentre", "only", metavar="NAME", multiple=True,
+              help="With --register-again: only its output; default: all on this machine.")  # fmt: skip
+@click.option("--open", "open_", is_flag=True,
+              help="Open the shards: all that was registered since the backup was registered again.")  # fmt: skip
 @click.option(
     "--accept-boundary", metavar="TIME",
     help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago), or than now.",
@@ -42,46 +41,54 @@ if TYPE_CHECKING:
 @deployed()
 @audited
 def restore(
-    at: Deployed, backup: Path | None, replicas: tuple[str, ...], open_: bool, accept_boundary: str | None,
-    dry_run: bool, yes: bool,
-) -> None:  # fmt: skip
-    """Make the data directories of a new deployment from BACKUP; or open its shards, once that is safe.
+    at: Deployed, backup: Path | None, replicas: tuple[str, ...], again: bool, only: tuple[str, ...], open_: bool,
+    accept_boundary: str | None, dry_run: bool, yes: bool,
+) -> int:  # fmt: skip
+    """Make the data directories of a new deployment from BACKUP; register again what outputs hold; open its shards.
 
     \b
     1. restore BACKUP writes the (empty) directory of every replica of the file, or with --replica, on its own
        machine, of that one. Then start all replicas. Their shards are closed: inserts wait.
-    2. photon registry register-again reads the outputs that joiners wrote and registers what they hold under
-       the tokens that it was written with. Then: restore --open.
+    2. restore --register-again, on each machine that has outputs, while the joiners are stopped: every line names
+       its event and its token, under which it is registered. It may be repeated. What a redo log holds beyond the
+       outputs the joiner registers itself, once the shards are open. Re-reads of these lines count as duplicates
+       in ledgers. Then: restore --open.
        Or, if outputs are lost: restore --accept-boundary now. Unknown events older than that are never
        joined (they become late); nothing can be joined twice.
     Examples:
       photon registry restore --config new.toml backups/2026-11-21 --dry-run
       photon registry restore --config new.toml backups/2026-11-21 --yes
       photon registry restore --config new.toml s3://backups/2026-11-21 --yes
+      photon registry restore --config new.toml --register-again --yes
       photon registry restore --config new.toml --open --yes
       photon registry restore --config new.toml --accept-boundary now --yes
-    Exit codes: 0 done, 1 damaged backup, directory not empty, or no answer, 2 wrong usage.
+    Exit codes: 0 done, 1 damaged backup, directory not empty, no answer, or an output that cannot be read, 2 wrong
+    usage, 3 some ids of outputs have another owner in the backup or no token: their records may be there twice.
     """
     from contextlib import nullcontext
 
-    from photon.config.errors import UsageError
     from photon.idregistry.operate.backup import MANIFEST
     from photon.objects.paths import ObjectPath
     from photon.objects.transfer import fetched
 
     settings = at.with_registry
-    if (backup is not None) + open_ + (accept_boundary is not None) != 1:
-        raise UsageError("name a BACKUP, or --open, or --accept-boundary TIME, one of them")
+    if (backup is not None) + again + open_ + (accept_boundary is not None) != 1:
+        raise UsageError("name a BACKUP, or --register-again, --open or --accept-boundary TIME, one of them")
+    if replicas and backup is None:
+        raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
+    if only and not again:
+        raise UsageError("--datacentre goes with --register-again")
     if backup is not None:
         must_be_said("restoring", dry_run=dry_run, yes=yes)
         with fetched(backup, MANIFEST) if isinstance(backup, ObjectPath) else nullcontext(backup) as local:
             _restore(at, local, replicas, dry_run=dry_run, yes=yes)
-        return
-    if replicas:
-        raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
+        return DONE
+    if again:
+        return _register_again(at, only, dry_run=dry_run, yes=yes)
     boundary = None if accept_boundary is None else _boundary(settings, accept_boundary)
     must_be_said("opening shards", dry_run=dry_run, yes=yes)
     _open(at, boundary, dry_run=dry_run, yes=yes)
+    return DONE
 
 
 def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: bool, yes: bool) -> None:
@@ -108,7 +115,7 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
         restore_replica(disk, backup, manifest, base / known[name].directory, member, os.urandom)
     said = {"replicas": list(chosen), "ids": ids, "made_at": manifest.made_at, "closed": True, "dry_run": dry_run}
     names, made = ", ".join(chosen), f"{ids:,} ids as of {manifest.made_at}"
-    next_ = "next: start all replicas; photon registry register-again; photon registry restore --open"
+    next_ = "next: start all replicas; photon registry restore --register-again; then --open"
     would, done = f"{names} would get {made}; nothing was changed", f"{names}: {made}; every shard is closed\n{next_}"
     at.show(said, would if dry_run else done)
 
@@ -155,26 +162,7 @@ def _boundary(settings: Settings, given: str) -> int:
 
 
 # -- register-again --------------------------------------------------------------------------------------------------
-@click.command("register-again")
-@click.option(
-    "--datacentre", "only", metavar="NAME", multiple=True, help="Only its output; default: all on this machine."
-)
-@sure
-@deployed()
-@audited
-def register_again(at: Deployed, only: tuple[str, ...], dry_run: bool, yes: bool) -> int:
-    """Register what the outputs on this machine hold in a restored registry that is closed.
-
-    \b
-    Every line names its event and its token. Run it on each machine that has outputs, while the joiners are
-    stopped; it may be repeated. What a redo log holds beyond the outputs the joiner registers itself, once the
-    shards are open (photon registry restore --open). Re-reads of these lines count as duplicates in ledgers.
-    Examples:
-      photon registry register-again --config new.toml --dry-run
-      photon registry register-again --config new.toml --yes
-    Exit codes: 0 all is registered, 1 not all could be read or registered, 2 wrong usage, 3 some ids have another
-    owner in the backup or no token: their records may be there twice.
-    """
+def _register_again(at: Deployed, only: tuple[str, ...], *, dry_run: bool, yes: bool) -> int:
     must_be_said("registering outputs again", dry_run=dry_run, yes=yes)
     settings = at.with_registry
     unknown = [name for name in only if name not in settings.datacentre]

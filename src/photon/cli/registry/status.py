@@ -105,17 +105,20 @@ def _cells(row: GroupRow) -> list[str]:
 def members(at: Deployed) -> int:
     """``photon status members``: addresses, datacentres, regions, membership epoch. Exit code 3: not all answer and
     agree on the membership."""
+    from photon.idregistry.operate.inspection import epoch_of
+
     settings = at.with_registry
     with at.registry() as client:
         found = client.measure_all()
-    rows = [_member(settings, found[name]) for name in settings.registry.replicas]
+    epoch = epoch_of(found)
+    rows = [_member(settings, found[name], epoch) for name in settings.registry.replicas]
     columns = "replica, address, datacentre, region, release, >epoch, >round trip, >leads, state"
-    document = {"epoch": settings.registry.epoch, "members": rows}
+    document = {"epoch": epoch, "members": rows}
     at.show(document, lambda: print_table(columns, [_member_cells(row) for row in rows]))
     return DONE if all(row["state"] == "reachable" for row in rows) else ATTENTION
 
 
-def _member(settings: Settings, each: Inspection) -> dict[str, Any]:
+def _member(settings: Settings, each: Inspection, epoch: int) -> dict[str, Any]:
     replica = settings.registry.replicas[each.name]
     reply = each.reply
     state = each.why
@@ -123,8 +126,8 @@ def _member(settings: Settings, each: Inspection) -> dict[str, Any]:
         state = "reachable"
         if sorted(reply.members) != sorted(settings.registry.replicas):
             state = f"believes in other members: {', '.join(sorted(reply.members))}"
-        elif reply.epoch != settings.registry.epoch:
-            state = f"is in epoch {reply.epoch}, the file says {settings.registry.epoch}: restart it"
+        elif reply.epoch != epoch:
+            state = f"is in epoch {reply.epoch}, others in {epoch}: restart it"
     return {
         "replica": each.name,
         "address": replica.address,
@@ -155,7 +158,7 @@ def findings_of(at: Deployed) -> int:
     with at.registry() as client:
         found = client.measure_all()
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
-    expected = Expected(addresses, settings.registry.epoch, settings.clock.uncertainty)
+    expected = Expected(addresses, settings.clock.uncertainty)
     said = findings(found, expected, _certificates(settings, at.base))
 
     def people() -> None:

@@ -500,7 +500,7 @@ def registry(settings: Settings, tls: Tls | None, now_ns: int) -> Registry:
         return Registry()
     with OperatorClient(replicas, tls) as client:
         found = client.measure_all()
-    expected = Expected(replicas, settings.registry.epoch, settings.clock.uncertainty)
+    expected = Expected(replicas, settings.clock.uncertainty)
     try:
         said = [(each.level, each.where, each.what, each.do) for each in findings(found, expected, ())]
     except PhotonError as error:

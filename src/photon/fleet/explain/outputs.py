@@ -250,7 +250,9 @@ def search_redo_log(disk: Disk, state: Path, question: Question, budget: Budget)
     except (PhotonError, OSError, ValueError) as error:
         why = str(error)
     searched = Searched(what=f"redo log of {slot}", files=segments, bytes=total, why=why)
-    return Evidence(registering=_newest(found), searched=[searched])
+    # One for each token, the last one: a start carries what is kept into a new frame.
+    newest = list({record.token: record for record in found}.values())[-FOUND_MAX:]
+    return Evidence(registering=newest, searched=[searched])
 
 
 def _in_frame(frame: RedoFrame, slot: str, question: Question) -> list[Record]:
@@ -267,8 +269,3 @@ def _in_frame(frame: RedoFrame, slot: str, question: Question) -> list[Record]:
                 said = f"{token:016x}"
                 found.append(msgspec.structs.replace(record, durable=True, token=said, redo=True))
     return found
-
-
-def _newest(found: list[Record]) -> list[Record]:
-    """One for each token, the last one: a start carries what is kept into a new frame."""
-    return list({record.token: record for record in found}.values())[-FOUND_MAX:]

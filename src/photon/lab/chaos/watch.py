@@ -15,11 +15,11 @@ from photon.config.tls import OPERATOR
 from photon.fleet.access import tls_of
 from photon.fleet.ledger import read_ledger
 from photon.fleet.numbers import counts_of
-from photon.lab.chaos import verify
 from photon.lab.chaos.api import ChaosFailed, Target
 from photon.lab.chaos.containers import GENERATOR, ContainersTarget
 from photon.lab.chaos.report import Sample, Seen, read_process
 from photon.lab.chaos.site import Site
+from photon.lab.chaos.subprocesses import run_photon
 from photon.lab.demo.deployment import Place
 from photon.lab.latency import Follower
 from photon.lab.onlooker import Onlooker, alarms_in, lag_bytes
@@ -33,6 +33,8 @@ SEEN_MAX = 200_000
 SAMPLES_MAX = 20_000
 """Samples of a process that are kept."""
 CONTAINERS_EVERY_S = 10.0
+SPARK_S = 1800.0
+PROBLEMS_MAX = 50
 WAIT_S = 240
 """How long events may still come out in containers."""
 
@@ -137,6 +139,19 @@ class Watch(Watching):
             await asyncio.sleep(SEE_S)
 
 
+async def with_spark(site: Site, report: Path, since: str) -> list[str]:
+    """``photon spark verify`` over the event times of the run, hours that can be judged; what it finds. Raises
+    ChaosFailed."""
+    arguments = ["spark", "verify", "--config", str(site.file), "--from", since, "--report", str(report)]
+    done = await run_photon([*arguments, "-o", "json"], SPARK_S, codes=(0, 3))
+    if done.code == 0:
+        return []
+    found = orjson.loads(done.out)
+    problems = found.get("problems", found)
+    named = problems.items() if isinstance(problems, dict) else [("problems", problems)]
+    return [f"photon spark verify: {key}: {value}" for key, value in named][:PROBLEMS_MAX]
+
+
 class Processes:
     def __init__(self, site: Site, target: Target, *, spark: bool) -> None:
         self._site = site
@@ -158,7 +173,7 @@ class Processes:
         problems = await asyncio.to_thread(alarms_in, self._site.settings, self._site.file.parent)
         verified = ["the alarms of the verifiers"]
         if self._spark:
-            problems += await verify.with_spark(self._site, directory / "spark", "2h")
+            problems += await with_spark(self._site, directory / "spark", "2h")
             verified.append("photon spark verify")
         return problems, verified
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ import orjson
 
 from photon.fleet.ledger import balances
 from photon.lab.demo.generator import Truth
+from photon.lab.latency import NewLines
 
 EXAMPLES = 5
 """At most so many ids are named per finding."""
@@ -36,21 +35,8 @@ class Findings:
 
 def records(directory: Path) -> Iterator[dict[str, Any]]:
     """Records of all files of one output log, by complete lines, rolled and compressed ones too."""
-    names = {path.name for path in directory.glob("*.jsonl*")}
-    for name in sorted(names):
-        if name.endswith(".tmp") or (name.endswith(".gz") and name.removesuffix(".gz") in names):
-            continue  # while a file is being compressed the plain one counts
-        data = _content(directory / name)
-        for line in data[: data.rfind(b"\n") + 1].splitlines():
-            yield orjson.loads(line)
-
-
-def _content(path: Path) -> bytes:
-    if path.suffix != ".gz":
-        with contextlib.suppress(FileNotFoundError):  # it has been compressed since the directory was listed
-            return path.read_bytes()
-        path = path.with_name(path.name + ".gz")
-    return gzip.decompress(path.read_bytes())
+    for lines in NewLines().of(directory):
+        yield from map(orjson.loads, lines)
 
 
 def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = ()) -> Findings:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from photon.fleet.ledger import read_ledger
 from photon.fleet.numbers import counts_of
 from photon.lab.demo.check import records
-from photon.lab.demo.deployment import DemoDeployment, Place
+from photon.lab.demo.deployment import DemoDeployment
 from photon.lab.demo.feed import Feed
 from photon.lab.latency import Latencies
 from photon.lab.onlooker import SHARD, Onlooker, lag_bytes
@@ -88,18 +87,14 @@ class Observer:
         ledgers = self.ledgers()
         if any(ledger["read"] != lines or ledger["pending"] for ledger in ledgers.values()):
             return False
-        return all(_written(place, ledgers[name]) for name, place in self.demo.places.items())
+        return all(
+            sum(1 for _ in records(place.output / verdict)) >= ledgers[name][verdict]
+            for name, place in self.demo.places.items()
+            for verdict in ("joined", "unmatched", "rejected")
+        )
 
     async def _see(self, name: str) -> Seen:
         heard = await self._onlooker.dispatcher(name)
         if heard is not None:
             return Seen(True, counts_of(heard), lag_bytes(heard))
         return Seen(False, read_ledger(self.demo.places[name].state), 0)
-
-
-def _written(place: Place, ledger: Mapping[str, int]) -> bool:
-    return all(_count(place.output / name) >= ledger[name] for name in ("joined", "unmatched", "rejected"))
-
-
-def _count(log: Path) -> int:
-    return sum(1 for _ in records(log))

@@ -15,6 +15,7 @@ from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
+from photon.idregistry.operate import seeding
 from photon.idregistry.operate.backup import (
     BackupDamaged,
     BackupRefused,
@@ -26,7 +27,7 @@ from photon.idregistry.operate.backup import (
 )
 from photon.idregistry.operate.fingerprints import differences, fingerprint
 from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
-from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, seed_directory
+from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, check_free, seed_directory
 from photon.idregistry.raft.host import RaftHost
 from tests.unit.idregistry.model import Row, digest, reopen, time_of
 from tests.unit.idregistry.raft.cluster import wait_until
@@ -254,6 +255,41 @@ def test_a_directory_whose_states_break_off_is_not_there(tmp_path: Path) -> None
     with pytest.raises(OSError, match="gone"):
         seed_directory(DISK, tmp_path / "r", Member("r", ["r"], 1), [GroupSeed(1, 5, 1, broken())], os.urandom)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_mount_point_is_filled_in_place_and_what_a_cut_short_call_left_is_made_again(tmp_path: Path) -> None:
+    """It cannot be renamed, and nothing can be written next to it. Without its file ``replica`` none starts there."""
+    place = tmp_path / "registry"
+    place.mkdir()
+    seeded = os.stat(place).st_ino
+
+    def cut_short(name: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+
+            def rename(disk: RealDisk, old: Path, new: Path) -> None:
+                if new.name == name and new.parent == place:
+                    patch.setattr(seeding, "_clear", lambda _: None)  # kill -9 leaves all as it is
+                    raise KeyboardInterrupt
+                RealDisk.rename(disk, old, new)
+
+            disk = type("Cut", (RealDisk,), {"rename": rename})()
+            with pytest.raises(KeyboardInterrupt):
+                seed_directory(disk, place, Member("r", ["r"], 1), seeds(), os.urandom)
+
+    def seeds() -> list[GroupSeed]:
+        return [GroupSeed(number, 5, 1, filled().machine.snapshot()) for number in (0, 1)]
+
+    for name in ("group-00001", "replica"):
+        cut_short(name)
+        assert not (place / "replica").exists()
+        check_free(place)
+    seed_directory(DISK, place, Member("r", ["r"], 1), seeds(), os.urandom)
+    assert sorted(os.listdir(place)) == ["group-00000", "group-00001", "replica"]
+    assert os.stat(place).st_ino == seeded
+    (place / "replica").unlink()
+    with pytest.raises(SeedRefused):
+        check_free(place)
+    assert os.listdir(tmp_path) == ["registry"]
 
 
 # -- replicas against each other ------------------------------------------------------------------------------------

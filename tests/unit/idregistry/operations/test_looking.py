@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from photon.config.loader import convert
-from photon.config.settings import Replica, Settings
+from photon.config.settings import Replica
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.operate.findings import CertificateEnd, Expected, Finding, findings
 from photon.idregistry.operate.inspection import Inspection, group_rows, groups_of, leader_of
 from photon.idregistry.operate.replacing import (
-    Exchange,
     ReplaceRefused,
-    after,
     behind,
     check_survivors,
-    check_wanted,
-    edited,
+    exchange,
     not_there_yet,
+    survivors,
 )
 
 NAMES = ("r1", "r2", "r3")
 MEMBERS = {name: f"host:{name}" for name in NAMES}
-EXPECTED = Expected(MEMBERS, 1, 5.0)
+EXPECTED = Expected(MEMBERS, 5.0)
 
 
 def group(number: int, **more: Any) -> pb.GroupInspection:
@@ -81,7 +76,7 @@ def test_each_trouble_is_found() -> None:
     assert any("one more loss stops it" in what for _, _, what in said(found))
     assert any("nothing can be registered" in what for _, _, what in said(found | {"r2": silent("r2")}))
     cases = [
-        (replica("r3", group(0), group(1), epoch=2), "is in membership epoch 2, the file says 1"),
+        (replica("r3", group(0), group(1), epoch=2), "is in membership epoch 1, others in 2"),
         (replica("r3", group(0), group(1), members={"r3": "x"}), "believes in the members r3"),
         (replica("r3", group(0), group(1), version="2"), "replicas run the releases 1, 2"),
         (replica("r3", group(0), group(1), ahead=3.0), "its clock is 3.0 s ahead of the others' median"),
@@ -113,100 +108,55 @@ def test_certificates_and_order() -> None:
 
 
 # -- replacing ------------------------------------------------------------------------------------------------------
-TEXT = """\
-key_file = "key" # the same everywhere
-[registry]
-shards = 2
-# three replicas
-[registry.replicas.r1]
-address = "a:1" # first
-directory = "data/r1"
-[registry.replicas."r2"]
-address = "a:2"
-directory = "data/r2"
-datacentre = "east"
-# r2 is old
-
-[registry.replicas.r3]
-address = "a:3"
-directory = "data/r3"
-[limits]
-batch_events = 10
-"""
+REPLICAS = {name: Replica(address=f"a:{name}", directory=name) for name in ("r1", "r2", "r4")}
 
 
-def settings(text: str = TEXT) -> Settings:
-    return convert(tomllib.loads(text), "file")
+def kept() -> dict[str, Inspection]:
+    found = healthy()
+    del found["r3"]
+    return found
 
 
-WANTED = Exchange("r2", "r4", Replica(address="b:4", directory="data/r4", datacentre="east", region="eu"))
+def test_the_file_has_the_new_one_in_the_old_one_s_place() -> None:
+    assert survivors(REPLICAS, "r3", "r4") == {"r1": "a:r1", "r2": "a:r2"}
+    for old, new in (("r2", "r4"), ("r3", "r9")):
+        with pytest.raises(ReplaceRefused, match="in place of that of"):
+            survivors(REPLICAS, old, new)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        TEXT,
-        TEXT.replace("shards = 2\n", "epoch = 3\nshards = 2\n"),
-        TEXT.replace("[registry]\nshards = 2\n", ""),
-        TEXT.replace("[registry]\nshards = 2\n", "") + "[registry]\nshards = 1",
-    ],
-)
-def test_the_file_gets_the_new_replica_and_the_next_epoch_and_keeps_its_comments(text: str) -> None:
-    before = settings(text)
-    result = edited(text, before, WANTED, "file")
-    now = settings(result)
-    assert now == after(before, WANTED)
-    assert now.registry.epoch == before.registry.epoch + 1
-    assert list(now.registry.replicas) == ["r1", "r4", "r3"]
-    assert all(comment in result for comment in ("# the same everywhere", "# first", "# r2 is old"))
-
-
-def test_a_file_that_cannot_be_edited_line_by_line_is_left_alone() -> None:
-    inline = '[registry.replicas]\nr1 = {address = "a:1", directory = "x"}\nr2 = {address = "a:2", directory = "y"}\n'
-    inline += 'r3 = {address = "a:3", directory = "z"}\n'
-    with pytest.raises(ReplaceRefused, match="cannot be edited line by line"):
-        edited(inline, settings(inline), WANTED, "file")
-    with pytest.raises(ReplaceRefused, match="cannot be edited"):  # overrides: the settings are not the file's
-        edited(TEXT, settings(TEXT.replace("shards = 2", "shards = 3")), WANTED, "file")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "why"),
-    [
-        (replace(WANTED, old="r9"), "not in"),
-        (replace(WANTED, new="R 4"), "a name is"),
-        (replace(WANTED, new="r3"), "never used"),
-        (replace(WANTED, replica=Replica(address="a:1", directory="d")), "is the address of replica r1"),
-    ],
-)
-def test_what_is_wanted_is_checked(wanted: Exchange, why: str) -> None:
-    with pytest.raises(ReplaceRefused, match=why):
-        check_wanted(settings(), wanted)
+def test_the_next_membership_is_the_survivors_with_the_new_one() -> None:
+    found = exchange(kept(), "r3", "r4", "b:4")
+    assert (found.epoch, {*found.members}, {*found.next}) == (2, {"r1", "r2", "r3"}, {"r1", "r2", "r4"})
+    assert found.next["r4"] == "b:4"
 
 
 def test_only_with_every_survivor_at_hand_may_one_be_replaced() -> None:
-    lost = healthy() | {"r3": silent("r3")}
-    assert [row.group for row in check_survivors(lost, "r3", 1)] == [0, 1]
-    cases = [
-        (healthy(), "r3 answers"),
-        (lost | {"r1": silent("r1")}, "r1 does not answer"),
-        (lost | {"r1": replica("r1", group(0, is_leader=True), group(1), epoch=2)}, "is in epoch 2"),
-        (lost | {"r1": replica("r1", group(0, is_leader=True), group(1), members={"r1": ""})}, "is in epoch 1 of r1"),
-        (lost | {"r1": replica("r1", group(0, healthy=False), group(1))}, "is not healthy"),
-        (lost | {"r1": replica("r1", group(0), group(1))}, "group 0 has no leader"),
-    ]
-    for found, why in cases:
+    assert [row.group for row in check_survivors(kept())] == [0, 1]
+    led = (group(0, is_leader=True), group(1))
+    for found, old, new, why in [
+        (kept() | {"r1": silent("r1")}, "r3", "r4", "r1 does not answer"),
+        (kept() | {"r2": replica("r2", *led, epoch=2)}, "r3", "r4", "is in epoch 2"),
+        (kept() | {"r2": replica("r2", *led, members={"r1": ""})}, "r3", "r4", "is in epoch 1 of r1"),
+        (kept(), "r3", "r3", "never used"),
+        (kept(), "r9", "r4", "the members are r1, r2, r3"),
+    ]:
         with pytest.raises(ReplaceRefused, match=why):
-            check_survivors(found, "r3", 1)
+            exchange(found, old, new, "b:4")
+    for found, why in [
+        (kept() | {"r1": replica("r1", group(0, healthy=False), group(1))}, "is not healthy"),
+        (kept() | {"r1": replica("r1", group(0), group(1))}, "group 0 has no leader"),
+    ]:
+        with pytest.raises(ReplaceRefused, match=why):
+            check_survivors(found)
 
 
 def test_the_barrier_is_waited_for_on_every_survivor() -> None:
-    lost = healthy() | {"r3": silent("r3")}
-    assert behind(lost, "r3", {0: 10, 1: 10}) == []
-    assert behind(lost, "r3", {0: 10, 1: 11}) == ["r1 in group 1", "r2 in group 1"]
+    assert behind(kept(), {0: 10, 1: 10}) == []
+    assert behind(kept(), {0: 10, 1: 11}) == ["r1 in group 1", "r2 in group 1"]
 
 
 def test_the_new_membership_stands_when_all_run_in_it_and_nothing_lags() -> None:
-    assert not_there_yet(healthy(), 1) == ["r3 is 6 entries behind in group 1"]
-    assert len(not_there_yet(healthy() | {"r1": silent("r1")}, 1)) == 5
-    assert "r1 runs in epoch 1: restart it with the new file" in not_there_yet(healthy(), 2)
+    assert not_there_yet(healthy()) == ["r3 is 6 entries behind in group 1"]
+    assert len(not_there_yet(healthy() | {"r1": silent("r1")})) == 5
+    ahead = replica("r2", group(0), group(1), epoch=2)
+    assert "r1 runs in epoch 1: restart it" in not_there_yet(healthy() | {"r2": ahead})

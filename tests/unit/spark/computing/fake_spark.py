@@ -16,7 +16,8 @@ from photon.computing.model import Record
 from photon.computing.topology import Topology
 from photon.computing.wire import NEVER_NS
 from photon.spark.computing.operator import OUT, Operator, stages_of
-from photon.spark.computing.plan import KEY_PREFIX, MARKER, Item, Marker, Plan, consumers, ms_of, pack, topology_of
+from photon.spark.computing.plan import KEY_PREFIX, MARKER, Item, Marker, Plan, consumers, pack, topology_of
+from photon.spark.stream_watermarks import NS_PER_MS
 
 MARKER_KEY = "0m"
 
@@ -100,10 +101,12 @@ class FakeSpark:
     def topology(self) -> Topology:
         return topology_of(self._plan.file, self._plan.text)
 
-    def batch(self, stream: str, records: Sequence[tuple[int, bytes]], mark_ns: int, waiting: int = 0) -> list[Row]:
+    def batch(
+        self, stream: str, records: Sequence[tuple[int, bytes]], mark_ns: int, waiting: int = 0, more_ms: int = 0
+    ) -> list[Row]:
         """Records (time, line of JSON), then the watermark. What comes out of the last operator, but for markers."""
-        topology = self.topology
-        rows = [OUT(MARKER, MARKER_KEY, pack(Marker(self._mark_ns, mark_ns, waiting)), None)]
+        topology, spark_ms = self.topology, max(mark_ns // NS_PER_MS, 0) + more_ms
+        rows = [OUT(MARKER, MARKER_KEY, pack(Marker(self._mark_ns, mark_ns, waiting, spark_ms)), None)]
         for number in consumers(topology, stream):
             stage = stages_of(topology)[number]
             keys = stage.keys_of(
@@ -115,7 +118,7 @@ class FakeSpark:
             ]
         self._mark_ns = mark_ns
         for number, handle in enumerate(self._handles):
-            rows = list(self._operator(Operator(self._plan, number), handle, rows, ms_of(mark_ns)))
+            rows = list(self._operator(Operator(self._plan, number), handle, rows, spark_ms))
         return [row for row in rows if row.to != MARKER]
 
     def _operator(self, operator: Operator, handle: Handle, rows: list[Row], watermark_ms: int) -> Iterator[Row]:

@@ -135,6 +135,17 @@ def test_what_fails_is_put_aside_and_tried_again_in_the_next_run(tmp_path: Path)
     assert not spark._handles[0].timers
 
 
+def test_what_is_put_aside_at_the_end_of_time_is_tried_again(tmp_path: Path) -> None:
+    file = tmp_path / "test.py"
+    faulty(file, "if record.value['n'] == 2: raise ValueError('two')")
+    spark = FakeSpark(file)
+    spark.batch("raw", records(2), SECOND)
+    assert produced(spark.batch("raw", [], ENDED_NS)) == []
+    faulty(file, "pass")
+    spark.begin("two")
+    assert produced(spark.batch("raw", [], ENDED_NS, more_ms=1)) == ["('sums', 5000000000, 2)"]
+
+
 def test_a_record_without_a_key_ends_the_run(tmp_path: Path) -> None:
     file = tmp_path / "test.py"
     file.write_text(CODE.replace('str(record.value["end"])', '""'))

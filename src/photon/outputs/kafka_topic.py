@@ -1,0 +1,90 @@
+"""A topic of Kafka as ``topic_relay`` reads it: by partitions and offsets that are its own, in no consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import TimeoutError
+from typing import Any
+
+from photon.config.extras import needed
+from photon.config.topic_address import TopicAddress
+from photon.outputs.topic_relay import Ends, Message, TopicUnreachable
+
+ANSWER_S = 5.0
+MESSAGES = 10_000
+FETCH_KIB = 16 << 10
+"""Of what was fetched and not read yet, at most."""
+
+
+class KafkaTopic:
+    """Raises as ``Topic``, also at its making; ExtraMissing."""
+
+    def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
+        """``settings``: of librdkafka, beside the address."""
+        self._kafka = needed("confluent_kafka", "kafka")
+        self._admin_api = needed("confluent_kafka.admin", "kafka")
+        self.name = address.topic
+        self._where = f"topic {address.topic} at {address.brokers}"
+        base = {"log_level": 0, **settings, "bootstrap.servers": address.brokers}
+        try:
+            self._admin: Any = self._admin_api.AdminClient(base)
+            self._consumer: Any = self._kafka.Consumer({
+                "fetch.queue.backoff.ms": 10, "queued.max.messages.kbytes": FETCH_KIB, "fetch.wait.max.ms": 50,
+                **base, "group.id": "photon-relay", "enable.auto.commit": False, "enable.auto.offset.store": False,
+                "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
+            })  # fmt: skip
+            self.cluster: str = self._admin.describe_cluster(request_timeout=ANSWER_S).result(ANSWER_S).cluster_id
+        except (self._kafka.KafkaException, TimeoutError) as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> TopicUnreachable:
+        kafka = error.args[0].str() if isinstance(error, self._kafka.KafkaException) else "no answer"
+        return TopicUnreachable(f"{self._where}: {kafka}")
+
+    def ends(self) -> dict[int, Ends]:
+        """As ``Topic``."""
+        levels, spec = self._kafka.IsolationLevel, self._admin_api.OffsetSpec
+        try:
+            topics = self._kafka.TopicCollection([self.name])
+            described = self._admin.describe_topics(topics, request_timeout=ANSWER_S)[self.name].result(ANSWER_S)
+            places = [self._kafka.TopicPartition(self.name, each.id) for each in described.partitions]
+            # Oldest first: what goes meanwhile is noticed the next time
+            first = self._asked(places, spec.earliest(), levels.READ_UNCOMMITTED)
+            end = self._asked(places, spec.latest(), levels.READ_COMMITTED)
+        except (self._kafka.KafkaException, TimeoutError) as error:
+            raise self._unreachable(error) from None
+        return {place.partition: Ends(first[place.partition], end[place.partition]) for place in places}
+
+    def _asked(self, places: Sequence[Any], what: Any, level: Any) -> dict[int, int]:
+        asked = dict.fromkeys(places, what)
+        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
+        return {place.partition: answer.result(ANSWER_S).offset for place, answer in answers.items()}
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        """As ``Topic``."""
+        try:
+            self._consumer.assign([
+                self._kafka.TopicPartition(self.name, partition, offset) for partition, offset in positions.items()
+            ])  # fmt: skip
+        except self._kafka.KafkaException as error:
+            raise self._unreachable(error) from None
+
+    def read(self, wait_s: float) -> list[Message]:
+        """As ``Topic``."""
+        try:
+            messages = self._consumer.consume(MESSAGES, wait_s)
+        except self._kafka.KafkaException as error:
+            raise self._unreachable(error) from None
+        found = []
+        for each in messages:
+            error = each.error()
+            if error is None:
+                found.append(Message(each.partition(), each.offset(), each.offset() + 1, each.value()))
+            elif error.name() == "_PARTITION_EOF":
+                found.append(Message(each.partition(), each.offset(), each.offset(), None))
+            elif error.name() != "_AUTO_OFFSET_RESET":  # out of range: ``ends`` says why
+                raise TopicUnreachable(f"{self._where}: {error.str()}")
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,284 @@
+"""What happens to a deployment in containers, with the longest gap in its joins: what ``make operate-test`` tells."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
+
+POLL_S = 0.5
+FLOW_S = 120.0
+LASTS_S = 20.0
+OLD, NEW = "r3", "r6"
+FILLED, DISK_BYTES = "registry-r2", 160 << 20
+
+
+class Gaps(threading.Thread):
+    """Watches how many events each datacentre has joined."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(daemon=True)
+        self._stack = stack
+        self._done = threading.Event()
+        self.longest = 0.0
+
+    def __enter__(self) -> Gaps:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        most, at = 0, time.monotonic()
+        while not self._done.wait(POLL_S):
+            joined = sum(map(self._stack.joined, DATACENTRES))
+            if joined > most:
+                most, at = joined, time.monotonic()
+            self.longest = max(self.longest, time.monotonic() - at)
+
+
+@dataclass
+class Row:
+    what: str
+    took_s: float
+    gap_s: float
+    verdict: str
+
+
+@dataclass
+class Operating:
+    """``settings``: a directory of its own, with the deployment file that runs; ``filled``: FILLED can be."""
+
+    stack: Stack
+    settings: Path
+    filled: bool = False
+    rows: list[Row] = field(default_factory=list)
+
+    def happens(self, what: str, does: Callable[[], None]) -> Row:
+        """And joins flow again in both datacentres."""
+        began, verdict = time.monotonic(), "joins flow"
+        with Gaps(self.stack) as gaps:
+            try:
+                does()
+                self.flows()
+            except (Failed, AssertionError) as error:
+                verdict = f"FAILED: {error}"
+        self.rows.append(Row(what, time.monotonic() - began, gaps.longest, verdict))
+        print(self.line(self.rows[-1]), flush=True)
+        return self.rows[-1]
+
+    @staticmethod
+    def line(row: Row) -> str:
+        return f"| {row.what} | {row.took_s:.0f} s | {row.gap_s:.1f} s | {row.verdict} |"
+
+    def table(self) -> str:
+        lines = [
+            "| what happened | until joins flow in both | longest gap over all | verdict |",
+            "| --- | --- | --- | --- |",
+        ]
+        return "\n".join([*lines, *map(self.line, self.rows)])
+
+    # -- what a person would do ---------------------------------------------------------------------------------
+    def flows(self) -> None:
+        self.stack.wait_for_joins()
+
+    def photon(self, *words: str, of: str = "east") -> str:
+        return self.stack.operator(of, "photon", *words, *CONFIG)
+
+    def kill(self, *services: str) -> None:
+        self.stack.run("kill", *services)
+
+    def of(self, datacentre: str) -> list[str]:
+        """Services that are lost with it."""
+        found = self.stack.run("ps", "--services").split()
+        at = {"east": ("registry-r1", "registry-r2"), "west": ("registry-r4", "registry-r5")}[datacentre]
+        return [each for each in found if each.endswith(f"-{datacentre}") or each in at]
+
+    def edit(self, old: str, new: str) -> None:
+        """Of the deployment file; docker-compose.yml is made again."""
+        file = self.settings / "photon.toml"
+        text = file.read_text()
+        assert old in text, old
+        file.write_text(text.replace(old, new))
+        make_compose(self.settings, self.stack.file)
+
+    def leader_is_killed(self) -> None:
+        shards = json.loads(self.photon("status", "registry", "-o", "json"))
+        leader = next(each["leader"] for each in _groups(shards) if each["group"] == 1)
+        self.kill(f"registry-{leader}")
+        self.flows()
+        self.stack.run("start", f"registry-{leader}")
+
+    def region_is_killed(self) -> None:
+        lost = self.of("west")
+        self.kill(*lost)
+        time.sleep(LASTS_S)
+        self.stack.run("start", *lost)
+
+    def volume_is_deleted_and_its_replica_replaced(self) -> None:
+        """docs/operations/replace-a-replica.md"""
+        self.kill(f"registry-{OLD}")
+        self.stack.run("rm", "-f", f"registry-{OLD}")
+        self.stack.docker("volume", "rm", f"{self.stack.project}_registry-{OLD}")
+        self.edit(f"[registry.replicas.{OLD}]", f"[registry.replicas.{NEW}]")
+        self.edit(f"registry-{OLD}:7003", f"registry-{NEW}:7006")
+        self.stack.run("build", "certs")
+        self.stack.run("up", "-d", "--no-deps", "certs")
+        self.stack.wait("certificates issued", self.stack.unhealthy, FLOW_S)
+        volume = f"{self.stack.project}_registry-{NEW}:/registry"
+        command = ("photon", "registry", "replace", OLD, NEW, *CONFIG)
+        self.stack.run("run", "--rm", "--no-deps", "-T", "-v", volume, "operator-west", *command, "--yes")
+        self.stack.run("up", "-d", "--no-deps", "wan", f"registry-{NEW}")
+        for each in ("r1", "r2", "r4", "r5"):
+            self.stack.run("restart", f"registry-{each}")
+        self.photon("registry", "replace", OLD, NEW, "--wait")
+        self.stack.reload()
+        self.photon("registry", "verify")
+
+    def regions_are_cut(self) -> None:
+        self.photon("wan", "cut", "east", "--from-all")
+        time.sleep(LASTS_S)
+        self.photon("wan", "heal")
+
+    def majority_is_lost(self) -> None:
+        lost = ("registry-r1", "registry-r2", "registry-r4")
+        self.kill(*lost)
+        time.sleep(LASTS_S)
+        self.stack.run("start", *lost)
+
+    def settings_are_changed(self) -> None:
+        self.edit('unmatched_after = "30s"', 'unmatched_after = "31s"')
+        self.stack.reload()
+
+    def certificates_are_rotated(self) -> None:
+        issue = (
+            f"PHOTON_SET_tls__directory=/certs photon certs for {CONFIG[1]} --ca /certs/ca --each-in /certs --force"
+        )
+        self.stack.run("run", "--rm", "--no-deps", "-T", "certs", issue)
+        self.stack.restart_each()
+
+    def image_is_upgraded(self) -> None:
+        """Another image under the same name: each process is made again with it, one after the other."""
+        made = 'FROM photon:latest\nLABEL operated="again"\n'
+        subprocess.run(["docker", "build", "-q", "-t", "photon:latest", "-"], input=made, text=True, check=True)
+        self.stack.restart_each()
+
+    def volume_is_filled(self) -> None:
+        """A replica takes no part while its disk is full, and goes on by itself when there is room."""
+        self.inside(FILLED, "head -c 200M /dev/zero > /registry/fill || true")
+        time.sleep(LASTS_S)
+        self.flows()
+        self.inside(FILLED, "rm /registry/fill")
+        self.photon("status", "registry", "--wait")
+
+    def inside(self, service: str, script: str) -> None:
+        self.stack.run("exec", "-T", service, "sh", "-euc", script)
+
+    def alerts_are_told(self) -> None:
+        """A lost replica within 60 s, a silent datacentre within 30 s, at the sink of Alertmanager."""
+        profile = ("--profile", "monitoring")
+        self.stack.run(*profile, "build", "prometheus")
+        self.stack.run(*profile, "up", "-d", "prometheus")
+        self.stack.wait("prometheus sees both datacentres", self._targets, FLOW_S)
+        for service, alert, most_s in (
+            ("registry-r5", "PhotonProcessDown", 60.0),
+            ("status-west", "PhotonStatusDown", 30.0),
+        ):
+            self.kill(service)
+            began = time.monotonic()
+            self.stack.wait(f"{alert} told", lambda alert=alert: self._untold(alert), FLOW_S, began)  # type: ignore[misc]
+            took = time.monotonic() - began
+            self.stack.run("start", service)
+            assert took <= most_s, f"{alert} after {took:.0f} s"
+
+    def _targets(self) -> str:
+        url = f"http://127.0.0.1:{os.environ['PHOTON_PROMETHEUS']}/api/v1/query?query=up"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                found = json.load(answer)["data"]["result"]
+        except (OSError, ValueError) as error:
+            return str(error)
+        return "" if [each["value"][1] for each in found] == ["1"] * len(DATACENTRES) else f"up: {found}"
+
+    def _untold(self, alert: str) -> str:
+        said = self.stack.run("--profile", "monitoring", "logs", "--no-color", "alerts")
+        return "" if any(alert in line and '"firing"' in line for line in said.splitlines()) else "not told yet"
+
+    def backup_is_restored(self) -> None:
+        """docs/operations/restore-a-backup.md; the outputs hold what was registered after the backup."""
+        self.photon("registry", "backup", "/state/backup")
+        replicas = [each for each in self.stack.run("ps", "--services").split() if each.startswith("registry-")]
+        callers = [f"{kind}-{where}" for kind in ("joiner", "verifier") for where in DATACENTRES]
+        self.stack.run("stop", *callers, *replicas)
+        for each in replicas:
+            restore = (
+                f"photon registry restore {' '.join(CONFIG)} --replica {each.partition('-')[2]} /state/backup --yes"
+            )
+            script = f"rm -rf /registry/*; exec {restore}"
+            volume = f"{self.stack.project}_{each}:/registry"
+            self.stack.run("run", "--rm", "--no-deps", "-T", "-v", volume, "operator-east", "sh", "-euc", script)
+        self.stack.run("start", *replicas)
+        self.photon("status", "registry", "--wait")
+        for where in DATACENTRES:
+            self.photon("registry", "register-again", "--yes", of=where)
+        self.photon("registry", "restore", "--open", "--yes")
+        self.stack.run("start", *callers)
+
+
+def _groups(document: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = document if isinstance(document, list) else document["groups"]
+    return found
+
+
+def make_compose(settings: Path, file: Path) -> None:
+    """With a volume that can be filled, where there is one (``filling``). Raises Failed."""
+    command = [sys.executable, "-m", "photon", "up", str(settings / "photon.toml"), "--compose", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(done.stderr.strip())
+    device = settings / "device"
+    if device.exists():
+        options = f"driver_opts: {{type: ext4, device: {device.read_text()}}}"
+        file.write_text(file.read_text().replace(f"\n  {FILLED}:\n", f"\n  {FILLED}: {{{options}}}\n"))
+
+
+@contextlib.contextmanager
+def filling(directory: Path) -> Iterator[bool]:
+    """A small disk for the replica FILLED; whether it could be made (root, a loop device)."""
+    image = directory / "disk"
+    image.write_bytes(b"")
+    os.truncate(image, DISK_BYTES)
+    script = (
+        f"mkfs.ext4 -q -E root_owner=10001:10001 {image} && debugfs -w -R 'rmdir lost+found' {image} 2>/dev/null && "
+        f"losetup -f --show {image}"
+    )
+    made = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    if made.returncode:
+        yield False
+        return
+    (directory / "device").write_text(made.stdout.strip())
+    try:
+        yield True
+    finally:
+        subprocess.run(["losetup", "-d", made.stdout.strip()], check=False)
+
+
+def prepared(directory: Path) -> None:
+    """A deployment file and its compose file to be changed."""
+    shutil.copy(ROOT / "deploy" / "compose" / "photon.toml", directory)
+    directory.chmod(0o755)
+    make_compose(directory, directory / "docker-compose.yml")

@@ -1,0 +1,70 @@
+"""A replica's directory says which members there are; the file only with which ones a new directory begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from photon.config.disk import RealDisk
+from photon.idregistry.raft.identity import Identity, Membership, membership
+from photon.idregistry.raft.options import RaftStopped
+
+DISK = RealDisk()
+FIRST = {"r1": "a:1", "r2": "a:2", "r3": "a:3"}
+NEXT = {"r1": "a:1", "r2": "a:2", "r4": "a:4"}
+
+
+def begun(directory: Path, members: dict[str, str], epoch: int = 1) -> Identity:
+    return Identity(
+        disk=DISK, directory=directory, name="r1", members=members, epoch=epoch, groups=(), entropy=bytes
+    )  # fmt: skip
+
+
+def started(directory: Path, members: dict[str, str], epoch: int = 1) -> Membership:
+    """As ``photon serve registry`` with a file that has these."""
+    found = membership(DISK, directory, Membership(epoch, members))
+    begun(directory, dict(found.members), found.epoch)
+    return found
+
+
+def test_a_new_directory_begins_with_those_of_the_file_and_keeps_them(tmp_path: Path) -> None:
+    assert started(tmp_path, FIRST) == Membership(1, FIRST)
+    renamed = {"r1": "b:1", "r2": "b:2", "r4": "b:4"}
+    assert started(tmp_path, renamed) == Membership(1, {"r1": "b:1", "r2": "b:2", "r3": "a:3"})
+
+
+def test_the_next_one_is_taken_up_by_the_next_start(tmp_path: Path) -> None:
+    identity = begun(tmp_path, FIRST)
+    assert identity.follow(2, NEXT) == ""
+    assert identity.follow(2, NEXT) == ""
+    identity.made([])
+    assert identity.hello.epoch == 1
+    assert started(tmp_path, FIRST) == Membership(2, NEXT)
+    assert started(tmp_path, {"r1": "a:1"}) == Membership(2, NEXT)
+
+
+def test_no_two_memberships_have_one_epoch(tmp_path: Path) -> None:
+    """Else two operators could make two majorities."""
+    identity = begun(tmp_path, FIRST)
+    assert identity.follow(2, NEXT) == ""
+    other = {**FIRST, "r5": "a:5"}
+    assert "has agreed to r1, r2, r4 as the members of epoch 2" in identity.follow(2, other)
+    assert "is in membership epoch 1: 3 is not the next one" in identity.follow(3, other)
+    assert "r1 is not among r2" in identity.follow(2, {"r2": "a:2"})
+    assert started(tmp_path, other, epoch=2) == Membership(2, NEXT)
+
+
+def test_a_higher_epoch_of_the_file_is_taken_up(tmp_path: Path) -> None:
+    started(tmp_path, FIRST)
+    assert started(tmp_path, NEXT, epoch=2) == Membership(2, NEXT)
+
+
+def test_a_directory_of_the_release_before_has_no_addresses(tmp_path: Path) -> None:
+    identity = begun(tmp_path, FIRST)
+    identity._write(msgspec.structs.replace(identity._record, addresses={}))
+    assert started(tmp_path, FIRST).members == FIRST
+    identity._write(msgspec.structs.replace(identity._record, addresses={}))
+    with pytest.raises(RaftStopped, match="name the address of r3"):
+        started(tmp_path, NEXT)

@@ -1,0 +1,190 @@
+"""A topic's partitions as logs: the same files whatever ends when, and one line where messages are gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError
+from photon.outputs import topic_relay
+from photon.outputs.relay import RelayedLogLost
+from photon.outputs.topic_relay import Ends, Message, OffsetsGone, TopicRelay, TopicUnreachable, line_of
+
+FILE_OFFSETS = 10
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_relay, "FILE_OFFSETS", FILE_OFFSETS)
+
+
+class FakeTopic:
+    """Partitions of (offset, value); offsets may have gaps, as transactions leave them."""
+
+    name, cluster = "clicks", "c1"
+
+    def __init__(self, partitions: Mapping[int, list[tuple[int, bytes | None]]], at_once: int = 3) -> None:
+        self.partitions = partitions
+        self.first = dict.fromkeys(partitions, 0)
+        self.end = {number: (messages[-1][0] + 2 if messages else 0) for number, messages in partitions.items()}
+        self.at: dict[int, int] = {}
+        self.at_once = at_once
+
+    def ends(self) -> dict[int, Ends]:
+        return {number: Ends(self.first[number], self.end[number]) for number in self.partitions}
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self.at = dict(positions)
+
+    def read(self, wait_s: float) -> list[Message]:
+        found = []
+        for number, at in self.at.items():
+            there = [each for each in self.partitions[number] if each[0] >= at][: self.at_once]
+            found += [Message(number, offset, offset + 1, value) for offset, value in there]
+            self.at[number] = there[-1][0] + 1 if there else self.end[number]
+            if not there:
+                found.append(Message(number, self.end[number], self.end[number], None))
+        return found
+
+    def close(self) -> None:
+        self.at = {}
+
+
+def relay(directory: Path, topic: FakeTopic, *, accept_lost: bool = False) -> TopicRelay:
+    return TopicRelay(RealDisk(), topic, directory, accept_lost=accept_lost)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.log")}
+
+
+def expected(topic: FakeTopic) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for number, messages in topic.partitions.items():
+        for offset, value in messages:
+            if value:
+                name = f"clicks-{number}-{offset // FILE_OFFSETS * FILE_OFFSETS:020d}.log"
+                found[name] = found.get(name, b"") + line_of(value)
+    return found
+
+
+VALUES = st.one_of(st.none(), st.binary(max_size=6))
+PARTITION = st.lists(st.tuples(st.integers(0, 60), VALUES), max_size=40, unique_by=lambda each: each[0]).map(sorted)
+
+
+@given(
+    partitions=st.dictionaries(st.integers(0, 2), PARTITION, min_size=1, max_size=3),
+    runs=st.lists(st.tuples(st.integers(0, 6), st.booleans(), st.floats(0, 1)), max_size=6),
+    at_once=st.integers(1, 5),
+)
+def test_each_message_once_and_at_its_place_over_ends_at_any_step(
+    tmp_path_factory: pytest.TempPathFactory,
+    partitions: dict[int, list[tuple[int, bytes | None]]],
+    runs: list[tuple[int, bool, float]],
+    at_once: int,
+) -> None:
+    directory, topic = tmp_path_factory.mktemp("logs"), FakeTopic(partitions, at_once)
+    for steps, saves, kept in runs:
+        copying = relay(directory, topic)
+        for _, _ in zip(range(steps), copying.step(), strict=False):
+            pass
+        if saves:
+            copying.save()
+        copying.close()
+        _lose(directory, kept)
+    last = relay(directory, topic)
+    last.pass_on()
+    assert last.complete
+    last.close()
+    assert files(directory) == expected(topic)
+    again = relay(directory, topic)
+    again.pass_on()
+    assert again.bytes == 0
+    again.close()
+
+
+def _lose(directory: Path, kept: float) -> None:
+    """A power cut: of what was not synced a part is gone. What is known to be copied was synced before."""
+    state = directory / ".clicks.offsets"
+    places = json.loads(state.read_bytes())["partitions"] if state.exists() else {}
+    synced = {f"clicks-{number}-{place['begin']:020d}.log": place["bytes"] for number, place in places.items()}
+    for name, data in files(directory).items():
+        number, begin = name.removesuffix(".log").split("-")[1:]
+        if number in places and int(begin) < places[number]["begin"]:
+            continue  # synced when the next one was begun
+        least = synced.get(name, 0)
+        (directory / name).write_bytes(data[: least + round((len(data) - least) * kept)])
+
+
+def test_a_state_that_is_ahead_of_its_files_is_refused(tmp_path: Path) -> None:
+    topic = FakeTopic({0: [(0, b"a"), (1, b"b")]})
+    first = relay(tmp_path, topic)
+    first.pass_on()
+    first.close()
+    (tmp_path / f"clicks-0-{0:020d}.log").write_bytes(b"a\n")
+    topic.partitions[0].append((3, b"c"))
+    topic.end[0] = 4
+    with pytest.raises(RelayedLogLost, match="4 bytes were copied into it and it has 2"):
+        relay(tmp_path, topic).pass_on()
+
+
+def test_messages_that_are_gone_are_one_line_and_are_gone_behind_when_told(tmp_path: Path) -> None:
+    topic = FakeTopic({0: [(number, b"%d" % number) for number in range(25)]})
+    topic.end[0] = 4
+    topic.partitions = {0: topic.partitions[0][:4]}
+    first = relay(tmp_path, topic)
+    first.pass_on()
+    first.close()
+    topic = FakeTopic({0: [(number, b"%d" % number) for number in range(13, 25)]})
+    topic.first[0] = 13
+    with pytest.raises(OffsetsGone, match=r"partition 0: offsets 4 to 12 are gone .* --accept-lost-offsets$"):
+        relay(tmp_path, topic).pass_on()
+    behind = relay(tmp_path, topic, accept_lost=True)
+    behind.pass_on()
+    behind.close()
+    assert {name[-7:]: data.split() for name, data in files(tmp_path).items()} == {
+        "000.log": [b"0", b"1", b"2", b"3"],
+        "013.log": [b"%d" % number for number in range(13, 20)],
+        "020.log": [b"%d" % number for number in range(20, 25)],
+    }
+    relay(tmp_path, topic).pass_on()
+
+
+def test_a_topic_that_was_made_once_more_is_refused(tmp_path: Path) -> None:
+    relay(tmp_path, FakeTopic({0: [(5, b"a")]})).pass_on()
+    with pytest.raises(OffsetsGone, match="was read up to offset 7 and ends at 2: it was made once more"):
+        relay(tmp_path, FakeTopic({0: [(0, b"a")]})).pass_on()
+    other = FakeTopic({0: []})
+    other.cluster = "c2"
+    with pytest.raises(PhotonError, match="is of cluster c1, and topic clicks is read from c2"):
+        relay(tmp_path, other)
+
+
+def test_what_a_failing_client_had_taken_is_read_again(tmp_path: Path) -> None:
+    class Failing(FakeTopic):
+        fails = True
+
+        def read(self, wait_s: float) -> list[Message]:
+            found = super().read(wait_s)
+            if self.fails:
+                self.fails = False
+                raise TopicUnreachable("away")
+            return found
+
+    topic = Failing({0: [(number, b"%d" % number) for number in range(8)]})
+    copying = relay(tmp_path, topic)
+    with pytest.raises(TopicUnreachable):
+        copying.pass_on()
+    copying.pass_on()
+    copying.close()
+    assert files(tmp_path) == expected(topic)
+
+
+def test_a_message_is_one_line() -> None:
+    assert line_of(b'{"a":\n1}\r\n') == b'{"a": 1}\n'
