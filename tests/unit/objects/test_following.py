@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,8 +19,6 @@ from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKin
 from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
 from photon.adapters.logs.unended_lines import RestRule
-from photon.objects import directory as module
-from photon.objects import listing
 from photon.objects.paths import ObjectPath
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 
@@ -53,16 +51,8 @@ class Site:
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(listing, "NEW_S", 0.02)
-    monkeypatch.setattr(listing, "ALL_S", 0.05)
-    monkeypatch.setattr(module, "MOMENT_S", 0.01)
-    bucket = MemoryBucket()
-    monkeypatch.setattr(module, "opener", lambda url: bucket)
-    monkeypatch.setattr(module, "_buckets", {})
-    site = Site(bucket, ObjectPath(f"s3://{request.node.name.partition('[')[0]}/logs"))
-    yield site
-    monkeypatch.setattr(module, "IDLE_S", 0.0)
+def site(bucket: MemoryBucket, logs: ObjectPath) -> Site:
+    return Site(bucket, logs)
 
 
 def put(site: Site, **objects: bytes) -> None:
