@@ -224,11 +224,13 @@ def _sizes(batch: pa.RecordBatch) -> I64:
 
 
 def _lengths(values: pa.Array) -> I64:
-    return np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
+    lengths: I64 = np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
+    return lengths
 
 
 def _counts(primaries: pa.Array) -> I64:
-    return np.asarray(pc.fill_null(pc.list_value_length(primaries), 0), np.int64)
+    counts: I64 = np.asarray(pc.fill_null(pc.list_value_length(primaries), 0), np.int64)
+    return counts
 
 
 def columns_of(batch: pa.RecordBatch, matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:
