@@ -220,17 +220,16 @@ def _sizes(batch: pa.RecordBatch) -> I64:
     counts, ends = _counts(primaries), np.zeros(1, np.int64)
     ends = np.append(ends, np.cumsum(_lengths(primaries.flatten().field("record"))))
     last = np.cumsum(counts)
-    return _lengths(batch.column("record")) + ends[last] - ends[last - counts]
+    sizes: I64 = _lengths(batch.column("record")) + ends[last] - ends[last - counts]
+    return sizes
 
 
 def _lengths(values: pa.Array) -> I64:
-    lengths: I64 = np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
-    return lengths
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
 
 
 def _counts(primaries: pa.Array) -> I64:
-    counts: I64 = np.asarray(pc.fill_null(pc.list_value_length(primaries), 0), np.int64)
-    return counts
+    return np.asarray(pc.fill_null(pc.list_value_length(primaries), 0), np.int64)
 
 
 def columns_of(batch: pa.RecordBatch, matching: Matching, *, unmatched: bool) -> tuple[Events, EventLookUps]:
