@@ -20,7 +20,7 @@ LIBRARIES = ("pyarrow", "pandas", "numpy", "msgspec", "orjson", "xxhash", "zstan
 OURS = "photon"
 PROBE_S = 20.0
 EXECUTORS_S = 60.0
-"""A worker that has begun and is not up after this does not come up."""
+"""So long an answer is waited for. If none has failed by then, executors are busy or slow."""
 PROBE = (
     "import json, sys\nfrom importlib.util import find_spec\n"
     "print(json.dumps([list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))\n"
@@ -41,7 +41,7 @@ def check(spark: SparkSession) -> bool:
     """Whether the workers' Python has Photon itself; if not it must be sent. Raises WorkerPythonWrong.
 
     It is run on this machine, where Spark plans a source with it, and where the session is not local on an executor,
-    unless none is free for ``EXECUTORS_S``.
+    as far as it answers within ``EXECUTORS_S``.
     """
     context = spark.sparkContext
     python = context.pythonExec
@@ -94,7 +94,7 @@ def _probed(python: str) -> tuple[list[str], str | None]:
 
 
 def _on_executors(spark: SparkSession) -> str | None:
-    """Why an executor's Python cannot run Photon; None: it can, or no executor is free."""
+    """Why an executor's Python cannot run Photon; None: it can, or it has neither answered nor failed yet."""
     from pyspark.util import InheritableThread
 
     context, group = spark.sparkContext, f"photon-python-{id(spark)}"
@@ -118,9 +118,9 @@ def _on_executors(spark: SparkSession) -> str | None:
     thread.start()
     thread.join(EXECUTORS_S)
     if not found:
-        began = _began(spark, group)
+        failed = _failed(spark, group)
         context.cancelJobGroup(group)
-        return f"does not start on an executor within {EXECUTORS_S:g} s" if began else None
+        return f"does not start on an executor within {EXECUTORS_S:g} s" if failed else None
     (answer,) = found
     if isinstance(answer, str):
         said = _SAID.search(answer)
@@ -129,11 +129,11 @@ def _on_executors(spark: SparkSession) -> str | None:
     return fault(*answer)
 
 
-def _began(spark: SparkSession, group: str) -> bool:
+def _failed(spark: SparkSession, group: str) -> bool:
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-    return any(stage is not None and stage.numActiveTasks + stage.numFailedTasks for stage in stages)
+    return any(stage is not None and stage.numFailedTasks for stage in stages)
 
 
 __all__ = ["WorkerPythonWrong", "check", "fault", "refusal"]

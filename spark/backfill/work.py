@@ -220,7 +220,8 @@ def _sizes(batch: pa.RecordBatch) -> I64:
     counts, ends = _counts(primaries), np.zeros(1, np.int64)
     ends = np.append(ends, np.cumsum(_lengths(primaries.flatten().field("record"))))
     last = np.cumsum(counts)
-    return _lengths(batch.column("record")) + ends[last] - ends[last - counts]
+    sizes: I64 = _lengths(batch.column("record")) + ends[last] - ends[last - counts]
+    return sizes
 
 
 def _lengths(values: pa.Array) -> I64:
