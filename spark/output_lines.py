@@ -88,14 +88,16 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
     known = (event_id is not None) + (key is not None) + (said.event_time_ns is not None)
     if said.source is None:
         raise NoRecord("has no source")
-    if kind == "joined":
+    if kind == "joined" and not _is_production(said):
         if said.reason is not None and bytes(said.primary) == b"null":  # an unmatched event, as a left join has it
             primary = None
         elif primary is None or said.primary_source is None:
             foreign = None
         if known < 3 or foreign is None:
             raise NoRecord("has not all members of a joined record")
-    elif said.reason is None or (record is None and said.record is not None) or known not in (0, 3):
+    elif kind != "joined" and (
+        said.reason is None or (record is None and said.record is not None) or known not in (0, 3)
+    ):
         raise NoRecord(f"has not all members of a record in {kind}")
     if said.token is not None and not _TOKEN.fullmatch(said.token):
         raise NoRecord("its token is none")
@@ -116,6 +118,16 @@ def read_output_line(line: bytes, kind: str) -> OutputLine:
         said.pair,
         said.pairs,
     )
+
+
+def _is_production(said: _Line) -> bool:
+    """Whether it is of a stream that computations publish: a value and its time, known by who sent it."""
+    source = said.source
+    known = (
+        source is not None and said.event_id == f"{source.file}:{source.offset}" and said.event_time_ns is not None
+    )
+    joined = (said.key, said.key_raw_base64, said.primary_source, said.token) != (None, None, None, None)
+    return known and not joined and bool(bytes(said.foreign)) and not bytes(said.primary)
 
 
 def _bytes(text: str | None, base64: str | None) -> bytes | None:

@@ -269,5 +269,5 @@ def _line(failure: str) -> str:
     """What went wrong first, of all that Spark says."""
     lines = [each.strip() for each in failure.splitlines() if each.strip()]
     ours = [each for each in lines if each.startswith("photon.") or "Error: " in each or "Exception: " in each]
-    line = " ".join((ours or lines or ["the query failed"])[-1].split())
+    line = " ".join((ours[-1] if ours else next(iter(lines), "the query failed")).split())
     return line.split(": ", 1)[-1][:1000] if line.startswith("photon.") else line[:1000]

@@ -55,6 +55,7 @@ def record(chance: random.Random, number: int, time_ns: int) -> bytes:
             "foreign": {"click": number},
             "primary": {"terms": terms},
             "source": {"file": "a", "offset": number},
+            "primary_source": {"file": "b", "offset": number},
         }
     ).encode() + b"\n"  # fmt: skip
 

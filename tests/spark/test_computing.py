@@ -23,7 +23,6 @@ from tests.spark.conftest import JAVA, require_spark
 ROUNDS = int(os.environ.get("PHOTON_SPARK_KILLS", "20" if os.environ.get("PHOTON_FULL") else "3"))
 """How many processes are killed."""
 BATCH_S = 600.0
-HOLDERS = ("pyspark.daemon", "CoarseGrainedExecutorBackend")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +43,7 @@ class OnSpark:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": JAVA,
             "spark.ui.enabled": "false",
+            "spark.python.authenticate.socketTimeout": "300s",
         }
         flags = [each for name, value in settings.items() for each in ("--spark", f"{name}={value}")]
         run = [sys.executable, "-m", "photon", "compute", "run", "clicks.py", "--once", "-o", "json", "--on", "spark"]

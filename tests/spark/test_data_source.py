@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import photon.spark
+from photon.computing.publisher import Publisher
+from photon.computing.wire import Item
 from photon.config.disk import RealDisk
 from photon.outputs.watermarks import pairs_of, read_journal
 from tests.spark import recorded
@@ -141,6 +143,15 @@ def test_a_stream_is_exactly_once_over_stops_and_restarts(
     slot.roll(2)
     run(None)
     assert seen() == list(range(100))
+
+
+def test_what_a_computation_publishes_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    photon.spark.register(spark)
+    publisher = Publisher(RealDisk(), tmp_path, "spark")
+    publisher.publish([Item(n, "", "", n, b"\x81\xa1n" + bytes([n]), "sums") for n in range(5)])
+    publisher.close()
+    reader = spark.read.format("photon").option("path", str(tmp_path)).option("columns", "n bigint from foreign.n")
+    assert sorted(row.n for row in reader.load().collect()) == list(range(5))
 
 
 def test_a_stream_carries_its_watermark(spark: SparkSession, tmp_path: Path) -> None:

@@ -83,6 +83,16 @@ def test_a_record_that_is_withheld_is_a_record() -> None:
         read_output_line(made.replace(b'"record":"junk",', b""), "rejected")
 
 
+def test_what_a_computation_publishes_is_a_record() -> None:
+    made = b'{"event_id":"i0:17","event_time_ns":5,"foreign":{"cents":1},"source":{"file":"i0","offset":17}}'
+    line = read_output_line(made, "joined")
+    assert (line.event_id, line.key, line.event_time_ns, line.foreign) == (b"i0:17", None, 5, b'{"cents":1}')
+    assert (line.primary, line.source, line.primary_source) == (None, ("i0", 17), None)
+    for bad in (made.replace(b"17}}", b"18}}"), made.replace(b"foreign", b"foreigm")):
+        with pytest.raises(NoRecord, match="has not all members of a joined record"):
+            read_output_line(bad, "joined")
+
+
 def test_what_is_no_record_says_why() -> None:
     good = joined(Joined(b"{}", b"{}"))
     for cut in range(len(good)):
