@@ -19,6 +19,7 @@ def brokers() -> Iterator[str]:
     playing = Producer({"bootstrap.servers": "127.0.0.1:1", "test.mock.num.brokers": 1, "log_level": 0})
     (broker,) = playing.list_topics(timeout=10).brokers.values()
     yield f"{broker.host}:{broker.port}"
+    del playing  # it plays as long as it is there
 
 
 def write(brokers: str, first: int, end: int) -> None:
