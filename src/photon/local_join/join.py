@@ -100,7 +100,8 @@ async def run(
             relays.append(_topic_relay(topic, f"--{side}", site.upstream(side), options, disk))
             bring = partial(_bring, relays[-1], site.upstream(side), disk, once=options.once)
             await unless_stopped(stop, asyncio.to_thread(bring))
-        options = replace(options, **{side: site.upstream(side) for side in topics})
+        primary, foreign = (site.upstream(side) if side in topics else path for side, path in options.sides().items())
+        options = replace(options, primary=primary, foreign=foreign)
         for side in options.sides().keys() - sides.keys():
             sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
         config = options.config or _inferred(sides, site, disk, say)

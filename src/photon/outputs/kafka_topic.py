@@ -33,7 +33,7 @@ class KafkaTopic:
                 **base, "group.id": "photon-relay", "enable.auto.commit": False, "enable.auto.offset.store": False,
                 "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
             })  # fmt: skip
-            self.cluster: str = self._admin.describe_cluster(request_timeout=ANSWER_S).result(ANSWER_S).cluster_id
+            self.cluster: str = self._consumer.list_topics(timeout=ANSWER_S).cluster_id or ""
         except (self._kafka.KafkaException, TimeoutError) as error:
             raise self._unreachable(error) from None
 
@@ -45,9 +45,10 @@ class KafkaTopic:
         """As ``Topic``."""
         levels, spec = self._kafka.IsolationLevel, self._admin_api.OffsetSpec
         try:
-            topics = self._kafka.TopicCollection([self.name])
-            described = self._admin.describe_topics(topics, request_timeout=ANSWER_S)[self.name].result(ANSWER_S)
-            places = [self._kafka.TopicPartition(self.name, each.id) for each in described.partitions]
+            topic = self._consumer.list_topics(self.name, ANSWER_S).topics[self.name]
+            if topic.error is not None:
+                raise self._kafka.KafkaException(topic.error)
+            places = [self._kafka.TopicPartition(self.name, each) for each in topic.partitions]
             # Oldest first: what goes meanwhile is noticed the next time
             first = self._asked(places, spec.earliest(), levels.READ_UNCOMMITTED)
             end = self._asked(places, spec.latest(), levels.READ_COMMITTED)

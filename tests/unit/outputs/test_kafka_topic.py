@@ -1,0 +1,52 @@
+"""Kafka's client as the relay uses it, against the broker that the client's library plays within this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from photon.config.disk import RealDisk
+from photon.config.topic_address import TopicAddress
+from photon.outputs.kafka_topic import KafkaTopic
+from photon.outputs.topic_relay import Ends, TopicRelay, TopicUnreachable
+
+
+@pytest.fixture
+def brokers() -> Iterator[str]:
+    playing = Producer({"bootstrap.servers": "127.0.0.1:1", "test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = playing.list_topics(timeout=10).brokers.values()
+    yield f"{broker.host}:{broker.port}"
+    del playing  # it plays as long as it is there
+
+
+def write(brokers: str, first: int, end: int) -> None:
+    producer = Producer({"bootstrap.servers": brokers, "log_level": 0})
+    for number in range(first, end):
+        producer.produce("clicks", value=b"%d" % number, partition=number % 2)
+    assert producer.flush(10) == 0
+
+
+def test_partitions_are_read_to_their_ends_and_read_on(brokers: str, tmp_path: Path) -> None:
+    write(brokers, 0, 10)
+    for end in (10, 16):
+        topic = KafkaTopic(TopicAddress(brokers, "clicks"), {})
+        write(brokers, 10, end)
+        assert {number: each for number, each in topic.ends().items() if number < 2} == dict.fromkeys(
+            range(2), Ends(0, end // 2)
+        )
+        relay = TopicRelay(RealDisk(), topic, tmp_path)
+        relay.pass_on()
+        assert relay.complete
+        relay.close()
+    for number in range(2):
+        lines = (tmp_path / f"clicks-{number}-{0:020d}.log").read_bytes().split()
+        assert lines == [b"%d" % each for each in range(number, 16, 2)]
+
+
+def test_no_broker_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photon.outputs.kafka_topic.ANSWER_S", 0.2)
+    with pytest.raises(TopicUnreachable, match=r"^topic clicks at 127\.0\.0\.1:1: "):
+        KafkaTopic(TopicAddress("127.0.0.1:1", "clicks"), {})
