@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from deploy.hbase import standalone
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("docker.io", "docker-compose", "iptables", "debootstrap")
 SOCKET = Path("/var/run/docker.sock")
@@ -92,7 +90,7 @@ def _base_image() -> str:
 
 @pytest.fixture(scope="session")
 def docker() -> Iterator[None]:
-    """A daemon that answers, BASE_IMAGE set, and HBase's jars where the build finds them."""
+    """A daemon that answers, and BASE_IMAGE set."""
     own = None
     if not _answers():
         if not (os.environ.get("CI") and os.geteuid() == 0 and shutil.which("apt-get")):
@@ -103,11 +101,6 @@ def docker() -> Iterator[None]:
         next(own)
     try:
         os.environ["BASE_IMAGE"] = _base_image()
-        if not standalone.missing():
-            beside = ROOT / "deploy" / "hbase" / ".cache"
-            jars = standalone.fetch()
-            if not (beside / jars.name).is_dir():
-                shutil.copytree(jars, beside / jars.name)
         yield
     finally:
         if own is not None:

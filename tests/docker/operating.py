@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,14 @@ class Operating:
         at = {"east": ("registry-r1", "registry-r2"), "west": ("registry-r4", "registry-r5")}[datacentre]
         return [each for each in found if each.endswith(f"-{datacentre}") or each in at]
 
-    def edit(self, old: str, new: str) -> None:
-        """Of the deployment file; docker-compose.yml is made again."""
+    def edit(self, changes: Mapping[str, str]) -> None:
+        """Words of the deployment file; docker-compose.yml is made again."""
         file = self.settings / "photon.toml"
         text = file.read_text()
-        assert old in text, old
-        file.write_text(text.replace(old, new))
+        for old, new in changes.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        file.write_text(text)
         make_compose(self.settings, self.stack.file)
 
     def leader_is_killed(self) -> None:
@@ -134,8 +136,7 @@ class Operating:
         self.kill(f"registry-{OLD}")
         self.stack.run("rm", "-f", f"registry-{OLD}")
         self.stack.docker("volume", "rm", f"{self.stack.project}_registry-{OLD}")
-        self.edit(f"[registry.replicas.{OLD}]", f"[registry.replicas.{NEW}]")
-        self.edit(f"registry-{OLD}:7003", f"registry-{NEW}:7006")
+        self.edit({f"replicas.{OLD}]": f"replicas.{NEW}]", f"registry-{OLD}:7003": f"registry-{NEW}:7006"})
         self.stack.run("build", "certs")
         self.stack.run("up", "-d", "--no-deps", "certs")
         self.stack.wait("certificates issued", self.stack.unhealthy, FLOW_S)
@@ -161,7 +162,7 @@ class Operating:
         self.stack.run("start", *lost)
 
     def settings_are_changed(self) -> None:
-        self.edit('unmatched_after = "30s"', 'unmatched_after = "31s"')
+        self.edit({'verifier = "verifier-east:7055"': 'verifier = "verifier-east:7056"'})
         self.stack.reload()
 
     def certificates_are_rotated(self) -> None:
@@ -252,8 +253,9 @@ def make_compose(settings: Path, file: Path) -> None:
         raise Failed(done.stderr.strip())
     device = settings / "device"
     if device.exists():
-        options = f"driver_opts: {{type: ext4, device: {device.read_text()}}}"
-        file.write_text(file.read_text().replace(f"\n  {FILLED}:\n", f"\n  {FILLED}: {{{options}}}\n"))
+        options = f"{{driver_opts: {{type: ext4, device: {device.read_text()}}}}}"
+        services, volumes, names = file.read_text().rpartition("\nvolumes:\n")
+        file.write_text(services + volumes + names.replace(f"  {FILLED}:\n", f"  {FILLED}: {options}\n"))
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ class Containers:
         for datacentre in self._settings.datacentre:
             services[f"operator-{datacentre}"] = self._operator(datacentre)
         services |= self._monitoring()
-        networks = {region: {} for region in self.regions}
+        networks: dict[str, Any] = {region: {} for region in self.regions}
         networks |= {f"{each}-hbase": {"internal": True} for each in self._settings.datacentre}
         volumes = sorted({
             mount.partition(":")[0] for each in services.values() for mount in each.get("volumes", ())
@@ -158,8 +158,8 @@ class Containers:
             f"exec photon certs for {self._config} --ca /certs/ca --each-in /certs --renew"
         )
         volumes = ["key:/key", "certs-ca:/certs/ca", *(f"certs-{each}:/certs/{each}" for each in names)]
-        build = {"<<": _Alias("build"), "target": "certs", "args": {"IDENTITIES": " ".join(names)}}
-        build["args"]["BASE_IMAGE"] = "${BASE_IMAGE:-python:3.11-slim-bookworm}"
+        arguments = {"IDENTITIES": " ".join(names), "BASE_IMAGE": "${BASE_IMAGE:-python:3.11-slim-bookworm}"}
+        build = {"<<": _Alias("build"), "target": "certs", "args": arguments}
         return {
             "<<": _Alias("photon"), "image": "${PHOTON_IMAGE:-photon:latest}-certs", "build": build, "restart": "no",
             "network_mode": "none", "entrypoint": ["/bin/sh", "-euc"], "command": [script],
