@@ -100,8 +100,8 @@ async def run(
             relays.append(_topic_relay(topic, f"--{side}", site.upstream(side), options, disk))
             bring = partial(_bring, relays[-1], site.upstream(side), disk, once=options.once)
             await unless_stopped(stop, asyncio.to_thread(bring))
-        primary, foreign = (site.upstream(side) if side in topics else path for side, path in options.sides().items())
-        options = replace(options, primary=primary, foreign=foreign)
+        queries, clicks = (site.upstream(side) if side in topics else path for side, path in options.sides().items())
+        options = replace(options, primary=queries, foreign=clicks)
         for side in options.sides().keys() - sides.keys():
             sides[side] = await unless_stopped(stop, standard_input(site.spool(side)))
         config = options.config or _inferred(sides, site, disk, say)

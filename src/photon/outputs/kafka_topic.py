@@ -78,13 +78,13 @@ class KafkaTopic:
             raise self._unreachable(error) from None
         found = []
         for each in messages:
-            error = each.error()
-            if error is None:
+            failed = each.error()
+            if failed is None:
                 found.append(Message(each.partition(), each.offset(), each.offset() + 1, each.value()))
-            elif error.name() == "_PARTITION_EOF":
+            elif failed.name() == "_PARTITION_EOF":
                 found.append(Message(each.partition(), each.offset(), each.offset(), None))
-            elif error.name() != "_AUTO_OFFSET_RESET":  # out of range: ``ends`` says why
-                raise TopicUnreachable(f"{self._where}: {error.str()}")
+            elif failed.name() != "_AUTO_OFFSET_RESET":  # out of range: ``ends`` says why
+                raise TopicUnreachable(f"{self._where}: {failed.str()}")
         return found
 
     def close(self) -> None:

@@ -154,7 +154,8 @@ def test_datacentres_that_share_a_join_need_ids_in_the_record_or_identical_copie
         convert(both, "f.toml")
     assert str(error.value) == (
         "f.toml: join.clicks.foreign.id: is not set, and east and west share this join; name the field that holds "
-        "the event's id, or set join.clicks.identical_copies = true if their foreign logs are the same files byte by byte"
+        "the event's id, or set join.clicks.identical_copies = true if their foreign logs are the same files byte by "
+        "byte"
     )
     clicks = both["join"]["clicks"]
     for mended in (
