@@ -87,6 +87,7 @@ class Follower:
         self._final = self._there is not None and self._there.final
         self._seen_ns = 0  # of elsewhere: what the files that the last scan got are whole as of
         self._hurried = hurried and self._final
+        self._listed = True  # elsewhere: what is there is not on its way here still
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._alike = Alike(self._files, self._logs, self._sources, self._problems)
         self._reader = LogReader(
@@ -157,7 +158,8 @@ class Follower:
 
     def caught_up(self) -> bool:
         """All that the last scan saw was handed out; partial last lines wait."""
-        return not (self._ready or self._sources.missed or self._files.awaited or self._files.later)
+        waits = self._ready or self._sources.missed or self._files.awaited or self._files.later
+        return self._listed and not waits
 
     def backlog(self) -> tuple[int, int]:
         """(bytes on disk read, bytes on disk known) of the files that are there now."""
@@ -231,8 +233,12 @@ class Follower:
         self._sources.scanned()
         try:
             found = self._discovered()
+            self._listed = True
+        except BlockingIOError:
+            self._whole = self._listed = False
+            return True
         except OSError as err:
-            self._whole = False
+            self._whole, self._listed = False, True
             self._problems.tell(ProblemKind.UNREADABLE, ".", f"the log directory cannot be listed ({err.strerror})")
             return True
         self._whole = True
