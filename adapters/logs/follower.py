@@ -359,7 +359,7 @@ class Follower:
 
     def _read_ready(self, max_bytes: int, final: bool) -> list[Block]:
         blocks: list[Block] = []
-        got = waiting = 0
+        got, awaiting = 0, list[TrackedLog]()
         while self._ready and got < max_bytes:
             log = self._ready[0]
             pieces, more = self._reader.read(log, final or self._final)
@@ -368,10 +368,9 @@ class Follower:
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
             if self._reader.awaiting:  # the next one that is not, or we come back
-                self._ready.rotate(-1)
+                awaiting.append(self._ready.popleft())
                 self._turn = 0
-                waiting += 1
-                if waiting >= min(len(self._ready), AWAITED_MAX):
+                if len(awaiting) >= AWAITED_MAX:
                     break
                 continue
             if not more:
@@ -383,6 +382,7 @@ class Follower:
             elif self._turn >= TURN_BYTES and log.file is not None and not log.file.compressed:
                 self._ready.rotate(-1)
                 self._turn = 0
+        self._ready.extendleft(reversed(awaiting))  # first: before others are fetched, and these forgotten
         return blocks
 
     def _finish(self) -> None:

@@ -19,7 +19,10 @@ from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKin
 from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
 from photon.adapters.logs.unended_lines import RestRule
+from photon.objects.api import Meta
+from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
+from photon.objects.ranges import HURRIED_S
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 
 WITHIN_S = 20.0
@@ -193,3 +196,20 @@ def test_a_bucket_that_is_not_there(site: Site) -> None:
     site.bucket._fails = lambda request: FileNotFoundError(2, "no such bucket")
     with pytest.raises(LogDirectoryError, match="no such directory"):
         check_directory(site.path)
+
+
+def test_more_objects_than_are_kept_by_an_event_loop(site: Site) -> None:
+    """Or each is fetched, and thrown away before its turn has come again."""
+    put(site, **{f"part{number:03}": b"%08d\n" % number for number in range(100)})
+    bucket_of(site.path).chunks.kept_bytes = 200
+    there = site.bucket.read
+
+    def slow(meta: Meta, begin: int, end: int) -> bytes:
+        time.sleep(2 * HURRIED_S)
+        return there(meta, begin, end)
+
+    site.bucket.read = slow  # type: ignore[method-assign]
+    follower = site.follower(hurried=True)
+    assert lines(follower, 100) == [b"%08d" % number for number in range(100)]
+    assert sum(each.startswith("read") for each in site.bucket.asked) == 100
+    follower.close()
