@@ -87,6 +87,7 @@ class Follower:
         self._final = self._there is not None and self._there.final
         self._seen_ns = 0  # of elsewhere: what the files that the last scan got are whole as of
         self._hurried = hurried and self._final
+        self._awaiting = False  # the last reading ended with bytes that are on their way here
         self._listed = True  # elsewhere: what is there is not on its way here still
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._alike = Alike(self._files, self._logs, self._sources, self._problems)
@@ -353,6 +354,8 @@ class Follower:
                     blocks = self._read_ready(max_bytes, final)
             else:
                 blocks = self._read_ready(max_bytes, final)
+            if not blocks and final and self._awaiting:  # on its way still: it is read, or cannot be
+                continue
             if blocks or not self._sources.missed:
                 return blocks
             self.scan()  # what was renamed since the last one stands elsewhere: without it nothing is caught up
@@ -365,6 +368,8 @@ class Follower:
             pieces, more = self._reader.read(log, final or self._final)
             for piece in pieces:
                 blocks += self._reader.blocks(log, piece)
+                if self._reader.awaiting:
+                    break
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
             if self._reader.awaiting:  # the next one that is not, or we come back
@@ -382,6 +387,7 @@ class Follower:
             elif self._turn >= TURN_BYTES and log.file is not None and not log.file.compressed:
                 self._ready.rotate(-1)
                 self._turn = 0
+        self._awaiting = bool(awaiting)
         self._ready.extendleft(reversed(awaiting))  # first: before others are fetched, and these forgotten
         return blocks
 
