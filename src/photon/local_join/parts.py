@@ -132,15 +132,20 @@ def _reached(site: Site) -> tuple[int, int] | None:
 
 
 async def work(
-    parts: Parts, stop: asyncio.Event, show: Callable[[Status], None], relays: Sequence[Relay | TopicRelay] = ()
+    parts: Parts,
+    stop: asyncio.Event,
+    show: Callable[[Status], None],
+    say: Callable[[str], None],
+    relays: Sequence[Relay | TopicRelay] = (),
 ) -> bool:
-    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are other joins' output."""
+    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are other joins' output, or
+    topics. ``say``: hears of brokers that are away."""
     stopped = False
     began = time.monotonic()
     done = asyncio.Event()
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
     dispatching = asyncio.create_task(parts.dispatcher.run(), name="dispatcher")
-    relaying = asyncio.create_task(_relay(relays, done), name="relay")
+    relaying = asyncio.create_task(_relay(relays, done, say), name="relay")
     sampling = asyncio.create_task(_sample(parts.watermarks, done), name="watermarks")
     try:
         while not dispatching.done():
@@ -177,12 +182,18 @@ async def _sample(watermarks: WatermarkKeeper, done: asyncio.Event) -> None:
         await watermarks.pass_()
 
 
-async def _relay(relays: Sequence[Relay | TopicRelay], done: asyncio.Event) -> None:
+async def _relay(relays: Sequence[Relay | TopicRelay], done: asyncio.Event, say: Callable[[str], None]) -> None:
     """Brings what comes, until ``done``."""
+    away = set[Relay | TopicRelay]()
     while not await until(done, SHOW_S):
         for each in relays:
-            with contextlib.suppress(TopicUnreachable):  # a broker that comes back is read on; till then all waits
+            try:
                 await asyncio.to_thread(each.pass_on_whole, time.time_ns())
+                away.discard(each)
+            except TopicUnreachable as error:  # a broker that comes back is read on; till then all waits
+                if each not in away:
+                    away.add(each)
+                    say(f"{error}; what it has is waited for")
 
 
 def _ledger(parts: Parts) -> dict[str, int]:
