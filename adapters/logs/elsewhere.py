@@ -58,6 +58,10 @@ class Elsewhere(Protocol):
         """All that are known now. Raises OSError; BlockingIOError as ``StoredFile.read``."""
         ...
 
+    def version(self) -> int:
+        """Another one: ``files`` may say something else. Raises as ``files``."""
+        ...
+
     def renew(self) -> None:
         """What ``files`` says from now on is no older than this call."""
         ...
@@ -150,6 +154,9 @@ class _ObjectLogs:
         for meta in self._directory.listed():
             if name := meta.key[cut:]:
                 yield FoundFile(name, file_key(self._path, meta), meta.size, meta.modified_ns)
+
+    def version(self) -> int:
+        return self._directory.version()
 
     def renew(self) -> None:
         self._directory.renew()

@@ -86,6 +86,7 @@ class Follower:
         self._there = elsewhere.elsewhere(directory)
         self._final = self._there is not None and self._there.final
         self._seen_ns = 0  # of elsewhere: what the files that the last scan got are whole as of
+        self._version = -1  # of elsewhere: what the last scan got
         self._hurried = hurried and self._final
         self._awaiting = False  # the last reading ended with bytes that are on their way here
         self._listed = True  # elsewhere: what is there is not on its way here still
@@ -231,9 +232,10 @@ class Follower:
         return self._scan_all()
 
     def _scan_all(self) -> bool:
+        settled = not self.restless and not self.unread()
         self._sources.scanned()
         try:
-            found = self._discovered()
+            found = self._discovered(settled)
             self._listed = True
         except BlockingIOError:
             self._whole = self._listed = False
@@ -245,20 +247,24 @@ class Follower:
         self._whole = True
         self._problems.solved(ProblemKind.UNREADABLE, ".")
         front = self._ready[0] if self._ready else None
-        self._files.take_all(found)
+        if found is not None:
+            self._files.take_all(found)
         self._match()
         self._logs.tell_cut_short()
         self._make_ready(front)
         self._sources.close_idle(self._logs.all)
         return True
 
-    def _discovered(self) -> list[FoundFile]:
-        """Raises OSError."""
+    def _discovered(self, settled: bool) -> list[FoundFile] | None:
+        """None: the same as the last time. ``settled``: files that have not changed need no look. Raises OSError."""
         if self._there is not None:
             while not (seen_ns := self._there.whole_ns()):
-                for _ in self._there.files():  # which waits until all were listed
-                    break
+                self._there.version()  # which waits until all were listed
+            version = self._there.version()
             self._seen_ns = seen_ns  # asked before: what it says afterwards may be of more files than we got
+            if settled and version == self._version:
+                return None
+            self._version = version
         return discover(self._directory, self._patterns, self._problems, self._enter)
 
     def _scan_paths(self, paths: Collection[str], deleted: Collection[str]) -> bool:

@@ -72,6 +72,11 @@ class ObjectDirectory:
     def known(self, key: str) -> Meta | None:
         return self._listing.known.get(key)
 
+    def version(self) -> int:
+        """Of what ``listed`` shows. Raises as it does."""
+        self.listed()
+        return self._shown[0]
+
     def renew(self) -> None:
         """What ``listed`` shows from now on was listed after this call."""
         with self._lock:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
+from photon.adapters.logs import follower as following
+from photon.adapters.logs.discovery import discover
+from photon.adapters.logs.elsewhere import FoundFile
 from photon.adapters.logs.follower import Follower
 from photon.adapters.logs.slices import Reading, standing_logs
 from photon.objects import directory as module
@@ -99,3 +104,43 @@ def test_who_asks_for_what_stands_now_gets_it(
         bucket.data[f"logs/{name}"] = b"a\n"
         found = standing_logs(logs, Reading(), lambda problem: None)
         assert name in {log.path for log in found}
+
+
+def test_objects_are_looked_at_when_some_have_changed(
+    bucket: MemoryBucket, logs: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a million, and the event loop has other things to do."""
+    looks = list[object]()
+
+    def counted(*given: Any) -> list[FoundFile]:
+        looks.append(given)
+        return discover(*given)
+
+    monkeypatch.setattr(following, "discover", counted)
+    bucket.data["logs/a"] = b"a\n"
+    follower = Follower(logs, has_header=False, hurried=True)
+    assert eventually(lambda: follower.scan() and follower.poll(100) != [])
+    assert eventually(lambda: follower.scan() and follower.poll(100) == [] and follower.caught_up())
+    follower.scan()
+    before, seen_ns = len(looks), follower.seen_ns(time.time_ns())
+    assert eventually(lambda: follower.scan() and follower.seen_ns(time.time_ns()) > seen_ns)
+    assert len(looks) == before
+    bucket.data["logs/b"] = b"b\n"
+    assert eventually(lambda: follower.scan() and follower.poll(100) != [])
+    follower.close()
+
+
+def test_a_head_that_could_not_be_read_is_read_though_nothing_changes(bucket: MemoryBucket, logs: ObjectPath) -> None:
+    bucket.data["logs/a"] = b"header\na\n"
+    there, failures = bucket.read, iter(range(2))
+
+    def failing_twice(meta: Meta, begin: int, end: int) -> bytes:
+        if next(failures, None) is not None:
+            raise OSError(errno.EIO, "no")
+        return there(meta, begin, end)
+
+    bucket.read = failing_twice  # type: ignore[method-assign]
+    follower = Follower(logs, has_header=True, hurried=True)
+    assert eventually(lambda: follower.scan() and follower.poll(100) != [])
+    assert follower.unread() == []
+    follower.close()
