@@ -93,5 +93,5 @@ def test_its_status_is_shown_as_that_of_others(tmp_path: Path) -> None:
     (state / "spark.json").write_text("{}")
     said = Status(topology="test", interval="spark", pid=1, at_ns=time.time_ns(), published_records=7)
     write_status(RealDisk(), state, said)
-    done = CliRunner().invoke(main, ["compute", "status", "--state", str(state), "-o", "json"])
+    done = CliRunner().invoke(main, ["status", "compute", str(state), "-o", "json"])
     assert (done.exit_code, '"interval":"spark"' in done.output) == (0, True)
