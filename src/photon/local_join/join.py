@@ -118,7 +118,7 @@ async def run(
             from photon.local_join.parts import open_parts, work
 
             async with open_parts(children, settings, adapter, site, disk, clock, stop) as parts:
-                stopped = await work(parts, stop, show, () if options.once else relays)
+                stopped = await work(parts, stop, show, say, () if options.once else relays)
                 seen, primary = parts.dispatcher.status(), await parts.store.progress()
                 if primary.unended:
                     say(f"primary log {primary.unended}; events without a primary event wait as well")

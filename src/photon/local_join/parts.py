@@ -132,15 +132,20 @@ def _reached(site: Site) -> tuple[int, int] | None:
 
 
 async def work(
-    parts: Parts, stop: asyncio.Event, show: Callable[[Status], None], relays: Sequence[Relay | TopicRelay] = ()
+    parts: Parts,
+    stop: asyncio.Event,
+    show: Callable[[Status], None],
+    say: Callable[[str], None],
+    relays: Sequence[Relay | TopicRelay] = (),
 ) -> bool:
-    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are other joins' output."""
+    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are topics, or other joins'
+    output."""
     stopped = False
     began = time.monotonic()
     done = asyncio.Event()
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
     dispatching = asyncio.create_task(parts.dispatcher.run(), name="dispatcher")
-    relaying = asyncio.create_task(_relay(relays, done), name="relay")
+    relaying = asyncio.create_task(_relay(relays, say, done), name="relay")
     sampling = asyncio.create_task(_sample(parts.watermarks, done), name="watermarks")
     try:
         while not dispatching.done():
@@ -177,12 +182,22 @@ async def _sample(watermarks: WatermarkKeeper, done: asyncio.Event) -> None:
         await watermarks.pass_()
 
 
-async def _relay(relays: Sequence[Relay | TopicRelay], done: asyncio.Event) -> None:
-    """Brings what comes, until ``done``."""
+async def _relay(relays: Sequence[Relay | TopicRelay], say: Callable[[str], None], done: asyncio.Event) -> None:
+    """Brings what comes, until ``done``. While a topic's brokers are away all waits; ``say`` is told once when that
+    begins, and once when it is over."""
+    away = set[Relay | TopicRelay]()
     while not await until(done, SHOW_S):
         for each in relays:
-            with contextlib.suppress(TopicUnreachable):  # a broker that comes back is read on; till then all waits
+            try:
                 await asyncio.to_thread(each.pass_on_whole, time.time_ns())
+            except TopicUnreachable as error:
+                if each not in away:
+                    away.add(each)
+                    say(f"{error}; nothing is called unmatched until it is read again")
+            else:
+                if each in away and isinstance(each, TopicRelay):
+                    away.discard(each)
+                    say(f"topic {each.name} is read again")
 
 
 def _ledger(parts: Parts) -> dict[str, int]:
