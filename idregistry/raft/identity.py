@@ -189,7 +189,7 @@ class Identity:
         with self._lock:
             record = self._record
             known = record.peers.get(hello.name, hello.disk)
-            if known != hello.disk:  # in whatever epoch: a wiped one is back in the first, and could be a majority there
+            if known != hello.disk:  # in whatever epoch: wiped ones are back in the first, and could be its majority
                 return Refused(
                     f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "
                     f"has forgotten what it acknowledged; restore its disk, or replace it by a replica of a new name",
