@@ -97,3 +97,11 @@ def test_a_wiped_disk_is_refused_in_whatever_epoch_it_begins(tmp_path: Path) -> 
     assert identity.check(Hello("r2", b"old", 1)) == Refused(why, fatal=False)
     assert identity.check(Hello("r3", b"new", 1)) == Refused(why, fatal=False)
     assert identity.check(Hello("r3", b"own", 2)) is None  # nothing was noted of another epoch
+
+
+def test_the_file_takes_along_who_was_not_asked_to_follow(tmp_path: Path) -> None:
+    """r1 has noted the next membership and was restarted, r2 has not: neither epoch has a majority."""
+    begun(tmp_path / "r1", FIRST).follow(2, NEXT)
+    begun(tmp_path / "r2", FIRST)
+    assert [started(tmp_path / each, NEXT).epoch for each in ("r1", "r2")] == [2, 1]
+    assert [started(tmp_path / each, NEXT, epoch=2) for each in ("r1", "r2")] == [Membership(2, NEXT)] * 2
