@@ -70,8 +70,8 @@ def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) 
         if members and (sorted(each.reply.members) != sorted(members) or each.reply.epoch != epoch):
             raise ReplaceRefused(
                 f"{name} is in epoch {each.reply.epoch} of {', '.join(sorted(each.reply.members))}, others in "
-                f"{epoch} of {', '.join(sorted(members))}: restart those of the lower epoch first; for one that stays "
-                f"in it, write epoch = {epoch_of(found)} under [registry] in its file, and restart it"
+                f"{epoch} of {', '.join(sorted(members))}: restart those of the lower epoch first; for one that "
+                f"stays in it, write epoch = {epoch_of(found)} under [registry] in its file, and restart it"
             )
         members, epoch = dict(each.reply.members), each.reply.epoch
     if new in members:
