@@ -55,7 +55,11 @@ class Elsewhere(Protocol):
     """Its files are whole once they are there, and never renamed: each is a log of its own, known by its path."""
 
     def files(self) -> Iterator[FoundFile]:
-        """All that are known now. Raises OSError."""
+        """All that are known now. Raises OSError; BlockingIOError as ``StoredFile.read``."""
+        ...
+
+    def renew(self) -> None:
+        """What ``files`` says from now on is no older than this call."""
         ...
 
     def whole_ns(self) -> int:
@@ -146,6 +150,9 @@ class _ObjectLogs:
         for meta in self._directory.listed():
             if name := meta.key[cut:]:
                 yield FoundFile(name, file_key(self._path, meta), meta.size, meta.modified_ns)
+
+    def renew(self) -> None:
+        self._directory.renew()
 
     def whole_ns(self) -> int:
         return self._directory.whole_ns

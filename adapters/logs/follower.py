@@ -87,6 +87,8 @@ class Follower:
         self._final = self._there is not None and self._there.final
         self._seen_ns = 0  # of elsewhere: what the files that the last scan got are whole as of
         self._hurried = hurried and self._final
+        self._awaiting = False  # the last reading ended with bytes that are on their way here
+        self._listed = True  # elsewhere: what is there is not on its way here still
         self._logs = Logs(positions, self._touched, self._sources, self._problems, held=held)
         self._alike = Alike(self._files, self._logs, self._sources, self._problems)
         self._reader = LogReader(
@@ -157,7 +159,8 @@ class Follower:
 
     def caught_up(self) -> bool:
         """All that the last scan saw was handed out; partial last lines wait."""
-        return not (self._ready or self._sources.missed or self._files.awaited or self._files.later)
+        waits = self._ready or self._sources.missed or self._files.awaited or self._files.later
+        return self._listed and not waits
 
     def backlog(self) -> tuple[int, int]:
         """(bytes on disk read, bytes on disk known) of the files that are there now."""
@@ -231,8 +234,12 @@ class Follower:
         self._sources.scanned()
         try:
             found = self._discovered()
+            self._listed = True
+        except BlockingIOError:
+            self._whole = self._listed = False
+            return True
         except OSError as err:
-            self._whole = False
+            self._whole, self._listed = False, True
             self._problems.tell(ProblemKind.UNREADABLE, ".", f"the log directory cannot be listed ({err.strerror})")
             return True
         self._whole = True
@@ -347,25 +354,28 @@ class Follower:
                     blocks = self._read_ready(max_bytes, final)
             else:
                 blocks = self._read_ready(max_bytes, final)
+            if not blocks and final and self._awaiting:  # on its way still: it is read, or cannot be
+                continue
             if blocks or not self._sources.missed:
                 return blocks
             self.scan()  # what was renamed since the last one stands elsewhere: without it nothing is caught up
 
     def _read_ready(self, max_bytes: int, final: bool) -> list[Block]:
         blocks: list[Block] = []
-        got = waiting = 0
+        got, awaiting = 0, list[TrackedLog]()
         while self._ready and got < max_bytes:
             log = self._ready[0]
             pieces, more = self._reader.read(log, final or self._final)
             for piece in pieces:
                 blocks += self._reader.blocks(log, piece)
+                if self._reader.awaiting:
+                    break
                 got += piece.end - piece.offset
                 self._turn += piece.end - piece.offset
             if self._reader.awaiting:  # the next one that is not, or we come back
-                self._ready.rotate(-1)
+                awaiting.append(self._ready.popleft())
                 self._turn = 0
-                waiting += 1
-                if waiting >= min(len(self._ready), AWAITED_MAX):
+                if len(awaiting) >= AWAITED_MAX:
                     break
                 continue
             if not more:
@@ -377,6 +387,8 @@ class Follower:
             elif self._turn >= TURN_BYTES and log.file is not None and not log.file.compressed:
                 self._ready.rotate(-1)
                 self._turn = 0
+        self._awaiting = bool(awaiting)
+        self._ready.extendleft(reversed(awaiting))  # first: before others are fetched, and these forgotten
         return blocks
 
     def _finish(self) -> None:

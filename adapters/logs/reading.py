@@ -136,6 +136,9 @@ class LogReader:
             return [replace(block, proof=self._last.proof(block.end), anew=anew) for block in blocks]
         except OSError as err:
             log.next, log.proof, log.long, log.done = piece.offset, b"", None, None
+            if isinstance(err, BlockingIOError):
+                self.awaiting = True
+                return []
             self._problems.tell(ProblemKind.UNREADABLE, log.path, f"cannot be read ({err.strerror})")
             return []
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from photon.adapters.contract import LINES, Framing, LogFile
 from photon.adapters.logs.api import Block
 from photon.adapters.logs.discovery import check_directory, compile_patterns, discover
-from photon.adapters.logs.elsewhere import is_final
+from photon.adapters.logs.elsewhere import elsewhere, is_final
 from photon.adapters.logs.files import CUT_SHORT
 from photon.adapters.logs.forward import COMPRESSED_SUFFIXES
 from photon.adapters.logs.framing import LongRecord, Piece, frame
@@ -84,6 +84,8 @@ def standing_logs(directory: Path, reading: Reading, report: Callable[[Problem],
     Raises LogDirectoryError, OSError when the directory cannot be listed.
     """
     check_directory(directory)
+    if (there := elsewhere(directory)) is not None:
+        there.renew()  # a process that lives on has a list of before
     problems = ProblemReporter(report)
     claims: dict[str, list[StandingLog]] = {}
     for found in discover(directory, compile_patterns(reading.patterns), problems):

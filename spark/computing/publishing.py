@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from photon.computing.errors import ComputingError
 from photon.computing.journal import PublishedWatermark
 from photon.computing.publisher import Publisher
 from photon.computing.wire import NEVER_NS, Item, Watermark
@@ -42,8 +44,13 @@ if TYPE_CHECKING:
 
 SENDER = "spark"
 """The slot of each published stream."""
-BATCH_BITS = 24
-"""Of an item's number: its place in the batch."""
+BATCH_BITS = 32
+"""Of an item's number: its place in the batch. A batch that calls the timers of all keys produces for each of them;
+and one that produces more can never be done, as it is the same again."""
+BEHIND_MAX = 8
+"""Batches that are staged and not published, before another one is begun. What is published needs the offsets of its
+batch, of which Spark keeps the last ``minBatchesToRetain``."""
+ROOM_S = 0.05
 PUBLISH_ITEMS = 20_000
 STAGED_SCHEMA = "part string, items bigint, fault string"
 
@@ -137,6 +144,12 @@ class Publishing:
         """The last batch that Spark has committed; -1: none."""
         return max(_numbers(self._checkpoint / "commits"), default=-1)
 
+    def await_room(self, over: threading.Event) -> None:
+        """Any thread: waits until few enough batches are staged. Raises ComputingError where ``over`` comes first."""
+        while len(_numbers(self.staged, ".json")) >= BEHIND_MAX:
+            if over.wait(ROOM_S):
+                raise ComputingError("the run ends")
+
     def publish(self) -> bool:
         """What is staged of batches that are committed. Whether there was any. Raises OSError, PhotonError; then the
         process must end."""
@@ -173,8 +186,7 @@ class Publishing:
 
     def _mark(self, batch: int) -> Watermark:
         """All that is produced before it is in this batch, or in one before."""
-        lines = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        found = mark_of(json.loads(lines[2]), "before")
+        found = mark_of(_offset(self._checkpoint, batch), "before")
         at_ns = watermark_ns(found.time_ns)
         return Watermark(at_ns if self._exact else NEVER_NS, at_ns, found.waiting)
 
@@ -192,12 +204,21 @@ class Publishing:
             journal.close()
 
 
+def last_offset(checkpoint: Path) -> dict[str, Any]:
+    """The source's, of the last batch that was begun; empty: none was."""
+    numbers = _numbers(checkpoint / "offsets")
+    return _offset(checkpoint, max(numbers)) if numbers else {}
+
+
+def _offset(checkpoint: Path, batch: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])
+    return found
+
+
 def _items(part: Path) -> Iterator[Any]:
-    data, at = part.read_bytes(), 0
-    while at < len(data):
-        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
-        yield from items_of(data[at + 4 : end])
-        at = end
+    with part.open("rb") as file:
+        while size := file.read(4):
+            yield from items_of(file.read(int.from_bytes(size, "big")))
 
 
 def _numbers(directory: Path, suffix: str = "") -> list[int]:

@@ -23,12 +23,17 @@ from photon.computing.errors import ComputingError
 from photon.computing.journal import Status, write_status
 from photon.computing.table import NAME, SPARK_NAME
 from photon.computing.topology import Topology
+from photon.computing.wire import ENDED_NS
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
 from photon.config.errors import DECODE_ERRORS, UsageError
 from photon.config.file_lock import lock_file
+from photon.outputs.cursor import Cursor
+from photon.outputs.next_read import end_of
+from photon.outputs.output_places import OutputPlace
 from photon.spark.computing.plan import MARKER_PREFIX, SCHEMA, Plan, Reads, refusals
-from photon.spark.computing.publishing import SENDER, Publishing, stage
+from photon.spark.computing.publishing import SENDER, Publishing, last_offset, stage
+from photon.spark.data_source_options import decoded, furthest, mark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +56,7 @@ SETTINGS = {
     # The source makes a batch whenever the watermark has moved: each has a marker.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.pollingDelay": "100ms",
+    "spark.sql.streaming.minBatchesToRetain": "100",  # publishing.BEHIND_MAX
     "spark.sql.streaming.stopTimeout": "60s",
 }
 FAULTS_MAX = 100
@@ -96,6 +102,11 @@ def run(spark: Callable[[], SparkSession], wish: Wish, stop: threading.Event, te
         with closing(Publishing(disk, clock, wish.state, checkpoint, wish.published, known.id, exact)) as publishing:
             publishing.publish()
             publishing.clear()
+            if _reads_no_more(disk, checkpoint, wish):
+                tell(
+                    f"{wish.state}: has come to the end of time in a run with --once, so what was published since is "
+                    "not read; name another --state for it, and published directories that are empty"
+                )
             return _Run(spark(), wish, known, publishing, disk, clock, tell).until(stop)
     finally:
         os.close(lock)
@@ -144,6 +155,20 @@ def _known(disk: Disk, wish: Wish) -> _File:
     return known
 
 
+def _reads_no_more(disk: Disk, checkpoint: Path, wish: Wish) -> bool:
+    """Whether there is, or may come, what a state at the end of time does not read. Raises OSError, PhotonError."""
+    offset = last_offset(checkpoint)
+    if (mark_of(offset).time_ns or 0) < ENDED_NS:
+        return False
+    read = decoded(offset)
+    for each in wish.reads:
+        at = read.get(each.name, Cursor())
+        end = end_of(OutputPlace(Path(each.output), Path(each.state)).published(disk, each.kinds))
+        if furthest(at, end) != at:
+            return True
+    return not wish.once
+
+
 class _Run:
     def __init__(
         self, spark: SparkSession, wish: Wish, known: _File, publishing: Publishing, disk: Disk, clock: Clock,
@@ -151,6 +176,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self._spark, self._wish, self._known, self._publishing = spark, wish, known, publishing
         self._disk, self._clock, self._tell = disk, clock, tell
+        self._over = threading.Event()
         self._records = 0
         self._rate = 0.0
         self._seen = -1
@@ -166,6 +192,7 @@ class _Run:
                     time.sleep(POLL_S)
                 self._say(query)
         finally:
+            self._over.set()
             failed = query.exception() if not query.isActive else None
             query.stop()
             self._held[0].close()
@@ -210,6 +237,7 @@ class _Run:
         return (writer.trigger(availableNow=True) if wish.once else writer.trigger(processingTime=TRIGGER)).start()
 
     def _batch(self, frame: DataFrame, number: int) -> None:
+        self._publishing.await_room(self._over)
         stage(frame, number, self._publishing.staged, self._disk, self._fault)
 
     def _fault(self, line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -12,13 +13,15 @@ from photon.config.clock import Clock, SystemClock
 from photon.objects.api import Counts, Meta, Objects
 from photon.objects.listing import Listing, TooManyObjects
 from photon.objects.paths import ObjectPath
-from photon.objects.ranges import Chunks, ObjectFile
+from photon.objects.ranges import Chunks, ObjectFile, patience
 from photon.objects.retrying import Retrying
 
 FIRST_S = 600.0
 """The first listing may take so long."""
 IDLE_S = 60.0
 """The thread ends when nobody has asked for so long."""
+FAILING_S = 30.0
+"""What was known before listings failed is shown for so long; then who asks hears of it."""
 MOMENT_S = 0.05
 
 
@@ -54,6 +57,10 @@ class ObjectDirectory:
         self._told = threading.Condition(self._lock)
         self._asked = self.clock.monotonic()
         self._thread: threading.Thread | None = None
+        self._begun = 0.0  # of the thread; monotonic seconds, as the next three
+        self._failing = 0.0  # since when
+        self._since = 0.0  # what is shown was listed after this
+        self._whole = float("-inf")  # when the last listing of all, which came to its end, began
         self._error: OSError | None = None
         self._shown: tuple[int, tuple[Meta, ...]] = (-1, ())
 
@@ -65,39 +72,63 @@ class ObjectDirectory:
     def known(self, key: str) -> Meta | None:
         return self._listing.known.get(key)
 
+    def renew(self) -> None:
+        """What ``listed`` shows from now on was listed after this call."""
+        with self._lock:
+            self._renew()
+
+    def _renew(self) -> None:
+        self._since = self.clock.monotonic()
+        self._listing.all_due()
+
     def listed(self) -> tuple[Meta, ...]:
-        """What is there as known now, sorted; it waits for the first listing. Raises OSError where that fails."""
+        """What is there as known now, sorted; it waits for the first listing, and for that after a time in which
+        nobody asked. Raises OSError where that fails, BlockingIOError where it is on its way and the caller is to
+        come back."""
         with self._lock:
             self._asked = self.clock.monotonic()
             if self._thread is None:
-                self._error = None
+                self._error, self._begun = None, self._asked
+                self._renew()
                 self._thread = threading.Thread(target=self._run, name="photon-listing", daemon=True)
                 self._thread.start()
-            self._told.wait_for(lambda: self._listing.whole_ns is not None or self._error, FIRST_S)
-            unknown = self._listing.whole_ns is None
-            if self._error is not None and (unknown or isinstance(self._error, TooManyObjects)):
-                raise self._error
-            if unknown:
-                raise TimeoutError(None, "has not been listed to its end yet")
+            hurried = patience.until is not None
+            self._told.wait_for(lambda: self._fresh or self._error, patience.left_s() if hurried else FIRST_S)
+            if (error := self._error) is not None:
+                failing_s = self.clock.monotonic() - self._failing
+                if not self._fresh or isinstance(error, TooManyObjects) or failing_s >= FAILING_S:
+                    raise error
+            elif not self._fresh:
+                if hurried and self.clock.monotonic() - self._begun < FIRST_S:
+                    raise BlockingIOError(errno.EAGAIN, "is being listed")
+                raise TimeoutError(errno.ETIMEDOUT, "has not been listed to its end yet")
             if self._shown[0] != self._listing.version:
                 known = self._listing.known
                 self._shown = self._listing.version, tuple(known[key] for key in sorted(known))
             return self._shown[1]
 
+    @property
+    def _fresh(self) -> bool:
+        return self._whole >= self._since
+
     def refresh(self) -> None:
         """Lists what is due. Raises OSError."""
         with self._lock:
-            listing = self._listing.begin(self.clock.monotonic(), self.clock.now_ns())
+            begun = self.clock.monotonic()
+            listing = self._listing.begin(begun, self.clock.now_ns())
         try:
             for page in self.bucket.objects.list(self.prefix, listing.after):
                 with self._lock:
                     self._listing.page(listing, page)
-        except OSError:
+        except Exception:
             with self._lock:
                 self._listing.failed(self.clock.monotonic())
             raise
         with self._lock:
             self._listing.end(listing, self.clock.monotonic())
+            self._whole = begun if listing.whole else self._whole
+            if not self._fresh:
+                self._listing.all_due()
 
     def _run(self) -> None:
         while True:
@@ -106,10 +137,14 @@ class ObjectDirectory:
                 self.refresh()
             except OSError as failed:
                 error = failed
+            except Exception as failed:  # a client's own: nobody would list any more, and nobody know
+                error = OSError(errno.EIO, f"{type(failed).__name__}: {failed}")
             with self._lock:
+                if error is not None and self._error is None:
+                    self._failing = self.clock.monotonic()
                 self._error = error
                 self._told.notify_all()
-                if self.clock.monotonic() - self._asked > IDLE_S:
+                if (self._fresh or error) and self.clock.monotonic() - self._asked > IDLE_S:
                     self._thread = None
                     return
                 pause = max(self._listing.due_at() - self.clock.monotonic(), MOMENT_S)

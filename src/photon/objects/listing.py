@@ -56,6 +56,10 @@ class Listing:
         """Monotonic seconds."""
         return min(self._new_at, self._all_at)
 
+    def all_due(self) -> None:
+        """Everything is to be listed next."""
+        self._all_at = float("-inf")
+
     def begin(self, now: float, now_ns: int) -> Pass:
         """The listing that is due."""
         whole = now >= self._all_at

@@ -68,7 +68,7 @@ class Chunks:
             return found.result(patience.left_s())
         except FetchTimeout:
             raise BlockingIOError(errno.EAGAIN, "is being fetched") from None
-        except OSError:
+        except Exception:
             with self._lock:  # told now; whoever asks again fetches again
                 self._coming.pop((meta.key, meta.etag, begin, end), None)
             raise

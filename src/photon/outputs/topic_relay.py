@@ -161,11 +161,12 @@ class TopicRelay:
 
     def _look(self) -> dict[int, Ends]:
         """Where all partitions end now; new ones are read, too."""
-        ends = self._topic.ends()
+        ends, begun = self._topic.ends(), bool(self._places)
         for partition, there in ends.items():
             place = self._places.get(partition)
-            if place is None:
-                place = self._places[partition] = _Place(there.first, 0, there.first)
+            if place is None:  # one that was added since began at 0, whatever is gone of it by now
+                begin = 0 if begun else there.first
+                place = self._places[partition] = _Place(begin, 0, begin)
             self._check(partition, place, there)
         if new := ends.keys() - self._reading:
             self._reading |= new

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -21,7 +21,7 @@ from photon.config.disk import Disk
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import below, put_file, told
-from photon.outputs.content import FileContent
+from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile
 
@@ -54,7 +54,7 @@ class ObjectSink:
 
     def pass_(self, *, all_of_it: bool = False) -> None:
         """Writes what is not there. ``all_of_it``: also what files that are not final hold now. Raises
-        PublishedDamaged, ObjectsUnavailable, OSError."""
+        PublishedDamaged, OutputMissing, ObjectsUnavailable, OSError."""
         counting: dict[str, OutputFile] = {}
         for slot in self._place.published(self._disk, self._kinds):
             output = slot.output or self._place.output
@@ -64,7 +64,7 @@ class ObjectSink:
                 elif slot.retired or all_of_it:
                     name = self._part(output, file) if file.length else ""
                 else:
-                    continue
+                    name, file = self._shown(file)
                 if name:
                     counting[name] = file
         self._say(b"".join(_line(name, self._there[name], counting[name]) for name in sorted(counting)))
@@ -91,9 +91,20 @@ class ObjectSink:
                 with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as into:
                     while data := content.read(min(READ_BYTES, file.length - content.at)):
                         into.write(data)
+                if content.at < file.length:
+                    what = f"has {content.at} bytes, but {file.length} were published"
+                    raise OutputMissing(output / file.name, what)
                 packed.flush()
                 self._put(name, Path(packed.name))
         return name
+
+    def _shown(self, file: OutputFile) -> tuple[str, OutputFile]:
+        """What an earlier run has written of a file that is not final still: readers were shown it, so it counts
+        until there is more of it. Empty: nothing."""
+        stem = file.name.removesuffix(PLAIN_SUFFIX) + PART
+        ends = [name.removeprefix(stem).removesuffix(FINAL_SUFFIX) for name in self._there if name.startswith(stem)]
+        length = max((int(end) for end in ends if end.isdecimal() and int(end) <= file.length), default=0)
+        return f"{stem}{length}{FINAL_SUFFIX}" if length else "", replace(file, length=length)
 
     def _clear(self, names: Collection[str]) -> None:
         """Parts that count no more, after the manifest has said so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import time
 from collections.abc import Callable, Sequence
@@ -14,12 +15,17 @@ from photon.adapters.contract import Framing
 from photon.adapters.logs.api import LogPosition
 from photon.adapters.logs.discovery import check_directory
 from photon.adapters.logs.follower import Follower
+from photon.adapters.logs.identity import identity_of
 from photon.adapters.logs.log_finder import find_logs
 from photon.adapters.logs.problems import LogDirectoryError, Problem, ProblemKind
 from photon.adapters.logs.shared import SharedFollower
 from photon.adapters.logs.slices import Reading, cut, read_slice, standing_logs
 from photon.adapters.logs.unended_lines import RestRule
+from photon.objects import ranges
+from photon.objects.api import Meta
+from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
+from photon.objects.ranges import HURRIED_S, READ_ON_BYTES
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 
 WITHIN_S = 20.0
@@ -193,3 +199,67 @@ def test_a_bucket_that_is_not_there(site: Site) -> None:
     site.bucket._fails = lambda request: FileNotFoundError(2, "no such bucket")
     with pytest.raises(LogDirectoryError, match="no such directory"):
         check_directory(site.path)
+
+
+def test_more_objects_than_are_kept_by_an_event_loop(site: Site) -> None:
+    """Or each is fetched, and thrown away before its turn has come again."""
+    put(site, **{f"part{number:03}": b"%08d\n" % number for number in range(100)})
+    bucket_of(site.path).chunks.kept_bytes = 200
+    there = site.bucket.read
+
+    def slow(meta: Meta, begin: int, end: int) -> bytes:
+        time.sleep(2 * HURRIED_S)
+        return there(meta, begin, end)
+
+    site.bucket.read = slow  # type: ignore[method-assign]
+    follower = site.follower(hurried=True)
+    assert lines(follower, 100) == [b"%08d" % number for number in range(100)]
+    assert sum(each.startswith("read") for each in site.bucket.asked) == 100
+    follower.close()
+
+
+def test_what_takes_long_and_fails_is_not_read_at_the_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --once: it is told, and nothing is called absent."""
+    monkeypatch.setattr(ranges, "WAIT_S", 0.05)
+    put(site, one=b"a\n")
+
+    def hangs(meta: Meta, begin: int, end: int) -> bytes:
+        time.sleep(0.2)
+        raise OSError(errno.EIO, "timed out")
+
+    site.bucket.read = hangs  # type: ignore[method-assign]
+    follower = site.follower()
+    follower.scan()
+    assert not follower.caught_up()
+    while not follower.caught_up():
+        assert follower.poll(100) == []
+    assert follower.poll(100, final=True) == []
+    (unread,) = follower.unread()
+    assert "timed out" in str(unread)
+    follower.close()
+
+
+def test_a_header_that_is_on_its_way(site: Site) -> None:
+    """Of one of Zeek's logs, which is read on from a place behind it: it is waited for, and no trouble."""
+    fill = b"x" * READ_ON_BYTES * 2 + b"\n"
+    put(site, conn=b"#fields\ta\n" + fill + b"more\n")
+    at = LogPosition(identity_of("conn", b""), "conn", len(b"#fields\ta\n" + fill))
+    there = site.bucket.read
+
+    def slow(meta: Meta, begin: int, end: int) -> bytes:
+        if begin == 0:
+            time.sleep(4 * HURRIED_S)
+        return there(meta, begin, end)
+
+    site.bucket.read = slow  # type: ignore[method-assign]
+    follower = Follower(
+        site.path,
+        has_header=False,
+        framing=Framing("zeek"),
+        positions=[at],
+        report=site.problems.append,
+        hurried=True,
+    )
+    assert lines(follower, 1) == [b"more"]
+    assert site.problems == []
+    follower.close()

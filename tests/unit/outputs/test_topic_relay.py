@@ -156,6 +156,21 @@ def test_messages_that_are_gone_are_one_line_and_are_gone_behind_when_told(tmp_p
     relay(tmp_path, topic).pass_on()
 
 
+def test_a_new_partition_of_which_messages_are_gone_already(tmp_path: Path) -> None:
+    topic = FakeTopic({0: [(0, b"a")]})
+    first = relay(tmp_path, topic)
+    first.pass_on()
+    first.close()
+    topic = FakeTopic({0: [(0, b"a")], 1: [(7, b"h"), (8, b"i")]})
+    topic.first[1] = 7
+    with pytest.raises(OffsetsGone, match="partition 1: offsets 0 to 6 are gone"):
+        relay(tmp_path, topic).pass_on()
+    behind = relay(tmp_path, topic, accept_lost=True)
+    behind.pass_on()
+    behind.close()
+    assert sorted(files(tmp_path).values()) == [b"a\n", b"h\ni\n"]
+
+
 def test_a_topic_that_was_made_once_more_is_refused(tmp_path: Path) -> None:
     relay(tmp_path, FakeTopic({0: [(5, b"a")]})).pass_on()
     with pytest.raises(OffsetsGone, match="was read up to offset 7 and ends at 2: it was made once more"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from photon.computing.errors import ComputingError
 from photon.computing.wire import ENDED_NS, NEVER_NS
 from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
@@ -20,7 +22,7 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.reader import Reader
 from photon.outputs.watermarks import pairs_of, read_journal
 from photon.spark.computing.plan import FAULT, PUBLISHED, Item, pack
-from photon.spark.computing.publishing import Publishing, stage
+from photon.spark.computing.publishing import BEHIND_MAX, Publishing, stage
 
 DISK = RealDisk()
 STREAMS = ("sums", "more")
@@ -179,3 +181,42 @@ def test_what_is_published_is_of_one_state(tmp_path: Path) -> None:
     (site.checkpoint / "commits" / "0").unlink()  # an older checkpoint was put back
     with pytest.raises(UsageError, match="from a newer one than this"):
         site.opened()
+
+
+def test_batches_wait_for_publishing(tmp_path: Path) -> None:
+    """Or Spark would forget the offsets of those that are not published yet, and nothing could be published."""
+    site, over, done = Site(tmp_path), threading.Event(), threading.Event()
+    publishing = site.opened()
+    for number in range(BEHIND_MAX):
+        publishing.await_room(over)
+        site.batch(publishing, number, Frame([productions("sums", number)]), None)
+        site.commit(number)
+
+    def next_batch() -> None:
+        publishing.await_room(over)
+        done.set()
+
+    waiting = threading.Thread(target=next_batch, daemon=True)
+    waiting.start()
+    assert not done.wait(0.2)
+    publishing.publish()
+    waiting.join(20)
+    assert done.is_set()
+    assert site.read() == list(range(BEHIND_MAX))
+    for number in range(BEHIND_MAX, 2 * BEHIND_MAX):
+        site.batch(publishing, number, Frame([productions("sums", number)]), None)
+    over.set()
+    with pytest.raises(ComputingError, match="the run ends"):
+        publishing.await_room(over)
+    publishing.close()
+
+
+def test_a_batch_may_call_the_timers_of_very_many_keys(tmp_path: Path) -> None:
+    """It would be the same whenever it is done again."""
+    site = Site(tmp_path)
+    publishing = site.opened()
+    frame = Frame()
+    frame.collect = lambda: [Row(part="x", items=(1 << 24) + 1, fault=None)]  # type: ignore[method-assign]
+    site.batch(publishing, 0, frame, None)
+    assert (publishing.staged / "0.json").exists()
+    publishing.close()

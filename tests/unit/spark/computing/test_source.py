@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from photon.computing.wire import ENDED_NS, NEVER_NS
-from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of
+from photon.config.disk import RealDisk
+from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of, topology_of
+from photon.spark.computing.run import Wish, _reads_no_more
 from photon.spark.computing.source import ComputeStream
 from tests.spark import recorded
 
@@ -69,3 +72,29 @@ def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
     assert len(offsets) == 2  # all records; then the timers of their watermark
     assert offsets[1]["before"] == offsets[1]["watermark"] == offsets[0]["watermark"]
     assert {row["to"] for row in rows(stream, offsets[0], offsets[1])} == {MARKER}
+
+
+@pytest.mark.parametrize(
+    ("once", "ended", "all_read", "told"),
+    [(True, True, False, True), (True, True, True, False), (False, True, True, True), (False, False, False, False)],
+)
+def test_what_is_not_read_after_the_end_of_time(
+    tmp_path: Path, once: bool, ended: bool, all_read: bool, told: bool
+) -> None:
+    recorded.write(tmp_path, 100, 20)
+    asked = plan(tmp_path, once=once)
+    stream = ComputeStream(asked)
+    offset = stream.initialOffset()
+    if all_read:
+        offset = stream.latestOffset(offset, LIMIT)
+    if ended:
+        offset["watermark"] = {"time_ns": ENDED_NS, "waiting": 0}
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    wish = Wish(
+        topology=topology_of(asked.file, asked.text), file=Path(asked.file), state=tmp_path, reads=asked.reads,
+        published={}, once=once, records=200, partitions=1,
+    )  # fmt: skip
+    assert not _reads_no_more(RealDisk(), checkpoint, wish)
+    (checkpoint / "offsets" / "7").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
+    assert _reads_no_more(RealDisk(), checkpoint, wish) == told
