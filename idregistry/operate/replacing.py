@@ -8,6 +8,8 @@ and each begins the next epoch by a restart; in it nobody listens to messages of
 replica is in one epoch only, so no two majorities exist at a time; what is acknowledged after the barrier lies on as
 many survivors as a majority has, which every majority of the new members meets. A survivor never notes two
 memberships for one epoch, and the new one is filled only when all have noted its: so two operators cannot make two.
+Where only some have noted it, and are restarted, neither epoch may have a majority: the file's epoch takes the others
+along. It is safe, also with the new one empty: whoever notes it, all have passed the barrier.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def exchange(found: Mapping[str, Inspection], old: str, new: str, address: str) 
         if members and (sorted(each.reply.members) != sorted(members) or each.reply.epoch != epoch):
             raise ReplaceRefused(
                 f"{name} is in epoch {each.reply.epoch} of {', '.join(sorted(each.reply.members))}, others in "
-                f"{epoch} of {', '.join(sorted(members))}: restart those of the lower epoch first"
+                f"{epoch} of {', '.join(sorted(members))}: restart those of the lower epoch first; for one that "
+                f"stays in it, write epoch = {epoch_of(found)} under [registry] in its file, and restart it"
             )
         members, epoch = dict(each.reply.members), each.reply.epoch
     if new in members:

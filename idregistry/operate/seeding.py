@@ -15,11 +15,9 @@ from pathlib import Path
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.raft.api import Frozen
-from photon.idregistry.raft.identity import REPLICA, Identity, group_directory
+from photon.idregistry.raft.identity import BUILDING, REPLICA, Identity, group_directory
 from photon.idregistry.raft.journal import Journal
 from photon.idregistry.raft.snapshot import SnapshotStore
-
-BUILDING = "seed.new"
 
 
 class SeedRefused(PhotonError):

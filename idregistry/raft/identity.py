@@ -38,6 +38,8 @@ _HEADER = struct.Struct("<8sBI")
 _GROUP_PREFIX = "group-"
 REPLICA = "replica"
 """The file's name."""
+BUILDING = "seed.new"
+"""Within a directory: where it is filled, before the file ``replica`` is moved into its place."""
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -184,22 +186,22 @@ class Identity:
             return None
         if hello.name not in record.members or hello.name == record.name:
             return Refused(f"{record.name} knows no peer {hello.name}", fatal=False)
-        if hello.epoch != record.epoch:
-            return Refused(f"{record.name} is in membership epoch {record.epoch}, not {hello.epoch}", fatal=False)
         with self._lock:
             record = self._record
-            known = record.peers.get(hello.name)
-            if known is None:
-                try:
-                    self._write(msgspec.structs.replace(record, peers={**record.peers, hello.name: hello.disk}))
-                except OSError as e:  # a full disk, mostly; written whole and anew at the next try
-                    return Refused(f"{record.name} cannot note the disk of {hello.name}: {e}", fatal=False)
-            elif known != hello.disk:
+            known = record.peers.get(hello.name, hello.disk)
+            if known != hello.disk:  # in whatever epoch: wiped ones are back in the first, and could be its majority
                 return Refused(
                     f"{record.name} knows replica {hello.name} with another disk: this one was wiped or copied, and "
                     f"has forgotten what it acknowledged; restore its disk, or replace it by a replica of a new name",
                     fatal=True,
                 )
+            if hello.epoch != record.epoch:
+                return Refused(f"{record.name} is in membership epoch {record.epoch}, not {hello.epoch}", fatal=False)
+            if hello.name not in record.peers:
+                try:
+                    self._write(msgspec.structs.replace(record, peers={**record.peers, hello.name: hello.disk}))
+                except OSError as e:  # a full disk, mostly; written whole and anew at the next try
+                    return Refused(f"{record.name} cannot note the disk of {hello.name}: {e}", fatal=False)
         return None
 
     def _verify(self, directory: Path, name: str, members: list[str], epoch: int, groups: Collection[int]) -> None:
@@ -232,6 +234,8 @@ class Identity:
         here |= {name for name in self._disk.names(directory) if name.startswith(_GROUP_PREFIX)}
         if any(segments_in(self._disk, directory / name) for name in here):
             raise RaftStopped(f"{self._path} is missing beside journals: restore it, or replace this replica")
+        if BUILDING in self._disk.names(directory):
+            raise RaftStopped(f"{directory} was not filled to its end: repeat the call that was cut short")
 
     def _write(self, record: _Record) -> None:
         """Believed only once it is durable."""

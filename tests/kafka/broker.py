@@ -43,8 +43,8 @@ transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=1500
+broker.heartbeat.interval.ms=300
 log.retention.check.interval.ms=500
 log.segment.delete.delay.ms=100
 """
@@ -69,6 +69,8 @@ class Broker:
         self.port, controller = free_ports(2)
         self.address = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
+        self.admin: AdminClient
+        self._producer: Producer
         self._settings = directory / "server.properties"
         self._settings.write_text(PROPERTIES.format(port=self.port, controller=controller, data=directory / "data"))
         (directory / "log4j2.properties").write_text(LOGGING)
@@ -87,11 +89,13 @@ class Broker:
                 [*self._java(), "kafka.Kafka", self._settings], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.directory, start_new_session=True,
             )  # fmt: skip
+        self.admin = AdminClient(self._client())
+        self._producer = Producer({**self._client(), "enable.idempotence": True})
         until(self.answers, START_S, f"Kafka answers; see {self.directory / 'log'}")
 
     def answers(self) -> bool:
         with contextlib.suppress(KafkaException):
-            return bool(self._admin().list_topics(timeout=2).brokers)
+            return bool(self.admin.list_topics(timeout=2).brokers)
         return False
 
     def kill(self) -> None:
@@ -101,35 +105,33 @@ class Broker:
             self._process.wait()
 
     # -- topics ----------------------------------------------------------------------------------------------------
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+    def _client(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.address, "log_level": 0, "reconnect.backoff.max.ms": 200}
 
     def make(self, topic: str, partitions: int = 1, **config: str) -> str:
         """Makes a topic; its address. ``config``: with _ in place of the dots."""
         settings = {name.replace("_", "."): value for name, value in config.items()}
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
-        admin = self._admin()  # which has to outlive the answer
-        admin.create_topics([new])[topic].result(30)
+        self.admin.create_topics([new])[topic].result(30)
         return f"kafka://{self.address}/{topic}"
 
     def write(self, topic: str, values: Iterable[bytes | None], partition: int = 0) -> None:
         """One after the other, and waits until all are there."""
-        producer = Producer({"bootstrap.servers": self.address, "log_level": 0, "enable.idempotence": True})
         for value in values:
             while True:
                 try:
-                    producer.produce(topic, value=value, partition=partition)
+                    self._producer.produce(topic, value=value, partition=partition)
                     break
                 except BufferError:  # its queue is full
-                    producer.poll(0.1)
-        assert producer.flush(60) == 0
+                    self._producer.poll(0.1)
+        assert self._producer.flush(60) == 0
 
     def read(self, topic: str, partitions: int = 1, *, committed: bool = True) -> Iterator[Any]:
         """All messages that are there now."""
         places = [TopicPartition(topic, each, 0) for each in range(partitions)]
         ends = self._ends(places, committed=committed)
         consumer = Consumer({
-            "bootstrap.servers": self.address, "group.id": "reads", "enable.auto.commit": False, "log_level": 0,
+            **self._client(), "group.id": "reads", "enable.auto.commit": False, "fetch.wait.max.ms": 20,
             "isolation.level": "read_committed" if committed else "read_uncommitted", "enable.partition.eof": True,
         })  # fmt: skip
         try:
@@ -151,10 +153,10 @@ class Broker:
         """Partition -> its end. A broker that has just begun, and a topic that was just made, are waited for."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked: dict[TopicPartition, OffsetSpec] = {place: OffsetSpec.latest() for place in places}
-        admin, until_s = self._admin(), time.monotonic() + START_S
+        until_s = time.monotonic() + START_S
         while True:
             try:
-                answers = admin.list_offsets(asked, isolation_level=level)
+                answers = self.admin.list_offsets(asked, isolation_level=level)
                 return {place.partition: answer.result(30).offset for place, answer in answers.items()}
             except KafkaException:
                 if time.monotonic() > until_s:

@@ -8,12 +8,14 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from photon.cli.errors import DONE, FAILED
 from photon.outputs.relay import whole_ns
 from tests.integration.commands import photon, running, until
+from tests.integration.forked import Process
 from tests.kafka.broker import Broker
 
 SEED = int(os.environ.get("PHOTON_SEED", "1"))
@@ -73,6 +75,16 @@ def joined(*place: str | Path) -> Counter[str]:
     return Counter(each["event_id"] for each in records)
 
 
+def waits(process: Process, log: Path, condition: Callable[[], bool], what: str) -> None:
+    """For it to be true while the process runs."""
+
+    def is_true() -> bool:
+        assert process.poll() is None, log.read_text()
+        return condition()
+
+    until(is_true, WAIT_S, what)
+
+
 def test_each_click_is_joined_once_whatever_is_killed(broker: Broker, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     traffic = Traffic(broker, "ours")
@@ -80,18 +92,26 @@ def test_each_click_is_joined_once_whatever_is_killed(broker: Broker, tmp_path: 
     config.write_text(CONFIG)
     command = ["join", "--primary", traffic.queries, "--foreign", traffic.clicks, "--output", output,
                "--config", config, "--quiet"]  # fmt: skip
+
+    def count() -> int:
+        return sum(joined(output).values()) if (output / "joined").exists() else 0
+
     for kills_broker in (False, True):
         with running(*command, log=log) as join:
             traffic.write()
-            until(lambda: (output / "joined").exists() and sum(joined(output).values()) > 0, WAIT_S, "it joins")
+            waits(join, log, lambda: count() > traffic.total - MORE, "it joins")
             traffic.write()
             if kills_broker:
                 broker.kill()
+                waits(join, log, lambda: "ours-clicks" in log.read_text(), "it says so")
                 broker.start()
                 traffic.write()
-                until(lambda: sum(joined(output).values()) == traffic.total, WAIT_S, "it goes on by itself")
+                waits(join, log, lambda: count() == traffic.total, "it goes on by itself")
+                said = [line for line in log.read_text().splitlines() if "ours-clicks" in line]
+                assert len(said) == 2, said
+                assert said[1] == "photon: topic ours-clicks is read again"
             elif chance.random() < 0.5:
-                until(lambda: sum(joined(output).values()) > MORE, WAIT_S, "it has begun with it")
+                waits(join, log, lambda: count() > traffic.total - MORE, "it has begun with it")
             assert join.poll() is None, log.read_text()
             join.send_signal(signal.SIGKILL)
             join.wait()
@@ -116,13 +136,13 @@ def test_a_relay_makes_the_same_logs_whatever_is_killed(broker: Broker, tmp_path
     for kills_broker in (False, True, False):
         with running(*command, log=log) as relay:
             traffic.write()
-            until(lambda: len(copied()) > traffic.total - MORE, WAIT_S, "the relay copies")
+            waits(relay, log, lambda: len(copied()) > traffic.total - MORE, "the relay copies")
             if kills_broker:
                 broker.kill()
                 broker.start()
             traffic.write()
-            until(lambda: len(copied()) == traffic.total, WAIT_S, "all is copied")
-            until(partial(_whole_since, logs, time.time_ns()), WAIT_S, "and it says so")
+            waits(relay, log, lambda: len(copied()) == traffic.total, "all is copied")
+            waits(relay, log, partial(_whole_since, logs, time.time_ns()), "and it says so")
             assert relay.poll() is None, log.read_text()
             relay.send_signal(signal.SIGKILL)
             relay.wait()
@@ -151,8 +171,7 @@ def test_what_retention_took_is_one_line(broker: Broker, tmp_path: Path) -> None
                "--config", config, "--once"]  # fmt: skip
     assert photon(*command).code == DONE
     traffic.write(30)
-    admin = broker._admin()
-    for future in admin.delete_records([TopicPartition("short-clicks", 1, 15)]).values():
+    for future in broker.admin.delete_records([TopicPartition("short-clicks", 1, 15)]).values():
         future.result(30)
     done = photon(*command)
     assert done.code == FAILED

@@ -88,7 +88,7 @@ class Upstream:
 
     def said_unreachable(self, why: str) -> None:
         """Tells it once, and once when it is over."""
-        if why != self.unreachable:
+        if bool(why) != bool(self.unreachable):
             if why:
                 log.warning("a topic cannot be read; nothing is called unmatched until it can", why=why)
             else:

@@ -11,7 +11,7 @@ import click
 
 from photon.cli.audited import audited
 from photon.cli.errors import DONE
-from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.heads import PATH, Deployed, config, deployed
 from photon.cli.looking import through
 from photon.cli.tables import print_table
 from photon.cli.units import DURATION
@@ -62,7 +62,7 @@ def _checked(control: str) -> str:
 
 @click.command("serve")
 @click.option("--routes", type=PATH, help="JSON list of routes.")
-@click.option("--config", type=PATH, metavar="FILE", help="Instead: the deployment file, with containers' names.")
+@config(required=False, unless=("routes",), help="Instead: the deployment file, with containers' names.")
 @click.option("--control", required=True, metavar="HOST:PORT", help="Where to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Between any two regions, at the start.")
 @click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")

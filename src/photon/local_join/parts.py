@@ -138,14 +138,14 @@ async def work(
     say: Callable[[str], None],
     relays: Sequence[Relay | TopicRelay] = (),
 ) -> bool:
-    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are other joins' output, or
-    topics. ``say``: hears of brokers that are away."""
+    """Whether it was stopped before the dispatcher was done. ``relays``: of logs that are topics, or other joins'
+    output."""
     stopped = False
     began = time.monotonic()
     done = asyncio.Event()
     verifying = asyncio.create_task(parts.verifier.run(done), name="verifier")
     dispatching = asyncio.create_task(parts.dispatcher.run(), name="dispatcher")
-    relaying = asyncio.create_task(_relay(relays, done, say), name="relay")
+    relaying = asyncio.create_task(_relay(relays, say, done), name="relay")
     sampling = asyncio.create_task(_sample(parts.watermarks, done), name="watermarks")
     try:
         while not dispatching.done():
@@ -182,18 +182,22 @@ async def _sample(watermarks: WatermarkKeeper, done: asyncio.Event) -> None:
         await watermarks.pass_()
 
 
-async def _relay(relays: Sequence[Relay | TopicRelay], done: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Brings what comes, until ``done``."""
+async def _relay(relays: Sequence[Relay | TopicRelay], say: Callable[[str], None], done: asyncio.Event) -> None:
+    """Brings what comes, until ``done``. While a topic's brokers are away all waits; ``say`` is told once when that
+    begins, and once when it is over."""
     away = set[Relay | TopicRelay]()
     while not await until(done, SHOW_S):
         for each in relays:
             try:
                 await asyncio.to_thread(each.pass_on_whole, time.time_ns())
-                away.discard(each)
-            except TopicUnreachable as error:  # a broker that comes back is read on; till then all waits
+            except TopicUnreachable as error:
                 if each not in away:
                     away.add(each)
-                    say(f"{error}; what it has is waited for")
+                    say(f"{error}; nothing is called unmatched until it is read again")
+            else:
+                if each in away and isinstance(each, TopicRelay):
+                    away.discard(each)
+                    say(f"topic {each.name} is read again")
 
 
 def _ledger(parts: Parts) -> dict[str, int]:

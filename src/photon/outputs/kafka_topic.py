@@ -45,7 +45,7 @@ class KafkaTopic:
         """As ``Topic``."""
         levels, spec = self._kafka.IsolationLevel, self._admin_api.OffsetSpec
         try:
-            topic = self._consumer.list_topics(self.name, ANSWER_S).topics[self.name]
+            topic = self._admin.list_topics(self.name, ANSWER_S).topics[self.name]
             if topic.error is not None:
                 raise self._kafka.KafkaException(topic.error)
             places = [self._kafka.TopicPartition(self.name, each) for each in topic.partitions]

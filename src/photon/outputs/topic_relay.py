@@ -103,6 +103,7 @@ class TopicRelay:
     def __init__(self, disk: Disk, topic: Topic, directory: Path, *, accept_lost: bool = False) -> None:
         """``accept_lost``: goes on behind messages that are gone. Raises OffsetsGone, PhotonError, OSError."""
         self._disk = disk
+        self.name = topic.name
         self._topic = topic
         self._directory = directory
         self._accept_lost = accept_lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,30 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
+_OF_OTHERS: Mapping[str, Collection[str]] = {
+    "join": ("copies", "dispatcher", "joiner", "relay", PIPELINE),
+    "copies": ("copies", "joiner", "relay", PIPELINE),
+    "output": ("compute", "relay", PIPELINE),
+    "state": ("compute", "relay", PIPELINE),
+    "joiners": ("relay", PIPELINE),
+    "region": ("registry",),
+}
+"""Keys of [datacentre.NAME] -> kinds of processes that read them of datacentres that are not their own."""
+
+
 def reads(service: Service, keys: Iterable[str]) -> bool:
     """Whether a process has read one of these at its start. Of a table [datacentre.NAME] it is that datacentre's
-    processes and the pages of all, of [wan] the proxy, of all others every process but the proxy."""
+    processes, the pages of all and those in ``_OF_OTHERS``, of [wan] the proxy, of all others every process but the
+    proxy."""
     kind = service.name.partition(" ")[0]
     for key in keys:
         table, _, rest = key.partition(".")
         if table == "wan":
             found = kind == "wan"
         elif table == "datacentre":
-            found = kind == "status" or (service.datacentre == rest.partition(".")[0] and kind != "registry")
+            name, _, rest = rest.partition(".")
+            own = service.datacentre == name and kind != "registry"
+            found = own or kind == "status" or kind in _OF_OTHERS.get(rest.partition(".")[0], ())
         else:
             found = kind != "wan"
         if found:

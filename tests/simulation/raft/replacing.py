@@ -1,17 +1,20 @@
 """A replica loses its disk and another takes its place, by the procedure of ``idregistry/operate/replacing.py``.
 
-The survivors restart in the next epoch at random moments, and the new replica starts at any moment among them, while
-clients propose. ``Skips`` leaves out a step of the procedure: then something that was acknowledged can be lost.
+The survivors note the next membership and restart at random moments, and the new replica starts at any moment among
+them, while clients propose. Sometimes the operator's call is cut short: some have not noted it, the new one is empty,
+and the file's epoch takes the others along. ``Skips`` leaves out a step: then something acknowledged can be lost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from photon.idregistry.operate.seeding import GroupSeed, write_group
 from photon.idregistry.raft.host import RaftHost
-from photon.idregistry.raft.identity import Identity, group_directory
+from photon.idregistry.raft.identity import Identity, Membership, group_directory, membership
 from tests.simulation.world.cluster import DIRECTORY, Node, SimulatedNetwork, Violation
 from tests.simulation.world.raft import GROUP, World
 
@@ -27,28 +30,42 @@ class Skips:
 
 
 class Member(Node):
-    """A machine that is told its members and their epoch."""
+    """A machine whose deployment file says ``configured``."""
 
-    members: tuple[str, ...] = ()
-    epoch = 1
+    configured: Membership
 
     def boot(self) -> None:
         world = self.world
+        found = membership(self.disk, DIRECTORY, self.configured)
         self.host = RaftHost(
             name=self.name,
-            peers=dict.fromkeys(self.members, "nowhere:1"),
+            peers=found.members,
             directory=DIRECTORY,
             machines=world.machines_of(self),
             disk=self.disk,
             clock=self.clock,
-            options=replace(world.options, epoch=self.epoch),
+            options=replace(world.options, epoch=found.epoch),
             network=SimulatedNetwork(self),
             random=Random(world.random.getrandbits(64)),
             entropy=world.random.randbytes,
         )
         if self.guarded(self._open):
-            world.tell(f"{self.name} is up in epoch {self.epoch}")
+            world.tell(f"{self.name} is up in epoch {found.epoch}")
             world.pump_at(self, world.now)
+
+    def follow(self, members: Mapping[str, str]) -> bool:
+        """Whether it says that it has noted it; its power may go meanwhile."""
+        if self.host is None:
+            return False
+        if self.world.random.random() < 0.2:
+            self.disk.crash_after(self.world.random.randint(1, 6))
+        said = [""]
+
+        def ask() -> None:
+            assert self.host is not None
+            said[0] = self.host.follow(EPOCH, members)
+
+        return self.guarded(ask) and not said[0]
 
 
 class ReplacingWorld(World):
@@ -58,7 +75,7 @@ class ReplacingWorld(World):
         super().__init__(seed, replicas=replicas)
         made = {name: Member(self, name) for name in self.names}
         for node in made.values():
-            node.members = tuple(self.names)
+            node.configured = Membership(1, dict.fromkeys(self.names, "nowhere:1"))
         self.nodes = dict(made)
         self.proposing = True
 
@@ -80,7 +97,7 @@ def run(seed: int, skips: Skips | None = None) -> World:
     _mend(world)
     if not skips.barrier:
         _barrier(world, old)
-    _next_epoch(world, old, filled=not skips.barrier)
+    _next_epoch(world, old, filled=not skips.barrier and random.random() < 0.7)
     world.run_until(world.now + 6.0)
     known = len(world.acknowledged)
     if not world.run_until(world.now + 20, stop=lambda: len(world.acknowledged) > known):
@@ -146,36 +163,44 @@ def _barrier(world: ReplacingWorld, old: Member) -> None:
 
 def _next_epoch(world: ReplacingWorld, old: Member, *, filled: bool) -> None:
     random = world.random
-    names = tuple(sorted([*(name for name in world.names if name != old.name), NEW]))
+    survivors = [node for node in world.members() if node is not old]
+    members = {node.name: "nowhere:1" for node in survivors} | {NEW: "nowhere:1"}
+    asked = survivors if filled else random.sample(survivors, random.randint(0, len(survivors)))
+    noted = [node.follow(members) for node in asked]
     new = Member(world, NEW)
-    new.members, new.epoch = names, EPOCH
-    if filled:
-        _fill(world, new)
+    new.configured = Membership(EPOCH, members)
     world.nodes[NEW] = new
     world.names.append(NEW)
+    whole = len(asked) == len(survivors) and all(noted) and _fill(world, new)
+    if not whole:
+        world.tell("some have not noted the next membership: the file's epoch takes them along")
     world.later(random.uniform(0, 2.0), new.boot)
-    for node in world.members():
-        if node is not old and node is not new:
-            world.later(random.uniform(0, 2.0), lambda node=node: _restart(node, names))
+    for node in survivors:
+        if not whole and random.random() < 0.3:
+            world.later(random.uniform(0, 2.0), partial(_restart, node, node.configured))
+        world.later(random.uniform(0, 2.0), partial(_restart, node, node.configured if whole else new.configured))
 
 
-def _fill(world: ReplacingWorld, new: Member) -> None:
-    assert world.run_until(world.now + 20, stop=lambda: _leader(world) is not None)
+def _fill(world: ReplacingWorld, new: Member) -> bool:
+    """False: there is no leader, as a survivor has restarted in the next epoch already."""
+    world.run_until(world.now + 5, stop=lambda: _leader(world) is not None)
     leader = _leader(world)
-    assert leader is not None
-    assert leader.host is not None
+    if leader is None or leader.host is None:
+        return False
     group = leader.host._groups[GROUP]
     index = group.state().applied
     seed = GroupSeed(GROUP, index, group._journal.term_at(index), list(world.machines[leader.name].snapshot()))
     identity = Identity(
-        disk=new.disk, directory=DIRECTORY, name=NEW, members=new.members, epoch=EPOCH, groups=(),
+        disk=new.disk, directory=DIRECTORY, name=NEW, members=new.configured.members, epoch=EPOCH, groups=(),
         entropy=world.random.randbytes,
     )  # fmt: skip
     write_group(new.disk, group_directory(DIRECTORY, GROUP), seed)
     identity.made([GROUP])
+    return True
 
 
-def _restart(node: Member, names: tuple[str, ...]) -> None:
-    node.members, node.epoch = names, EPOCH
+def _restart(node: Member, configured: Membership) -> None:
+    if configured.epoch > node.configured.epoch:
+        node.configured = configured
     if node.host is not None:
         node.crash(power=node.world.random.random() < 0.5)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from photon.config.disk import RealDisk
 from photon.config.topic_address import TopicAddress
@@ -44,6 +45,30 @@ def test_partitions_are_read_to_their_ends_and_read_on(brokers: str, tmp_path: P
     for number in range(2):
         lines = (tmp_path / f"clicks-{number}-{0:020d}.log").read_bytes().split()
         assert lines == [b"%d" % each for each in range(number, 16, 2)]
+
+
+def test_offsets_are_asked_by_a_client_that_was_told_who_leads_now(brokers: str) -> None:
+    """A broker that was started again leads in a new epoch, and refuses who names the old one, again and again."""
+
+    class Client:
+        def __init__(self, real: Any) -> None:
+            self._real, self._told = real, False
+
+        def list_topics(self, *asked: Any) -> Any:
+            self._told = True
+            return self._real.list_topics(*asked)
+
+        def list_offsets(self, *asked: Any, **settings: Any) -> Any:
+            if not self._told:
+                raise KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
+            return self._real.list_offsets(*asked, **settings)
+
+    write(brokers, 0, 4)
+    topic = KafkaTopic(TopicAddress(brokers, "clicks"), {})
+    for _ in range(2):
+        topic._admin = Client(topic._admin)
+        assert topic.ends()[0] == Ends(0, 2)
+    topic.close()
 
 
 def test_no_broker_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.t
     [
         ("registry.retention", "9d", {"registry r1", "joiner east-1", "dispatcher west"}, {"wan"}),
         ("datacentre.east.watch", "poll", {"joiner east-1", "dispatcher east"}, {"registry r1", "joiner west-1"}),
+        ("datacentre.east.copies", "127.0.0.1:7998", {"joiner east-1", "joiner west-1"}, {"dispatcher west"}),
+        ("datacentre.east.region", "south", {"registry r1", "dispatcher east"}, {"dispatcher west", "wan"}),
         ("wan.round_trip", "7ms", {"wan"}, {"registry r1", "joiner east-1"}),
     ],
 )

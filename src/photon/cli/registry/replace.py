@@ -53,11 +53,12 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
 
     if wait and (dry_run or yes):
         raise UsageError("--wait comes after the restarts: a call of its own")
+    if not wait:
+        must_be_said(f"replacing {old}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
     kept = survivors(at.with_registry.registry.replicas, old, new)
     if wait:
         _wait(at, timeout)
         return
-    must_be_said(f"replacing {old}, whose disk is gone for ever,", dry_run=dry_run, yes=yes)
     with OperatorClient(kept, at.tls) as client:
         wanted, steps = _plan(at, client, old, new)
         if not dry_run:
@@ -99,7 +100,7 @@ def _apply(at: Deployed, client: OperatorClient, wanted: Exchange) -> None:
     from photon.idregistry.operate.seeding import Member, seed_directory
 
     _barriers(client)
-    for name in client.addresses:
+    for name in sorted(client.addresses):  # two operators ask the same one first, which refuses the second
         client.follow(name, wanted.epoch, wanted.next)
     member = Member(wanted.new, wanted.next, wanted.epoch)
     seed_directory(RealDisk(), _directory(at, wanted.new), member, _seeds(client), os.urandom)

@@ -29,6 +29,8 @@ from photon.idregistry.operate.fingerprints import differences, fingerprint
 from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
 from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, check_free, seed_directory
 from photon.idregistry.raft.host import RaftHost
+from photon.idregistry.raft.identity import Identity
+from photon.idregistry.raft.options import RaftStopped
 from tests.unit.idregistry.model import Row, digest, reopen, time_of
 from tests.unit.idregistry.raft.cluster import wait_until
 from tests.unit.idregistry.shard import Shard
@@ -279,8 +281,10 @@ def test_a_mount_point_is_filled_in_place_and_what_a_cut_short_call_left_is_made
     def seeds() -> list[GroupSeed]:
         return [GroupSeed(number, 5, 1, filled().machine.snapshot()) for number in (0, 1)]
 
-    for name in ("group-00001", "replica"):
+    for name in ("group-00000", "group-00001", "replica"):
         cut_short(name)
+        with pytest.raises(RaftStopped):  # else it would begin with nothing, and vote
+            Identity(disk=DISK, directory=place, name="r", members=["r"], epoch=1, groups=(), entropy=os.urandom)
         assert not (place / "replica").exists()
         check_free(place)
     seed_directory(DISK, place, Member("r", ["r"], 1), seeds(), os.urandom)

@@ -135,7 +135,7 @@ def test_only_with_every_survivor_at_hand_may_one_be_replaced() -> None:
     led = (group(0, is_leader=True), group(1))
     for found, old, new, why in [
         (kept() | {"r1": silent("r1")}, "r3", "r4", "r1 does not answer"),
-        (kept() | {"r2": replica("r2", *led, epoch=2)}, "r3", "r4", "is in epoch 2"),
+        (kept() | {"r2": replica("r2", *led, epoch=2)}, "r3", "r4", "write epoch = 2 under"),
         (kept() | {"r2": replica("r2", *led, members={"r1": ""})}, "r3", "r4", "is in epoch 1 of r1"),
         (kept(), "r3", "r3", "never used"),
         (kept(), "r9", "r4", "the members are r1, r2, r3"),

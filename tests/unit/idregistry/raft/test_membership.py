@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from photon.config.disk import RealDisk
+from photon.idregistry.raft import identity as identities
 from photon.idregistry.raft.identity import Identity, Membership, membership
 from photon.idregistry.raft.options import RaftStopped
+from photon.idregistry.raft.transport import Hello, Refused
 
 DISK = RealDisk()
 FIRST = {"r1": "a:1", "r2": "a:2", "r3": "a:3"}
@@ -68,3 +71,37 @@ def test_a_directory_of_the_release_before_has_no_addresses(tmp_path: Path) -> N
     identity._write(msgspec.structs.replace(identity._record, addresses={}))
     with pytest.raises(RaftStopped, match="name the address of r3"):
         started(tmp_path, NEXT)
+
+
+@pytest.mark.parametrize(("version", "fields"), [(1, 6), (2, 7)])
+def test_files_of_the_versions_before_are_read(
+    version: int, fields: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = begun(tmp_path, FIRST)._record
+    body = msgspec.msgpack.encode(msgspec.to_builtins(record, builtin_types=(bytes,))[:fields])
+    header = identities._HEADER.pack(identities.MAGIC, version, zlib.crc32(body))
+    (tmp_path / "replica").write_bytes(header + body)
+    assert started(tmp_path, FIRST) == Membership(1, FIRST)
+    assert started(tmp_path, {"r1": "a:1"}) == Membership(1, FIRST)  # the addresses are noted by that start
+
+
+def test_a_wiped_disk_is_refused_in_whatever_epoch_it_begins(tmp_path: Path) -> None:
+    """It is back in the file's epoch, where with other wiped ones it would be a majority that knows nothing."""
+    identity = begun(tmp_path, FIRST, epoch=2)
+    assert identity.check(Hello("r2", b"old", 2)) is None
+    why = "r1 is in membership epoch 2, not 1"
+    wiped = identity.check(Hello("r2", b"new", 1))
+    assert wiped is not None
+    assert wiped.fatal
+    assert "with another disk" in wiped.reason
+    assert identity.check(Hello("r2", b"old", 1)) == Refused(why, fatal=False)
+    assert identity.check(Hello("r3", b"new", 1)) == Refused(why, fatal=False)
+    assert identity.check(Hello("r3", b"own", 2)) is None  # nothing was noted of another epoch
+
+
+def test_the_file_takes_along_who_was_not_asked_to_follow(tmp_path: Path) -> None:
+    """r1 has noted the next membership and was restarted, r2 has not: neither epoch has a majority."""
+    begun(tmp_path / "r1", FIRST).follow(2, NEXT)
+    begun(tmp_path / "r2", FIRST)
+    assert [started(tmp_path / each, NEXT).epoch for each in ("r1", "r2")] == [2, 1]
+    assert [started(tmp_path / each, NEXT, epoch=2) for each in ("r1", "r2")] == [Membership(2, NEXT)] * 2
