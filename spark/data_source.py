@@ -306,7 +306,7 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 Spark's name
         begun = decoded(start)
         ends = self._ends() if self._target is None else self._target
-        found: dict[str, Cursor] = {}
+        found = dict(begun)  # a datacentre that is left out for a time is not read from its beginning later
         for source in self._options.sources:
             at = begun.get(source.datacentre, Cursor())
             end = furthest(at, ends.get(source.datacentre, Cursor()))

@@ -105,7 +105,7 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _offset(begun, moved, mark)
         ends = self._ends() if self._target is None else self._target
         share = max(self._plan.records // len(self._plan.reads), 1)
-        found = {}
+        found = dict(begun)  # a place that is left out for a time is not read from its beginning later
         for each in self._plan.reads:
             at = begun.get(each.name, Cursor())
             end = furthest(at, ends.get(each.name, Cursor()))

@@ -281,3 +281,16 @@ def test_a_checkpoint_without_watermarks_goes_on_with_them(tmp_path: Path) -> No
 def test_a_watermark_is_of_a_stream(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="watermark 'about': is exact or percentile"):
         read_options({"path": str(tmp_path), "watermark": "about"})
+
+
+def test_a_datacentre_that_is_left_out_for_a_time_is_read_on(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, random.Random(1))
+    writer.step()
+    stream = OutputStream(read_options({"path": deployment(tmp_path)}), SCHEMA)
+    all_read = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    west = all_read["cursors"]["east"]
+    before = {**all_read, "cursors": {"east": west, "west": west}}
+    writer.step()
+    after = stream.latestOffset(before, ReadAllAvailable())
+    assert after["cursors"]["west"] == west
+    assert after["cursors"]["east"] != west

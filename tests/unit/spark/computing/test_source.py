@@ -98,3 +98,12 @@ def test_what_is_not_read_after_the_end_of_time(
     assert not _reads_no_more(RealDisk(), checkpoint, wish)
     (checkpoint / "offsets" / "7").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
     assert _reads_no_more(RealDisk(), checkpoint, wish) == told
+
+
+def test_a_place_that_is_left_out_for_a_time_is_read_on(tmp_path: Path) -> None:
+    recorded.write(tmp_path, 100, 20)
+    stream = ComputeStream(plan(tmp_path, once=False))
+    start = stream.latestOffset(stream.initialOffset(), LIMIT)
+    (cursor,) = start["cursors"].values()
+    start["cursors"]["joined/west"] = cursor
+    assert stream.latestOffset(start, LIMIT)["cursors"]["joined/west"] == cursor
