@@ -5,7 +5,8 @@ acknowledged may lie on the lost disk and on a bare majority less one of the oth
 took the place, those that lack the entry could elect each other together with it. So *every* survivor first applies
 all that was acknowledged (a barrier) and notes the next membership, the new one starts from a state after it,
 and each begins the next epoch by a restart; in it nobody listens to messages of the one before. Between the two a
-replica is in one epoch only, so no two majorities exist at a time; what is acknowledged after the barrier lies on as
+replica is in one epoch only, and from its note on no survivor listens to the old one, should it come back after all:
+so no two majorities exist at a time; what is acknowledged after the barrier lies on as
 many survivors as a majority has, which every majority of the new members meets. A survivor never notes two
 memberships for one epoch, and the new one is filled only when all have noted its: so two operators cannot make two.
 Where only some have noted it, and are restarted, neither epoch may have a majority: the file's epoch takes the others

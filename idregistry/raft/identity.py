@@ -20,6 +20,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,7 +157,8 @@ class Identity:
 
     def follow(self, epoch: int, members: Mapping[str, str]) -> str:
         """Notes durably the next membership, which the next start takes up; never another one for the same epoch, so
-        that no two of them can have a majority each. Empty: done; else why not. Raises OSError."""
+        that no two of them can have a majority each. Who is not in it is not listened to from now on. Empty: done;
+        else why not. Raises OSError."""
         with self._lock:
             record = self._record
             if epoch != record.epoch + 1:
@@ -182,6 +184,8 @@ class Identity:
     def check(self, hello: Hello) -> Refused | None:
         """Whether to listen to a peer; its disk is noted durably the first time."""
         record = self._record
+        if record.following is not None and hello.name not in record.following[1]:
+            return Refused(f"{record.name} has agreed to members without {hello.name}: it was replaced", fatal=False)
         if record.peers.get(hello.name) == hello.disk and hello.epoch == record.epoch:
             return None
         if hello.name not in record.members or hello.name == record.name:
@@ -227,7 +231,8 @@ class Identity:
             record = msgspec.structs.replace(record, epoch=epoch, members=members, peers=peers, following=None)
             self._write(msgspec.structs.replace(record, addresses=self._addresses))
         elif self._addresses and self._addresses != record.addresses:
-            self._write(msgspec.structs.replace(record, addresses=self._addresses))
+            with suppress(OSError):  # a full disk: a later start notes them
+                self._write(msgspec.structs.replace(record, addresses=self._addresses))
 
     def _refuse_leftovers(self, directory: Path, groups: Collection[int]) -> None:
         here = {group_directory(directory, group).name for group in groups}

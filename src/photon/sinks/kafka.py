@@ -120,8 +120,8 @@ class KafkaTarget:
         # Beyond transactions of other names that are open: one of ours that is committed may stand behind them
         end = self._end(place)
         consumer = self._kafka.Consumer({
-            **self._base, "group.id": "photon-sink", "enable.auto.commit": False, "enable.partition.eof": True,
-            "isolation.level": "read_committed", "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50, **self._base, "group.id": "photon-sink", "enable.auto.commit": False,
+            "enable.partition.eof": True, "isolation.level": "read_committed", "auto.offset.reset": "earliest",
         })  # fmt: skip
         found = None
         try:

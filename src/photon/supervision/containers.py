@@ -25,6 +25,8 @@ MEMORY = {"registry": "768m", "joiner": "512m", "eventstore": "512m", "dispatche
 """Of one container; others have 384 MB."""
 WEIGHTS = {"registry": 4096, "wan": 4096, "status": 256}
 """Shares of a processor when there is not enough for all; others have 1024, what is no part of Photon 128."""
+_MADE = ("certs", "generator", "prometheus", "alertmanager", "alerts", "grafana")
+_MADE_EACH = ("joiner", "operator", "hbase", "hbase-init")  # with the datacentre's name
 DONE, STARTED = "service_completed_successfully", "service_started"
 PORTS = {"joiner": 7040, "dispatcher": 7050}
 """Of those that are found by discovery; each container has an address of its own."""
@@ -390,7 +392,8 @@ def _problems(settings: Settings) -> Iterator[str]:
             yield f'{at}.dispatcher: is missing; write dispatcher = "dispatcher-{name}:7050"'
         if pipeline.together or settings.relayed(name):
             yield f"{at}: a service is one process, and none is a relay; leave together and chained joins out"
-    hosts: dict[str, str] = {}
+    made = [*_MADE, *(f"{what}-{name}" for what in _MADE_EACH for name in settings.datacentre)]
+    hosts = {name: f"{name}, which is made without being named" for name in made}
     for each in found:
         if each.address is None:
             continue

@@ -35,12 +35,13 @@ from photon.dispatcher.undecided import Undecided
 from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import DIGEST_BYTES, U8, Answer, Kind
 from photon.idregistry.client.routing import RoutedRegistry
+from photon.idregistry.core import clock_offsets
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.clock_offsets import Offset
 from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.raft.api import Applied
-from photon.idregistry.replica import clocks, shard_server
+from photon.idregistry.replica import shard_server
 from photon.idregistry.replica.clocks import ClockWatch
 from photon.joiner import engine as joiner_engine
 from photon.joiner.api import ForeignEvent, JoinAnswers, Outcome
@@ -370,7 +371,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((ClockWatch, "objection", no_objection),)), f"{TWICE}|{LOST}", apart=True
     ),
     "clocks: any leader's says what is too new": Ablation(
-        Variant(patches=((clocks, "too_new_after", by_its_own),)), WAITS, apart=True
+        Variant(patches=((clock_offsets, "too_new_after", by_its_own),)), WAITS, apart=True
     ),
     "clocks: a known id is too new": Ablation(
         Variant(patches=((shard_server, "FOREVER", (NO_BOUNDARY, NO_BOUNDARY)),)), WAITS, apart=True

@@ -103,6 +103,9 @@ def run(seed: int, skips: Skips | None = None) -> World:
     if not world.run_until(world.now + 20, stop=lambda: len(world.acknowledged) > known):
         raise Violation("nothing is acknowledged in the new epoch")
     world.proposing = False
+    old.broken = "lost"
+    if old.host is not None:
+        old.crash(power=True)
     world.run_until(world.now + 2.0)
     if not world.run_until(world.now + 20, stop=world.settled):
         raise Violation("replicas do not converge")
@@ -172,6 +175,9 @@ def _next_epoch(world: ReplacingWorld, old: Member, *, filled: bool) -> None:
     world.nodes[NEW] = new
     world.names.append(NEW)
     whole = len(asked) == len(survivors) and all(noted) and _fill(world, new)
+    if whole and random.random() < 0.5:
+        old.broken = ""  # its disk was not lost: it is started in the meantime, against the operator's word
+        world.later(random.uniform(0, 2.0), old.boot_if_down)
     if not whole:
         world.tell("some have not noted the next membership: the file's epoch takes them along")
     world.later(random.uniform(0, 2.0), new.boot)

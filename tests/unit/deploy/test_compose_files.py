@@ -84,6 +84,7 @@ def test_another_replica_is_one_edit() -> None:
         ("[wan]\ncontrol = \"wan:7000\"\nround_trip = \"100ms\"\n", "", "wan: is missing"),
         ('datacentre = "central"', "", "registry.replicas.r3.region: is missing"),
         ('verifier = "verifier-east:7055"', 'verifier = "copies-east:7055"', "is the service of"),
+        ('verifier = "verifier-east:7055"', 'verifier = "joiner-east:7055"', "is the service of joiner-east, which"),
         ('verifier = "verifier-east:7055"', 'verifier = "Verifier:7055"', "must be a service's name"),
     ],
 )  # fmt: skip

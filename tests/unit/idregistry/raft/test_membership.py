@@ -105,3 +105,28 @@ def test_the_file_takes_along_who_was_not_asked_to_follow(tmp_path: Path) -> Non
     begun(tmp_path / "r2", FIRST)
     assert [started(tmp_path / each, NEXT).epoch for each in ("r1", "r2")] == [2, 1]
     assert [started(tmp_path / each, NEXT, epoch=2) for each in ("r1", "r2")] == [Membership(2, NEXT)] * 2
+
+
+def test_who_was_replaced_is_not_listened_to_from_the_note_on(tmp_path: Path) -> None:
+    """Else, of five, it would be a majority with two that are still in the old epoch, while others have the next."""
+    identity = begun(tmp_path, FIRST)
+    old, kept = Hello("r3", b"old", 1), Hello("r2", b"own", 1)
+    assert (identity.check(old), identity.check(kept)) == (None, None)
+    assert identity.follow(2, NEXT) == ""
+    refused = identity.check(old)
+    assert refused is not None
+    assert "it was replaced" in refused.reason
+    assert identity.check(kept) is None
+    assert begun(tmp_path, FIRST).check(old) == refused
+
+
+def test_a_full_disk_is_started_from_with_other_addresses(tmp_path: Path) -> None:
+    begun(tmp_path, FIRST)
+
+    class Full(RealDisk):
+        def replace(self, path: Path, data: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    moved = dict.fromkeys(FIRST, "b:1")
+    Identity(disk=Full(), directory=tmp_path, name="r1", members=moved, epoch=1, groups=(), entropy=bytes)
+    assert membership(DISK, tmp_path, Membership(1, {"r1": "b:1"})).members == {**FIRST, "r1": "b:1"}
