@@ -271,6 +271,7 @@ class EventIds:
                 if self._sequence.next_us < self._reserved_us:
                     with contextlib.suppress(OSError):  # the mark that stands there is safe, just further ahead
                         mark.write(self._sequence.next_us)
+                mark.unlock()
                 self._release()
             if self._sequence.user is not None and self._sequence.user() is self:
                 self._sequence.user = None
@@ -367,6 +368,10 @@ class _Mark:
     def release(self) -> None:
         """Once: lets another process have the file."""
         os.close(self._lock)
+
+    def unlock(self) -> None:
+        """Also where a child that was just forked has not closed its copy of the descriptor yet."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def write(self, mark_us: int) -> None:
         """Durable when it returns. Raises OSError; then the file holds this mark or the one before."""
