@@ -49,7 +49,8 @@ class Told(NamedTuple):
     read_ns: int
     """All lines that were there by then had been read, some time before."""
     lines: Lines | None
-    """Those without a verdict; None: the claim was of another moment, or counted more."""
+    """Those without a verdict; None: the claim was of another moment, or counted more, or does not reach to the
+    percentile, as the dispatcher lost its state: then what was said to wait before may wait still."""
     showing: frozenset[str]
     """Slots that had something before the percentile to show, or were not heard."""
 
@@ -112,8 +113,8 @@ class Sampler:
         before = self.watermarks.last
         pair = self.watermarks.take(Sample(0, asked, self.slots, self.cursor))
         told = self._told(asked, pair)
-        if pair.percentile_ns is not None and told.lines is not None:
-            self._check(asked, pair, told, 0 if before is None else before.waiting)
+        if pair.percentile_ns is not None and self.lines is not None:
+            self._check(self.lines, pair, told, 0 if before is None else before.waiting)
         if self.keep(pair):
             self.watermarks.journaled(pair)
             self.pairs.append(pair)
@@ -122,15 +123,17 @@ class Sampler:
     def _told(self, asked: Undecided, pair: Pair) -> Told:
         before_ns = -NEVER_NS if pair.percentile_ns is None else pair.percentile_ns
         showing = [each.slot for each in self.slots if each.unshown_ns is None or each.unshown_ns < before_ns]
+        if asked.read_ns is not None and asked.read_ns >= before_ns:
+            return Told(asked.read_ns, self.lines, frozenset(showing))
         read_ns = max([asked.read_ns or 0, *(each.read_ns for each in self.told[-1:])])
-        return Told(read_ns, self.lines, frozenset(showing))
+        return Told(read_ns, None, frozenset(showing))
 
-    def _check(self, asked: Undecided, pair: Pair, told: Told, before: int) -> None:
+    def _check(self, lines: Lines, pair: Pair, told: Told, before: int) -> None:
         """What is said to wait is the truth."""
-        time_ns, lines = pair.percentile_ns or 0, told.lines or {}
+        time_ns = pair.percentile_ns or 0
         truth = sum(each < time_ns for each in lines.values()) + self.reopened(time_ns) + len(told.showing)
-        if asked.read_ns is None or asked.read_ns < time_ns:
-            truth = max(truth, before)  # its claim is older: what was said before may wait still
+        if told.lines is None:
+            truth = max(truth, before)
         if pair.waiting != truth:
             said = f"{pair.waiting} are said before {time_ns}, not {truth}"
             self.world.violated(f"waiting of {self.place.name}: {said}")
