@@ -85,6 +85,11 @@ class Patience:
         """What a miss is worth before patience has ended: WAIT_NS, nothing. NEVER_NS: a verdict, once all is read."""
         return NEVER_NS if self.once and not self.keep_pending else WAIT_NS
 
+    @property
+    def ends(self) -> bool:
+        """By time: not for ever, nor when all is read."""
+        return WAIT_NS < self.as_of_ns(0) < NEVER_NS
+
     def as_of_ns(self, first_read_ns: int) -> int:
         """ABSENT as of then makes it unmatched; WAIT_NS: never."""
         if self.keep_pending:
@@ -210,7 +215,10 @@ class NextTries:
         if attempt.outcome == Outcome.NOT_YET:
             trigger = likeness.trigger_ns
             most = min(max(NOT_YET_BACKOFF.most, attempt.rows / RETRIES_A_SECOND), NOT_YET_MOST_S)
-            if patience.whole_sets:
+            # Where patience was over as the attempt began, it was the first one, which asks for no verdict (it came
+            # late: the event was left to others, or no joiner answered), or the store has started again meanwhile.
+            over = trigger == SETTLED_NS or (trigger == COMPLETE_NS and patience.ends)
+            if patience.whole_sets and not over:
                 attempts = LAST_STEP  # nothing but the trigger changes the answer
             delay = replace(NOT_YET_BACKOFF, most=most).delay(attempts, self.random)
             # Without keep_pending the complete logs give a verdict, unless the store has started again meanwhile.

@@ -8,7 +8,7 @@ import pytest
 
 from photon.adapters.contract import LogFile
 from photon.config.clock import NEVER_NS, NS_PER_S
-from photon.dispatcher.retry import COMPLETE_NS, Patience
+from photon.dispatcher.retry import COMPLETE_NS, NOT_YET_BACKOFF, Attempt, Likeness, NextTries, Patience
 from photon.dispatcher.two_clocks import AHEAD_MOST_NS, FirstRead, Heard, heard, passed_by_both
 from photon.eventstore.api import ALL_BUT_ENDS_NS, Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
@@ -167,3 +167,38 @@ def test_a_set_is_waited_for_whether_there_is_anything_or_not() -> None:
     c.progressed(READ + 15 * S)
     batch_of(c, 1.0)
     assert item.as_of == READ + 15 * S
+
+
+def test_a_set_whose_patience_is_over_at_its_first_attempt_is_soon_asked_for_its_verdict() -> None:
+    c = core(patience=SETS)
+    c.clocks(Heard(READ, 0.0, 0))
+    take(c, block(lines("a")), now_ns=READ)
+    c.progressed(READ + 30 * S)
+    c._table.times[:] = READ
+    batch = batch_of(c)
+    item = Held(c, batch.rows[0])
+    assert item.as_of == WAIT_NS
+    reply(c, batch, Outcome.NOT_YET)
+    batch_of(c, NOT_YET_BACKOFF.first)
+    assert item.as_of == READ + 15 * S
+
+
+@pytest.mark.parametrize(
+    ("patience", "read_past_ns", "soon"),
+    [
+        (SETS, 20 * S, False),
+        (SETS, 115 * S, True),
+        (replace(SETS, unmatched_after_ns=None), 115 * S, False),
+        (replace(SETS, keep_pending=True), 115 * S, False),
+        (replace(SETS, once=True), 115 * S, False),
+        (replace(SETS, once=True), NEVER_NS, True),
+    ],
+)
+def test_a_set_is_tried_soon_only_when_a_try_may_change_the_answer(
+    patience: Patience, read_past_ns: int, soon: bool
+) -> None:
+    tries = NextTries(patience, 60.0, lambda: 0.999)
+    attempt = Attempt(Outcome.NOT_YET, read_past_ns, False, 0)
+    plan = tries.after(attempt, Likeness(0, 0, 0, patience.trigger_ns(100 * S, read_past_ns, 100 * S)))
+    assert (plan.delay_s < 1.0) == soon
+    assert not plan.settled
