@@ -119,7 +119,12 @@ def _unknown_answered_as(answer: Answer) -> Callable[[pytest.MonkeyPatch], None]
 
 
 def _too_new_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "_too_new_is_unknown", lambda found: found)
+    as_unknown = routing._as_unknown
+
+    def believed(found: Verdicts, answer: Answer) -> Verdicts:
+        return found if answer == Answer.TOO_NEW else as_unknown(found, answer)
+
+    monkeypatch.setattr(routing, "_as_unknown", believed)
 
 
 def _boundary_moves_back(monkeypatch: pytest.MonkeyPatch) -> None:
