@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from photon.config.clock import NS_PER_S
-from photon.dispatcher.retry import Patience
+from photon.dispatcher.retry import NOT_YET_BACKOFF, Patience
 from photon.eventstore.api import Progress
 from photon.eventstore.tiered import NOTHING_READ_NS
 from photon.verifier.recovery import RecoveryLimits
@@ -43,3 +43,6 @@ RETENTION_S = 96 * 3600
 """The registry remembers ids for so long there: longer than the oldest stamp of any copy is old."""
 REST_S = 120.0
 """Within so long after the last fault every event has its verdict and every token is cleared."""
+REST_OF_SETS_APART_S = REST_S + NOT_YET_BACKOFF.most
+"""Where clocks were wrong by hours as well. A set read by such a clock is tried once when the clock goes back,
+before the store's is heard, and then by back-off: only that try finds that it was not read in the future."""

@@ -125,17 +125,18 @@ class World:
         self, seed: int, variant: Variant | None = None, *, story: bool = False, races: bool = False
     ) -> None:
         """``races``: primary events come about when patience ends; half of these seeds are quiet days."""
+        self.variant = variant or Variant()
         self.races = races
         self.quiet = races and seed % 2 == 0
         self.apart = not races and seed % 5 == 4
         """Whole regions' clocks are wrong by a day or more, and leap; replicas compare theirs, and memory ends."""
         self.leapt_ahead: list[float] = []
         """When clocks of a datacentre were set ahead."""
+        self.rest_most_s = settings.REST_OF_SETS_APART_S if self.apart and self.variant.sets else settings.REST_S
         self.tells = seed % 2 == 1
         """Event stores tell what arrives; those of an earlier version do not."""
         self.random = random = Random(seed)
         self.seed = seed
-        self.variant = variant or Variant()
         self.story: list[str] | None = [] if story else None
         self.violation: Violation | None = None
         self.alarms: list[str] = []
@@ -426,7 +427,7 @@ class World:
                 self.violated(finding)
                 return
             self.loop.stop()
-        elif self.loop.now - self.quiet_since > settings.REST_S:
+        elif self.loop.now - self.quiet_since > self.rest_most_s:
             found = [*check.twice(self), *check.owned_without_record(self), f"not at rest: {unrest}"]
             self.violated(found[0])
         else:
