@@ -56,7 +56,7 @@ async def test_three_replicas_two_groups(tmp_path: Path) -> None:
         await until(
             lambda: all(len(machine.commands) == 3 for each in machines.values() for machine in each.values())
         )
-        await _strangers_are_refused(peers["a"])
+        await _strangers_are_refused(peers["a"], hosts["b"]._identity.hello.disk)
         leaving = hosts["a"]
         await until(lambda: not leaving.waited_for)
         stopping = asyncio.create_task(servers[0].stop(3600))  # it would wait for the peers' streams as long
@@ -70,11 +70,11 @@ async def test_three_replicas_two_groups(tmp_path: Path) -> None:
             await server.stop(0)
 
 
-async def _strangers_are_refused(address: str) -> None:
+async def _strangers_are_refused(address: str, disk: bytes) -> None:
     frames = {
         "check the addresses": peer_pb2.PeerFrame(sender="b", receiver="c", epoch=1),
         "knows no peer x": peer_pb2.PeerFrame(sender="x", receiver="a", epoch=1),
-        "membership epoch": peer_pb2.PeerFrame(sender="b", receiver="a", epoch=2),
+        "membership epoch": peer_pb2.PeerFrame(sender="b", receiver="a", epoch=2, disk=disk),
         "another disk": peer_pb2.PeerFrame(sender="b", receiver="a", epoch=1, disk=b"x"),
     }
     async with grpc.aio.insecure_channel(address) as channel:
