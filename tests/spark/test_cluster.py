@@ -169,7 +169,7 @@ def test_a_python_that_runs_on_no_executor_is_told_at_once(
     half.chmod(0o755)
     done = submitted(cluster, half, str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "register")
     assert done.returncode == 1
-    (said,) = (line for line in done.stderr.splitlines() if "WorkerPythonWrong" in line)
+    *_, said = (line for line in done.stdout.splitlines() if "WorkerPythonWrong" in line)  # spark-submit merges them
     assert f"Spark's workers run {str(half)!r}, which does not " in said
     assert "on an executor" in said
     assert "set PYSPARK_PYTHON to a Python" in said

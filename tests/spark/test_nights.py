@@ -175,7 +175,7 @@ def test_a_night_costs_its_day(
     show_logs(known)
     known.lines = later
     known.write_outputs()
-    _, begin = shuffled(spark_event_log, 0)
+    ten, begin = shuffled(spark_event_log, 0)
     found = verifier.night(11, name="another")
     night, begin = shuffled(spark_event_log, begin)
     assert (found.verdict.exit, len(found.verdict.reused)) == (0, 10), found.figures.examples
@@ -186,10 +186,10 @@ def test_a_night_costs_its_day(
     one = Verifier(spark, alone, monkeypatch).night(1)
     day, _ = shuffled(spark_event_log, begin)
     assert one.verdict.exit == 0
-    print(f"read {read(found)} of {read(one)}, shuffled {night} of {day}")
+    print(f"read {read(found)} of {read(one)}, shuffled {night} of {day} and {ten}")
     print(found.verdict.inputs, one.verdict.inputs)
     assert read(found) <= 1.5 * read(one)
-    assert night <= 1.5 * day
+    assert night <= 1.5 * max(day, ten / 10)  # a day alone is few enough to be joined without a shuffle
 
 
 def test_what_is_wrong_is_found_by_the_next_night(
