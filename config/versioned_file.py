@@ -20,12 +20,8 @@ class _Versioned(Protocol):
 V = TypeVar("V", bound=_Versioned)
 
 
-def read_versioned(
-    disk: Disk, path: Path, kind: type[V], version: int, damaged: Callable[[Path, str], Exception]
-) -> V | None:
-    """None: it is not there. Raises OSError, and ``damaged`` of the path and why it cannot be read."""
-    if not disk.exists(path):
-        return None
+def read_present(disk: Disk, path: Path, kind: type[V], version: int, damaged: Callable[[Path, str], Exception]) -> V:
+    """Raises OSError, also where it is not there, and ``damaged`` of the path and why it cannot be read."""
     try:
         found = msgspec.json.decode(disk.read(path), type=kind)
     except DECODE_ERRORS as bad:
@@ -33,3 +29,10 @@ def read_versioned(
     if found.version != version:
         raise damaged(path, f"version {found.version}, this release reads version {version}")
     return found
+
+
+def read_versioned(
+    disk: Disk, path: Path, kind: type[V], version: int, damaged: Callable[[Path, str], Exception]
+) -> V | None:
+    """As ``read_present``; None: it is not there."""
+    return read_present(disk, path, kind, version, damaged) if disk.exists(path) else None

@@ -16,7 +16,8 @@ import numpy as np
 
 from photon.batch.columns import RowIndexes
 from photon.config.disk import Disk
-from photon.config.errors import DECODE_ERRORS, PhotonError
+from photon.config.errors import PhotonError
+from photon.config.versioned_file import read_present
 from photon.idregistry.api import DIGEST_BYTES, I64
 from photon.joiner.rows import Rows
 from photon.spark.backfill.batch_names import RESULT_SUFFIX, STAGED_SUFFIX, BackfillPaths, BatchName
@@ -141,13 +142,7 @@ def write_result(disk: Disk, places: BackfillPaths, result: Result, writer: str)
 
 def read_result(disk: Disk, path: Path) -> Result:
     """Raises StagingDamaged."""
-    try:
-        result = msgspec.json.decode(disk.read(path), type=Result)
-    except DECODE_ERRORS as bad:
-        raise StagingDamaged(path, str(bad)) from None
-    if result.version != RESULT_VERSION:
-        raise StagingDamaged(path, f"version {result.version}, this release reads version {RESULT_VERSION}")
-    return result
+    return read_present(disk, path, Result, RESULT_VERSION, StagingDamaged)
 
 
 def staged_batches(disk: Disk, places: BackfillPaths) -> list[BatchName]:

@@ -132,7 +132,7 @@ async def run(
                     )
                 verified = parts.verifier.total
                 if is_final(options.primary) or is_final(options.foreign):
-                    from photon.local_join.object_costs import costs_said
+                    from photon.objects.costs import costs_said
 
                     say(await costs_said(children.store, clock.monotonic() - begun))
         ledger = read_ledger(site.state)

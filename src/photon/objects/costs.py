@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 
 from photon.config.metrics.readings import Readings
 from photon.objects.directory import counts
 
 REQUESTS = ("lists", "reads", "writes", "deletes")
+OTHERS = {"retries": "retries", "read_bytes": "bytes_read", "written_bytes": "bytes_written"}
+"""Of a metric's name -> what is counted."""
 GIB = 1 << 30
+ASK_S = 5.0
+_SAMPLE = re.compile(r'^photon_objects_(?:requests_total{kind="(\w+)"}|(\w+)_total) (\S+)$', re.MULTILINE)
 
 
 def put_costs(into: Readings) -> None:
@@ -18,9 +24,8 @@ def put_costs(into: Readings) -> None:
         return
     for kind in REQUESTS:
         into.put("photon_objects_requests_total", found[kind], kind=kind)
-    into.put("photon_objects_retries_total", found["retries"])
-    into.put("photon_objects_read_bytes_total", found["bytes_read"])
-    into.put("photon_objects_written_bytes_total", found["bytes_written"])
+    for name, counted in OTHERS.items():
+        into.put(f"photon_objects_{name}_total", found[counted])
 
 
 def said(found: Mapping[str, int], seconds: float) -> str:
@@ -32,3 +37,24 @@ def said(found: Mapping[str, int], seconds: float) -> str:
     if moved:
         line += f"; {of_bytes * GIB / moved:,.0f} reads and writes a GiB"
     return f"{line}; {found['lists'] * 3600 / max(seconds, 1e-3):,.0f} lists an hour"
+
+
+async def costs_said(store: str, seconds: float) -> str:
+    """``said`` of this process and of the event store at ``store``; one that does not answer any more is left out."""
+    import grpc
+
+    from photon.config.metrics import metrics_pb2 as pb
+    from photon.config.metrics.service import METRICS_SERVICE
+    from photon.config.tls import open_channel
+
+    total = Counter(counts())
+    channel = open_channel(store)
+    try:
+        reply = await METRICS_SERVICE.stub(channel).Read(pb.MetricsRequest(), timeout=ASK_S)
+        for kind, other, value in _SAMPLE.findall(reply.text.decode()):
+            total[kind or OTHERS[other]] += int(float(value))
+    except grpc.aio.AioRpcError:
+        pass
+    finally:
+        await channel.close(None)
+    return said(total, seconds)
