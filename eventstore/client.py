@@ -73,6 +73,7 @@ class EventStoreClient:
 
     async def progress(self) -> Progress:
         """The last known one while the store is unreachable: it only lags behind, which is safe."""
+        asked = self._monotonic()
         try:
             message = await self._stub.Progress(pb.ProgressRequest(join=self._join), timeout=self._timeout)
         except grpc.aio.AioRpcError as err:
@@ -82,7 +83,7 @@ class EventStoreClient:
             now_ns = last.now_ns + since_ns if last.now_ns else 0
             return replace(last, read_past_age_ns=last.read_past_age_ns + since_ns, now_ns=now_ns)
         self.error = ""
-        self._last, self._heard = columns.progress_of(message), self._monotonic()
+        self._last, self._heard = columns.progress_of(message), asked  # a busy process may see it late
         return self._last
 
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:

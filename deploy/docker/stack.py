@@ -77,7 +77,8 @@ class Stack:
         self._base = [*(command or compose()), "--project-directory", str(ROOT), "-f", str(self.file)]
         self._say = say
         self.project = os.environ.get("COMPOSE_PROJECT_NAME", "photon")
-        self._environment = {**os.environ, "COMPOSE_PROJECT_NAME": self.project}
+        patience = {"COMPOSE_HTTP_TIMEOUT": "300"}  # of docker-compose 1.29 with Docker itself, which may be busy
+        self._environment = {**patience, **os.environ, "COMPOSE_PROJECT_NAME": self.project}
         if insecure:
             self._environment["PHOTON_TLS"] = ""
         self._built = BUILT
@@ -153,7 +154,12 @@ class Stack:
             self.run("up", "-d", "--no-deps", _service(container))
         else:
             self.docker("restart", "--time", "30", container["Id"])
-        self.wait(f"{_service(container)} restarted", self.unhealthy, HEALTHY_SECONDS_MAX, began)
+        self.wait(
+            f"{_service(container)} restarted",
+            lambda: self.unhealthy(_service(container)),
+            HEALTHY_SECONDS_MAX,
+            began,
+        )
         if kind == "registry":
             self.operator(next(iter(DATACENTRES)), "photon", "status", "registry", *CONFIG, "--wait")
 
@@ -179,10 +185,12 @@ class Stack:
             raise Failed(f"docker {arguments[0]}: {done.stderr.strip()}")
         return done.stdout
 
-    def unhealthy(self) -> str:
-        """Which services are not healthy; empty: all are."""
+    def unhealthy(self, *services: str) -> str:
+        """Which of these services, or of all, are not healthy; empty: all are."""
         found = []
         for each in self.containers():
+            if services and _service(each) not in services:
+                continue
             trouble = _trouble(each["State"]) or self.ill(each)
             if trouble:
                 found.append(f"{_service(each)} {trouble}")
@@ -220,14 +228,22 @@ class Stack:
         """What a command says in a datacentre's operator container. Raises Failed."""
         return self.run("run", "--rm", "--no-deps", "-T", f"operator-{datacentre}", *command)
 
-    def wait_for_joins(self) -> None:
-        """Until both datacentres have joined more than when it was called."""
-        before = {name: self.joined(name) for name in DATACENTRES}
+    def wait_for_joins(self, *datacentres: str) -> None:
+        """Until these datacentres, or both, have joined more than when it was called."""
+        names = datacentres or tuple(DATACENTRES)
+        first: dict[str, int] = {}
 
         def still() -> str:
-            return ", ".join(name for name, count in before.items() if self.joined(name) <= count)
+            waiting = []
+            for name in names:
+                joined = self.joined(name)
+                if joined:  # else its status page may be away
+                    first.setdefault(name, joined)
+                if joined <= first.get(name, joined):
+                    waiting.append(name)
+            return ", ".join(waiting)
 
-        self.wait("joins in both datacentres", still, FLOW_SECONDS_MAX)
+        self.wait(f"joins in {' and '.join(names)}", still, FLOW_SECONDS_MAX)
 
     def verdict(self) -> dict[str, Any]:
         """Stops the generator and compares all output with the truth of what it wrote. Raises Failed."""

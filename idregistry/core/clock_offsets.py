@@ -12,7 +12,8 @@ between right ones. A clock that is not known may stand anywhere; so the median 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from photon.config.interval_clock import Interval
@@ -75,6 +76,18 @@ def median(offsets: Sequence[Offset]) -> Offset:
         raise ValueError("no clocks")
     lows, highs = sorted(each.low_ns for each in offsets), sorted(each.high_ns for each in offsets)
     return Offset(lows[(len(offsets) - 1) // 2], highs[len(offsets) // 2])
+
+
+def middle_s(clocks: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Between which two seconds the median of clocks lies. Of each clock: how far it is ahead, and by how much that
+    may be wrong either way. What was asked, or asks, while it was paused or starved tells little."""
+    known = list(clocks)
+    return statistics.median(at - error for at, error in known), statistics.median(at + error for at, error in known)
+
+
+def surely_apart_s(ahead_s: float, error_s: float, middle: tuple[float, float]) -> float:
+    """How far a clock is from such a median, at least."""
+    return max(ahead_s - error_s - middle[1], middle[0] - ahead_s - error_s, 0.0)
 
 
 class Agreement(enum.IntEnum):

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Literal
 
 from photon.idregistry import registry_pb2 as pb
+from photon.idregistry.core.clock_offsets import middle_s, surely_apart_s
 from photon.idregistry.operate.inspection import GroupRow, Inspection, epoch_of, group_rows
 
 DISK_SHARE_MIN = 0.05
@@ -91,14 +92,15 @@ def _clocks(found: Mapping[str, Inspection], uncertainty_s: float) -> Iterator[F
     if not answering:
         return
     middle = median(each.clock_ahead_s for each in answering)
+    within = middle_s((each.clock_ahead_s, each.round_trip_s / 2) for each in answering)
     for each in answering:
         off = each.clock_ahead_s - middle
-        least = max(abs(off) - each.round_trip_s / 2, 0.0)
+        least = surely_apart_s(each.clock_ahead_s, each.round_trip_s / 2, within)
         if least > uncertainty_s / 2:
             what = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the others' median"
             level: Level = "error" if least > uncertainty_s else "warning"
             yield Finding(level, f"replica {each.name}", what, f"synchronise it: S is {uncertainty_s:g} s")
-    if abs(middle) > uncertainty_s:
+    if surely_apart_s(0.0, 0.0, within) > uncertainty_s:
         what = f"all replicas' clocks are {abs(middle):.1f} s {'ahead of' if middle > 0 else 'behind'} this machine's"
         yield Finding("warning", "this machine", what, "synchronise the clocks")
 

@@ -19,8 +19,9 @@ from typing import Any
 from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
 
 POLL_S = 0.5
-FLOW_S = 120.0
-LASTS_S = 20.0
+FLOW_S = 180.0
+STILL_S = 5.0
+"""Joins stand still when none has come for so long."""
 OLD, NEW = "r3", "r6"
 FILLED, DISK_BYTES = "registry-r2", 160 << 20
 
@@ -32,6 +33,8 @@ class Gaps(threading.Thread):
         super().__init__(daemon=True)
         self._stack = stack
         self._done = threading.Event()
+        self._most = dict.fromkeys(DATACENTRES, 0)
+        self._grew = dict.fromkeys(DATACENTRES, time.monotonic())
         self.longest = 0.0
 
     def __enter__(self) -> Gaps:
@@ -43,18 +46,22 @@ class Gaps(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        most, at = 0, time.monotonic()
         while not self._done.wait(POLL_S):
-            joined = sum(map(self._stack.joined, DATACENTRES))
-            if joined > most:
-                most, at = joined, time.monotonic()
-            self.longest = max(self.longest, time.monotonic() - at)
+            for each in DATACENTRES:
+                if (joined := self._stack.joined(each)) > self._most[each]:
+                    self._most[each], self._grew[each] = joined, time.monotonic()
+            self.longest = max(self.longest, self.still_s(*DATACENTRES))
+
+    def still_s(self, *datacentres: str) -> float:
+        """For how long none of them has joined anything."""
+        return time.monotonic() - max(self._grew[each] for each in datacentres)
 
 
 @dataclass
 class Row:
     what: str
     took_s: float
+    back_s: float
     gap_s: float
     verdict: str
 
@@ -68,33 +75,47 @@ class Operating:
     filled: bool = False
     rows: list[Row] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.gaps = Gaps(self.stack)
+        self.returned: float | None = None
+        """When what was lost began to come back; None: at the end."""
+
     def happens(self, what: str, does: Callable[[], None]) -> Row:
         """And joins flow again in both datacentres."""
-        began, verdict = time.monotonic(), "joins flow"
-        with Gaps(self.stack) as gaps:
+        began, verdict, self.returned = time.monotonic(), "joins flow", None
+        with Gaps(self.stack) as self.gaps:
             try:
                 does()
-                self.flows()
+                self.returned = self.returned or time.monotonic()
+                self.stack.wait_for_joins()
             except (Failed, AssertionError) as error:
                 verdict = f"FAILED: {error}"
-        self.rows.append(Row(what, time.monotonic() - began, gaps.longest, verdict))
+        now = time.monotonic()
+        self.rows.append(Row(what, now - began, now - (self.returned or now), self.gaps.longest, verdict))
         print(self.line(self.rows[-1]), flush=True)
         return self.rows[-1]
 
     @staticmethod
     def line(row: Row) -> str:
-        return f"| {row.what} | {row.took_s:.0f} s | {row.gap_s:.1f} s | {row.verdict} |"
+        return f"| {row.what} | {row.took_s:.0f} s | {row.back_s:.0f} s | {row.gap_s:.1f} s | {row.verdict} |"
 
     def table(self) -> str:
         lines = [
-            "| what happened | until joins flow in both | longest gap over all | verdict |",
-            "| --- | --- | --- | --- |",
+            "| what happened | took | joins flow in both, after the return | longest gap over all | verdict |",
+            "| --- | --- | --- | --- | --- |",
         ]
         return "\n".join([*lines, *map(self.line, self.rows)])
 
     # -- what a person would do ---------------------------------------------------------------------------------
-    def flows(self) -> None:
-        self.stack.wait_for_joins()
+    def start(self, *services: str) -> None:
+        self.returned = time.monotonic()
+        self.stack.run("start", *services)
+
+    def stands_still(self, *datacentres: str) -> None:
+        def still() -> str:
+            return "" if self.gaps.still_s(*datacentres) >= STILL_S else "joins flow"
+
+        self.stack.wait(f"joins stand still in {', '.join(datacentres)}", still, FLOW_S)
 
     def photon(self, *words: str, of: str = "east") -> str:
         return self.stack.operator(of, "photon", *words, *CONFIG)
@@ -119,17 +140,17 @@ class Operating:
         make_compose(self.settings, self.stack.file)
 
     def leader_is_killed(self) -> None:
-        shards = json.loads(self.photon("status", "registry", "-o", "json"))
-        leader = next(each["leader"] for each in _groups(shards) if each["group"] == 1)
+        groups = json.loads(self.photon("status", "registry", "-o", "json"))["groups"]
+        leader = next(each["leader"] for each in groups if each["group"] == 1)
         self.kill(f"registry-{leader}")
-        self.flows()
-        self.stack.run("start", f"registry-{leader}")
+        self.stack.wait_for_joins()
+        self.start(f"registry-{leader}")
 
     def region_is_killed(self) -> None:
         lost = self.of("west")
         self.kill(*lost)
-        time.sleep(LASTS_S)
-        self.stack.run("start", *lost)
+        self.stack.wait_for_joins("east")
+        self.start(*lost)
 
     def volume_is_deleted_and_its_replica_replaced(self) -> None:
         """docs/operations/replace-a-replica.md"""
@@ -151,15 +172,16 @@ class Operating:
         self.photon("registry", "verify")
 
     def regions_are_cut(self) -> None:
-        self.photon("wan", "cut", "east", "--from-all")
-        time.sleep(LASTS_S)
-        self.photon("wan", "heal")
+        self.photon("wan", "set", "east", "--cut", "--from-all")
+        self.stands_still("east")
+        self.stack.wait_for_joins("west")
+        self.photon("wan", "set", "--heal")
 
     def majority_is_lost(self) -> None:
         lost = ("registry-r1", "registry-r2", "registry-r4")
         self.kill(*lost)
-        time.sleep(LASTS_S)
-        self.stack.run("start", *lost)
+        self.stands_still(*DATACENTRES)
+        self.start(*lost)
 
     def settings_are_changed(self) -> None:
         self.edit({'verifier = "verifier-east:7055"': 'verifier = "verifier-east:7056"'})
@@ -235,14 +257,9 @@ class Operating:
         self.stack.run("start", *replicas)
         self.photon("status", "registry", "--wait")
         for where in DATACENTRES:
-            self.photon("registry", "register-again", "--yes", of=where)
+            self.photon("registry", "restore", "--register-again", "--yes", of=where)
         self.photon("registry", "restore", "--open", "--yes")
         self.stack.run("start", *callers)
-
-
-def _groups(document: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = document if isinstance(document, list) else document["groups"]
-    return found
 
 
 def make_compose(settings: Path, file: Path) -> None:

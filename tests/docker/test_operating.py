@@ -39,7 +39,7 @@ def operating(docker: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         try:
             stack.build()
             stack.up()
-            made.flows()
+            stack.wait_for_joins()
             yield made
         finally:
             print("\n" + made.table())

@@ -43,6 +43,19 @@ async def until(reached: object, seconds: float = 20.0) -> None:
         await asyncio.sleep(0.01)
 
 
+async def test_an_answer_that_was_seen_late_is_no_wrong_clock(tmp_path: Path) -> None:
+    """The caller was starved meanwhile: what is carried on from then is never behind the store's clock."""
+    store = engine(tmp_path)
+    server = await start_server({"clicks": store}, "127.0.0.1:0")
+    moments = iter([0.0, 10.0, 30.0, 31.0])  # made; asked, and seen just before it asks again, in vain
+    client = EventStoreClient(f"127.0.0.1:{server.port}", "clicks", monotonic=lambda: next(moments))
+    first = await client.progress()
+    await server.stop(0)
+    assert (await client.progress()).now_ns - first.now_ns == 21_000_000_000
+    await client.close()
+    await store.close()
+
+
 async def test_round_trip_and_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "KEYS_MAX", 400)
     monkeypatch.setattr(columns.reply, "__defaults__", (3000,))

@@ -10,6 +10,7 @@ from statistics import median
 
 from photon.config.words import duration, many, size
 from photon.fleet.doctor.facts import Directory, Facts, Logs, Machine, Process
+from photon.idregistry.core.clock_offsets import middle_s, surely_apart_s
 
 FREE_BYTES_LOW, FREE_SHARE_LOW = 1 << 30, 0.05
 """Less than either is a warning,"""
@@ -152,8 +153,12 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         yield _ok("clocks", f"no process says its time; S is {allowed:g} s")
         return
     middle = median([each.ahead_s or 0.0 for each in told])
-    yield from (found for each in told if (found := _clock(each, middle, allowed)) is not None)
-    if abs(middle) > allowed:
+    within = middle_s((each.ahead_s or 0.0, each.error_s) for each in told)
+    for each in told:
+        least = surely_apart_s(each.ahead_s or 0.0, each.error_s, within)
+        if least > allowed / 2:
+            yield _clock(each, middle, allowed, least)
+    if surely_apart_s(0.0, 0.0, within) > allowed:
         what = f"this machine's clock is {abs(middle):.1f} s {'behind' if middle > 0 else 'ahead of'} the processes'"
         yield _warning("clocks", "this machine", what, f"synchronise it: S is {allowed:g} s")
     yield from _between(told, allowed)
@@ -161,11 +166,8 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
     yield _ok("clocks", f"{len(told)} processes within {worst:.3f} s of their median; S is {allowed:g} s")
 
 
-def _clock(each: Process, middle: float, allowed: float) -> Finding | None:
+def _clock(each: Process, middle: float, allowed: float, least: float) -> Finding:
     off = (each.ahead_s or 0.0) - middle
-    least = max(abs(off) - each.error_s, 0.0)
-    if least <= allowed / 2:
-        return None
     what = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the others' median"
     make = _problem if least > allowed else _warning
     return make("clocks", each.name, what, f"synchronise its machine: S (clock.uncertainty) is {allowed:g} s")

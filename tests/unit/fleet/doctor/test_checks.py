@@ -116,6 +116,8 @@ def test_datacentres_among_each_other_and_this_machine() -> None:
     assert [(each.level, each.where) for each in said if "," in each.where] == [(Level.PROBLEM, "east, west")]
     behind = [replace(each, ahead_s=9.0) for each in GOOD.processes]
     assert only("clocks", Level.WARNING, processes=behind).where == "this machine"
+    starved = [replace(each, error_s=9.0) for each in behind]  # all answers were slow, or this process was
+    only("clocks", Level.OK, processes=starved)
 
 
 def test_an_unsynchronised_clock_matters_where_there_are_others() -> None:

@@ -19,8 +19,10 @@ from photon.idregistry.core.clock_offsets import (
     ahead_by,
     judged,
     median,
+    middle_s,
     not_after,
     objection,
+    surely_apart_s,
     too_new_after,
 )
 
@@ -108,6 +110,19 @@ def test_it_never_agrees_while_half_of_the_clocks_are_unknown(data: st.DataObjec
 def test_a_single_replica_agrees_with_itself() -> None:
     assert median([OWN]) == OWN
     assert objection(NOW, OWN, {}, uncertainty_ns=S, require_sync=False) == ""
+
+
+@given(
+    clocks=st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9), st.integers(-9, 9)), min_size=1, max_size=7),
+)
+def test_no_clock_is_said_to_be_further_from_the_median_than_it_is(clocks: list[tuple[int, int, int]]) -> None:
+    """Each is told within its error: (true, error, told - true, cut to the error)."""
+    middle = statistics.median(true for true, _, _ in clocks)
+    told = [(true + max(-error, min(by, error)), error) for true, error, by in clocks]
+    within = middle_s(told)
+    assert within[0] <= middle <= within[1]
+    for (true, _, _), (ahead, error) in zip(clocks, told, strict=True):
+        assert surely_apart_s(ahead, error, within) <= abs(true - middle)
 
 
 def test_of_two_clocks_both_belong_to_the_median() -> None:
