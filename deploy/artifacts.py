@@ -2,13 +2,13 @@
 
     python deploy/artifacts.py dist [DIRECTORY]             sdist and wheel of the last commit, into dist
     python deploy/artifacts.py key FILE                     a new private key in FILE, and its public one in FILE.pub
-    python deploy/artifacts.py sign DIRECTORY --key FILE    DIRECTORY/photon.intoto.jsonl: what was made of what, signed
+    python deploy/artifacts.py sign DIRECTORY --key FILE    photon.intoto.jsonl: what was made of what, signed
     python deploy/artifacts.py verify DIRECTORY             are all files there what was released? [--key PUBLIC]
 
 ``dist`` builds from an export of the commit, so that nothing of the working tree gets in, with the commit's time and
-the pinned tools of deploy/docker/build-requirements.txt; the wheel is built from the sdist. The statement is in-toto's
-(SLSA provenance 1) in a DSSE envelope, signed with Ed25519; it says no time and no machine, so the same commit, tools
-and key give the same bytes. Exit code 1: something is not as it was released; 2: it could not be done.
+the pinned tools of deploy/docker/build-requirements.txt; the wheel is built from the sdist. The statement is
+in-toto's (SLSA provenance 1) in a DSSE envelope, signed with Ed25519; it says no time and no machine, so the same
+commit, tools and key give the same bytes. Exit code 1: something is not as it was released; 2: it could not be done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "deploy" / "docker" / "build-requirements.txt"
 INGREDIENTS = ROOT / "deploy" / "docker" / "requirements.txt"
-PUBLIC = ROOT / "deploy" / "release.pub"
+PUBLIC_NAME = "deploy/release.pub"
 STATEMENT = "photon.intoto.jsonl"
 STATEMENT_BYTES_MAX = 1 << 20
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -257,7 +257,7 @@ def sign(directory: Path, key: Ed25519PrivateKey, root: Path = ROOT) -> Path:
 
 
 def verify(directory: Path, key: Ed25519PublicKey) -> dict[str, Any]:
-    """The statement, if all files in ``directory`` are those that it names; some may be missing. Raises Changed, Undone."""
+    """The statement, if all files there are those that it names; some may be missing. Raises Changed, Undone."""
     try:
         with open(directory / STATEMENT, "rb") as file:
             line = file.read(STATEMENT_BYTES_MAX)
@@ -303,7 +303,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("dist").add_argument("directory", type=Path, nargs="?", default=ROOT / "dist")
     commands.add_parser("key").add_argument("file", type=Path)
-    for name, key in (("sign", None), ("verify", PUBLIC)):
+    for name, key in (("sign", None), ("verify", ROOT / PUBLIC_NAME)):
         command = commands.add_parser(name)
         command.add_argument("directory", type=Path)
         command.add_argument("--key", type=Path, default=key, required=key is None)

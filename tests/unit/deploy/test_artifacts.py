@@ -104,10 +104,11 @@ def test_openssl_verifies_it_too(artifacts: ModuleType, release: Path, key: Path
     line = json.loads((release / artifacts.STATEMENT).read_bytes())
     (tmp_path / "signed").write_bytes(artifacts.signed_bytes(base64.b64decode(line["payload"])))
     (tmp_path / "signature").write_bytes(base64.b64decode(line["signatures"][0]["sig"]))
-    command = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", f"{key}.pub", "-rawin", "-in", tmp_path / "signed",
-               "-sigfile", tmp_path / "signature"]  # fmt: skip
+    files = ["-inkey", f"{key}.pub", "-in", tmp_path / "signed", "-sigfile", tmp_path / "signature"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(
+            ["openssl", "pkeyutl", "-verify", "-pubin", "-rawin", *files], capture_output=True, text=True
+        )
     except FileNotFoundError:
         pytest.skip("no openssl is there")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -176,7 +177,5 @@ def test_tools_of_another_version_build_nothing(
     monkeypatch.setattr(artifacts, "ROOT", tmp_path)
     monkeypatch.setattr(artifacts, "TOOLS", tmp_path / pins.name)
     (tmp_path / pins.name).write_text("# none\nhatchling==0.1\n")
-    with pytest.raises(
-        artifacts.Undone, match=r"hatchling 0\.1 is pinned, .* pip install -r build-requirements\.txt"
-    ):
+    with pytest.raises(artifacts.Undone, match=r"hatchling 0\.1 is pinned, .*: pip install -r"):
         artifacts.build(tmp_path / "dist")
