@@ -15,7 +15,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker operate-test
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -196,6 +196,25 @@ audit: install           ## known flaws in what the image is made of; fails wher
 
 sbom: install            ## what the image is made of, as CycloneDX: dist/photon.cdx.json
 	$(BIN)/python deploy/supply_chain.py sbom dist/photon.cdx.json
+
+dist: install            ## sdist and wheel of the last commit, the same to the byte wherever they are built
+	$(BIN)/python deploy/artifacts.py dist dist
+
+sign: install            ## a signed statement of what dist/ holds and what it was made of: make sign KEY=FILE
+	$(BIN)/python deploy/artifacts.py sign dist --key $(KEY)
+
+gate: install            ## all that must hold before anything lands, an hour; noted for make release
+	.ci/run
+	@git diff --quiet HEAD && mkdir -p build && git rev-parse HEAD > build/gate-passed || echo "not noted: changes are not committed"
+
+baseline: install        ## keep data of this release, on which the next one is tested
+	$(BIN)/python -m tests.integration.upgrade.baseline
+
+release: install         ## the checklist of a release: make release VERSION=1.2.3 KEY=FILE [WAIVE="STEP=REASON"]
+	$(BIN)/python deploy/release.py check $(VERSION) --key $(KEY) $(if $(WAIVE),--waive "$(WAIVE)")
+
+verify: install          ## is what dist/ holds what was released?
+	$(BIN)/python deploy/artifacts.py verify dist
 
 clean:           ## what the build left
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,7 +23,8 @@ NETWORK_S = 15
 
 
 def sbom(out: Path) -> int:
-    """Writes it; the tool's exit code. What it warns of (a flat list has no graph) is not repeated."""
+    """Writes it, the same bytes each time; the tool's exit code. What it warns of (a flat list has no graph) is not
+    repeated."""
     out.parent.mkdir(parents=True, exist_ok=True)
     command = [
         *(
@@ -41,23 +42,18 @@ def sbom(out: Path) -> int:
         *("--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application", "--output-reproducible"),
         *("--validate", "-o", str(out), str(PINS)),
     ]
-    code = subprocess.run(command, cwd=ROOT).returncode
-    if code == 0:
-        print(f"{out}: {len(json.loads(out.read_text())['components'])} components, CycloneDX {SPEC}")
-    return code
+    return subprocess.run(command, cwd=ROOT).returncode
 
 
-def audit(service: str) -> int:
-    """Asks; says what came of it; the exit code."""
+def audit(service: str) -> tuple[int, list[str]]:
+    """Asks; the exit code, and lines for people."""
     command = [
         *(sys.executable, "-m", "pip_audit", "--requirement", str(PINS), "--no-deps", "--disable-pip"),
         *("--progress-spinner", "off", "--timeout", str(NETWORK_S), "--vulnerability-service", service),
         *("--format", "json"),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    code, lines = verdict(done.stdout, done.stderr, service)
-    print("\n".join(lines), file=sys.stdout if code == CLEAN else sys.stderr)
-    return code
+    return verdict(done.stdout, done.stderr, service)
 
 
 def verdict(out: str, errors: str, service: str) -> tuple[int, list[str]]:
@@ -93,7 +89,12 @@ def main() -> int:
     commands.add_parser("sbom").add_argument("out", type=Path)
     commands.add_parser("audit").add_argument("--service", choices=["pypi", "osv"], default="pypi")
     given = parser.parse_args()
-    return sbom(given.out.absolute()) if given.command == "sbom" else audit(given.service)
+    if given.command == "audit":
+        code, lines = audit(given.service)
+        print("\n".join(lines), file=sys.stdout if code == CLEAN else sys.stderr)
+    elif (code := sbom(out := given.out.absolute())) == 0:
+        print(f"{out}: {len(json.loads(out.read_text())['components'])} components, CycloneDX {SPEC}")
+    return code
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,17 +11,14 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "deploy" / "supply_chain.py"
+from tests.unit.deploy.scripts import DEPLOY, script
+
+SCRIPT = DEPLOY / "supply_chain.py"
 
 
 @pytest.fixture(scope="module")
 def chain() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("supply_chain", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("supply_chain")
 
 
 def pins(chain: ModuleType) -> dict[str, str]:
@@ -42,6 +38,9 @@ def test_the_bill_names_each_pin_and_is_valid(chain: ModuleType, tmp_path: Path)
     assert {each["name"]: each["version"] for each in bill["components"]} == pins(chain)
     assert bill["metadata"]["component"]["name"] == "photon-join"
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(out.read_text()) is None
+    again = tmp_path / "elsewhere" / "bill.json"
+    done = subprocess.run([sys.executable, SCRIPT, "sbom", again], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, again.read_bytes()) == (0, out.read_bytes())
     del bill["components"][0]["name"]
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is not None
 
