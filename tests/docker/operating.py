@@ -14,7 +14,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
 
