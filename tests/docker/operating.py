@@ -14,7 +14,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
 
@@ -159,8 +158,7 @@ class Operating:
         self.stack.docker("volume", "rm", f"{self.stack.project}_registry-{OLD}")
         self.edit({f"replicas.{OLD}]": f"replicas.{NEW}]", f"registry-{OLD}:7003": f"registry-{NEW}:7006"})
         self.stack.run("build", "certs")
-        self.stack.run("up", "-d", "--no-deps", "certs")
-        self.stack.wait("certificates issued", self.stack.unhealthy, FLOW_S)
+        self.stack.run("up", "--no-deps", "certs")
         volume = f"{self.stack.project}_registry-{NEW}:/registry"
         command = ("photon", "registry", "replace", OLD, NEW, *CONFIG)
         self.stack.run("run", "--rm", "--no-deps", "-T", "-v", volume, "operator-west", *command, "--yes")
@@ -203,10 +201,15 @@ class Operating:
     def volume_is_filled(self) -> None:
         """A replica takes no part while its disk is full, and goes on by itself when there is room."""
         self.inside(FILLED, "head -c 200M /dev/zero > /registry/fill || true")
-        time.sleep(LASTS_S)
-        self.flows()
+        self.stack.wait(f"{FILLED} takes no part", lambda: "" if self.says(FILLED, "full") else "it does", FLOW_S)
+        self.stack.wait_for_joins()
         self.inside(FILLED, "rm /registry/fill")
         self.photon("status", "registry", "--wait")
+
+    def says(self, service: str, *words: str) -> int:
+        """How many lines of its log have all of these words."""
+        lines = self.stack.run("logs", "--no-color", service).splitlines()
+        return sum(all(each in line for each in words) for line in lines)
 
     def inside(self, service: str, script: str) -> None:
         self.stack.run("exec", "-T", service, "sh", "-euc", script)
@@ -221,11 +224,14 @@ class Operating:
             ("registry-r5", "PhotonProcessDown", 60.0),
             ("status-west", "PhotonStatusDown", 30.0),
         ):
+            told = self._told(alert)
             self.kill(service)
             began = time.monotonic()
-            self.stack.wait(f"{alert} told", lambda alert=alert: self._untold(alert), FLOW_S, began)  # type: ignore[misc]
+            while self._told(alert) == told and time.monotonic() - began < FLOW_S:
+                time.sleep(POLL_S)
             took = time.monotonic() - began
-            self.stack.run("start", service)
+            self.start(service)
+            print(f"{alert} told after {took:.0f} s")
             assert took <= most_s, f"{alert} after {took:.0f} s"
 
     def _targets(self) -> str:
@@ -237,9 +243,8 @@ class Operating:
             return str(error)
         return "" if [each["value"][1] for each in found] == ["1"] * len(DATACENTRES) else f"up: {found}"
 
-    def _untold(self, alert: str) -> str:
-        said = self.stack.run("--profile", "monitoring", "logs", "--no-color", "alerts")
-        return "" if any(alert in line and '"firing"' in line for line in said.splitlines()) else "not told yet"
+    def _told(self, alert: str) -> int:
+        return self.says("alerts", alert, '"firing"')
 
     def backup_is_restored(self) -> None:
         """docs/operations/restore-a-backup.md; the outputs hold what was registered after the backup."""
@@ -259,7 +264,7 @@ class Operating:
         for where in DATACENTRES:
             self.photon("registry", "restore", "--register-again", "--yes", of=where)
         self.photon("registry", "restore", "--open", "--yes")
-        self.stack.run("start", *callers)
+        self.start(*callers)
 
 
 def make_compose(settings: Path, file: Path) -> None:
