@@ -224,24 +224,24 @@ def _expect(deployment: Deployment, kind: Class, event: str) -> None:
     deployment.expected[str(kind), event] += 1
 
 
-def removed(deployment: Deployment, at: Written, rnd: random.Random) -> None:
-    """The record; the registry says in which way it is lost."""
-    event = event_of(at)
-    deployment.lines.remove(at)
-    state, retired, kind = rnd.choice(
-        [
-            ("cleared", False, Class.LOST_CLEARED),
-            ("owned", False, Class.LOST_OWNED),
-            ("owned", True, Class.LOST_RETIRED),
-            ("reopened", False, Class.LOST_RETIRED),
-            ("", False, Class.LOST_UNREGISTERED),
-        ]
-    )
-    if state:
-        deployment.registry[event] = replace(deployment.registry[event], state=state, retired=retired)
-    else:
-        del deployment.registry[event]
-    _expect(deployment, kind, event)
+def removed(kind: Class, state: str = "", retired: bool = False) -> Defect:
+    """The record; the registry's entry, or that it has none, says in which way it is lost."""
+
+    def defect(deployment: Deployment, at: Written, rnd: random.Random) -> None:
+        event = event_of(at)
+        deployment.lines.remove(at)
+        entry = deployment.registry.pop(event)
+        if state:
+            deployment.registry[event] = replace(entry, state=state, retired=retired)
+        _expect(deployment, kind, event)
+
+    return defect
+
+
+def unrejected(deployment: Deployment, at: Written, rnd: random.Random) -> None:
+    """What was said of a line that cannot be read; it has no id."""
+    deployment.lines.remove(rnd.choice([each for each in deployment.lines if each.kind == "rejected"]))
+    _expect(deployment, Class.LOST_UNREADABLE, "")
 
 
 def doubled(deployment: Deployment, at: Written, rnd: random.Random) -> None:
@@ -312,10 +312,9 @@ def torn(deployment: Deployment, at: Written, rnd: random.Random) -> None:
 
 def made_joined(deployment: Deployment, at: Written, rnd: random.Random) -> None:
     """An unmatched event that the output has as joined."""
-    candidates = [each for each in deployment.lines if each.kind == "unmatched" and _untouched(deployment, each)]
-    if not candidates:
-        return removed(deployment, at, rnd)
-    chosen = rnd.choice(candidates)
+    chosen = rnd.choice(
+        [each for each in deployment.lines if each.kind == "unmatched" and _untouched(deployment, each)]
+    )
     said, other = json.loads(chosen.line), json.loads(at.line)
     said.pop("reason")
     said |= {"foreign": json.loads(said.pop("record")), "primary": other["primary"]}
@@ -325,7 +324,6 @@ def made_joined(deployment: Deployment, at: Written, rnd: random.Random) -> None
     event = event_of(chosen)
     deployment.registry[event] = replace(deployment.registry[event], kind="joined")
     _expect(deployment, Class.SHOULD_BE_UNMATCHED, event)
-    return None
 
 
 def made_unmatched(deployment: Deployment, at: Written, rnd: random.Random) -> None:
@@ -368,15 +366,20 @@ def _untouched(deployment: Deployment, written: Written) -> bool:
 
 
 DEFECTS: tuple[Defect, ...] = (
-    removed, doubled, doubled_across, corrupted, invented, torn, made_joined, made_unmatched, entry_dropped,
-    entry_altered,
+    removed(Class.LOST_CLEARED, "cleared"), removed(Class.LOST_OWNED, "owned"),
+    removed(Class.LOST_RETIRED, "owned", retired=True), removed(Class.LOST_RETIRED, "reopened"),
+    removed(Class.LOST_UNREGISTERED), unrejected, doubled, doubled_across, corrupted, invented, torn, made_joined,
+    made_unmatched, entry_dropped, entry_altered,
 )  # fmt: skip
+ALL = {str(each) for each in Class} - {str(Class.CORRECT), str(Class.LATE), str(Class.PENDING)}
+"""The classes of which they are."""
 
 
 def plant(deployment: Deployment, seed: int, each: int) -> None:
-    """``each`` defects of every kind, in random places, never two in one event."""
+    """``each`` defects of every class, in random places, never two in one event."""
     rnd = random.Random(seed)
     for defect in DEFECTS * each:
         joined = [one for one in deployment.joined() if _untouched(deployment, one)]
         defect(deployment, rnd.choice(joined), rnd)
+    assert {kind for kind, _ in deployment.expected} == ALL
     deployment.write_outputs()

@@ -208,7 +208,6 @@ def test_what_is_wrong_is_found_by_the_next_night(
     nights.lines = later
     plant(nights, 5, each=1)
     planted = Counter(nights.expected)
-    assert len({kind for kind, _ in planted}) >= 10
     found = verifier.night(4, name="planted")
     assert verifier.problems("planted") == planted
     assert len(found.verdict.reused) == 3
