@@ -213,7 +213,8 @@ class Sampling(Watch):
             )  # fmt: skip
             if number % 8 == 0:
                 now = self.moments[-1]
-                self._say(f"{now.at_s:6.0f} s  offered {now.offered:,}, joined {sum(now.joined.values()):,}")
+                joined = sum(now.joined.values()) - sum(self.moments[0].joined.values())
+                self._say(f"{now.at_s:6.0f} s  offered {now.offered:,}, joined {joined:,}")
 
     async def _cpu_of_all(self) -> None:
         with suppress(ChaosFailed):
