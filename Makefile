@@ -15,7 +15,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker operate-test
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -173,6 +173,12 @@ bench-datacentres: install  ## two datacentres: catch-up against joining, wasted
 
 bench-registry: install  ## conditional inserts/s next to etcd (where Go is there), also 100 ms apart
 	$(BIN)/python -m bench.components.registry
+
+service-level: install   ## HOURS of compressed days with faults, each verified; adds to docs/benchmarks/service-level.md
+	$(BIN)/python -m bench.service_level run --hours $(HOURS)
+
+overload: install        ## twice what is borne for MINUTES (10), with limits of memory; adds to the same page
+	$(BIN)/python -m bench.service_level overload --minutes $(or $(MINUTES),10)
 
 lint: $(VENV)/.lint      ## style, layers, types, stale generated code
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,14 +116,22 @@ def deployed(
     unmatched_after_s: float = UNMATCHED_AFTER_S,
     together: bool = False,
     replicas_together: bool = False,
+    datacentres: tuple[str, ...] = (DATACENTRE,),
+    replicas: Mapping[str, str] = REPLICAS,
+    cache: str = "",
 ) -> Iterator[Deployed]:
-    """Started and ready; ended afterwards."""
+    """Started and ready; ended afterwards. All ``datacentres`` read the logs of the first one, which is
+    ``DATACENTRE``."""
     adopt_orphans(True)
     shape = Shape(
-        (DATACENTRE,), joiners, round_trip_s=round_trip_s, unmatched_after_s=unmatched_after_s, shards=shards,
-        replicas=REPLICAS, together=together, replicas_together=replicas_together,
+        datacentres, joiners, round_trip_s=round_trip_s, unmatched_after_s=unmatched_after_s, shards=shards,
+        replicas=replicas, together=together, replicas_together=replicas_together, cache=cache,
     )  # fmt: skip
     demo = DemoDeployment(directory, shape)
+    for other in datacentres[1:]:
+        for logs in (demo.places[other].primary, demo.places[other].foreign):
+            logs.rmdir()
+            logs.symlink_to(directory / DATACENTRE / logs.name)
     running = Deployed(directory, demo, _up(directory, directory / "photon.toml"))
     try:
         running.ready()
@@ -135,9 +143,9 @@ def deployed(
 class Watch:
     """``bench.tail`` beside a deployment."""
 
-    def __init__(self, running: Deployed) -> None:
-        self.file = running.directory / "seen.npz"
-        command = [sys.executable, "-m", "bench.tail", str(running.config), DATACENTRE, str(self.file)]
+    def __init__(self, running: Deployed, datacentre: str = DATACENTRE) -> None:
+        self.file = running.directory / f"seen-{datacentre}.npz"
+        command = [sys.executable, "-m", "bench.tail", str(running.config), datacentre, str(self.file)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self._process.stdout.readline()

@@ -11,6 +11,9 @@ WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
 COLOURS = ("#1f6f8b", "#c8553d", "#6a8532", "#7a5195", "#8a6d3b", "#444444")
 
+MARKED_MAX = 40
+"""Points of a series that are marked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -18,6 +21,15 @@ class Series:
 
     name: str
     points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of x in which something was the case; one without length is a line."""
+
+    begin: float
+    end: float
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +73,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:g}"
 
 
-def chart(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
-    """The picture; each series needs a point."""
+def chart(title: str, x: Axis, y: Axis, series: Sequence[Series], bands: Sequence[Band] = ()) -> str:
+    """The picture; each series needs a point. Points of a long one are not marked, and the names stand above it."""
     xs = [at for each in series for at, _ in each.points]
     ys = [at for each in series for _, at in each.points]
     (x_low, x_high), (y_low, y_high) = x.range(xs), y.range(ys)
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    long = any(len(each.points) > MARKED_MAX for each in series)
 
     def across(value: float) -> float:
         return round(LEFT + x.share(value, x_low, x_high) * wide, 1)
@@ -80,6 +93,13 @@ def chart(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="18" font-size="13" fill="#222222">{escape(title)}</text>',
     ]
+    for band in bands:
+        begin, end = across(max(band.begin, x_low)), across(min(band.end, x_high))
+        lines.append(
+            f'<rect x="{begin:g}" y="{TOP}" width="{max(1.0, end - begin):g}" height="{high}" fill="#f3e3b3"/>'
+        )
+        if band.name:
+            lines.append(_text(end + 4, TOP + 12, band.name, "start"))
     for tick in y.ticks(y_low, y_high):
         lines.append(f'<path d="M{LEFT} {down(tick)}H{WIDTH - RIGHT}" stroke="#dddddd"/>')
         lines.append(_text(LEFT - 6, down(tick) + 4, number(tick), "end"))
@@ -90,12 +110,22 @@ def chart(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
     lines.append(_text(LEFT, TOP - 6, y.label, "start"))
     for place, (each, colour) in enumerate(zip(series, COLOURS, strict=False)):
         path = " ".join(f"{across(a)},{down(b)}" for a, b in each.points)
-        lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        lines.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{1.5 if long else 2:g}"/>'
+        )
+        if long:
+            continue
         lines += [f'<circle cx="{across(a)}" cy="{down(b)}" r="3" fill="{colour}"/>' for a, b in each.points]
         lines.append(
             f'<text x="{WIDTH - RIGHT}" y="{TOP + 12 + 14 * place}" text-anchor="end" fill="{colour}">'
             f"{escape(each.name)}</text>"
         )
+    if long:
+        names = "  ".join(
+            f'<tspan fill="{colour}" font-weight="bold">{escape(each.name)}</tspan>'
+            for each, colour in zip(series, COLOURS, strict=False)
+        )
+        lines.append(f'<text x="{WIDTH - RIGHT}" y="{TOP - 6}" text-anchor="end" xml:space="preserve">{names}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 

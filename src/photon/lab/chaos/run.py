@@ -23,6 +23,7 @@ from photon.lab.chaos.traffic import Traffic
 from photon.lab.chaos.watch import Watching
 from photon.lab.demo.check import check, ledger_problems
 from photon.lab.demo.deployment import Place
+from photon.lab.demo.feed import Logs
 from photon.lab.demo.generator import Disorder, Generator, Truth
 from photon.lab.latency import Follower
 
@@ -34,6 +35,8 @@ QUERIES_PER_CLICK = 2
 NEAR_S = 2.0
 """A datacentre is at the head of its logs with less than so much of the traffic unread."""
 EVENT_BYTES = 140
+UNDONE = "a fault could not be done: "
+"""Begins a problem of the run, which is none of what came out."""
 HISTORY_NAME, REPORT_NAME = "history.jsonl", "report.json"
 
 
@@ -103,13 +106,22 @@ class Run:
     """Make it on the event loop it is used on."""
 
     def __init__(
-        self, options: Options, around: Around, target: Target, topology: Topology, say: Callable[[str], None]
+        self,
+        options: Options,
+        around: Around,
+        target: Target,
+        topology: Topology,
+        say: Callable[[str], None],
+        traffic: Callable[[Mapping[str, Logs]], Traffic] | None = None,
     ) -> None:
+        """``traffic``: made when the run begins, from the logs of each datacentre; None: by the options. Its
+        generator's truth may already hold what was written into them before."""
         self._options = options
         self._around = around
         self._target = target
         self._topology = topology
         self._say = say
+        self._make_traffic = traffic or self._by_options
         self._steps = plan(options.scenario, options.seed, topology, target.able, target.fillable)
         self._partial = partial(self._steps)
         self.report = Report(options.scenario.name, options.seed, faults=len(self._steps))
@@ -132,11 +144,13 @@ class Run:
         with History(options.directory / HISTORY_NAME, **about) as history:
             self.report.history = str(history.path)
             self._history = history
-            self._traffic = self._made_traffic() if options.rate else None
+            logs = {name: place.logs for name, place in self._around.places().items()}
+            self._traffic = self._make_traffic(logs) if options.rate else None
             self._follower = None
             if self._traffic is not None:
                 outputs = {name: place.output for name, place in self._around.places().items()}
                 self._follower = Follower(outputs, self._traffic.complete_ns, time.time_ns)
+                await asyncio.to_thread(self._follower.follow)  # what earlier runs have left
             self._watch = self._around.watch(self._follower)
             self._watch.start()
             try:
@@ -149,20 +163,19 @@ class Run:
     def _note(self, what: str, **more: object) -> None:
         self._history.add(self._watch.now_s(), what, **more)
 
-    def _made_traffic(self) -> Traffic:
+    def _by_options(self, logs: Mapping[str, Logs]) -> Traffic:
         options = self._options
         # What is left out is left out with its malformed lines, which each datacentre rejects for itself.
         malformed = 0.0 if self._partial else options.disorder.malformed
-        disorder = Disorder(**{**asdict(options.disorder), "malformed": malformed})
         generator = Generator(
             options.seed,
             clicks=max(1, int(options.scenario.seconds * options.rate)),
             seconds=options.scenario.seconds,
             queries_per_click=QUERIES_PER_CLICK,
-            disorder=disorder,
+            disorder=Disorder(**{**asdict(options.disorder), "malformed": malformed}),
             epoch_us=time.time_ns() // 1000,
         )
-        return Traffic(generator, {name: place.logs for name, place in self._around.places().items()})
+        return Traffic(generator, logs)
 
     async def _during(self) -> None:
         traffic, watch = self._traffic, self._watch
@@ -212,7 +225,7 @@ class Run:
             said = f"{step.words()}: {error or type(error).__name__}"
             self._note("failed", fault=number, do=step.do, error=said)
             self._say(f"{watch.now_s():6.1f} s  {said}")
-            self.report.problems.append(f"a fault could not be done: {said}")
+            self.report.problems.append(f"{UNDONE}{said}")
         finally:
             self._spans[number] = (begun_ns, time.time_ns())
 

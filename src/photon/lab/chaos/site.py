@@ -28,6 +28,8 @@ TRIES = 3
 class Wanted:
     joiners: int = 2
     """Joiners in each datacentre."""
+    caches: int = 0
+    """Cache nodes in each datacentre."""
     round_trip_s: float = ROUND_TRIP_S
     unmatched_after_s: float = 6.0
     disks: tuple[str, ...] = ()
@@ -48,28 +50,42 @@ class Site:
 @contextlib.contextmanager
 def running(directory: Path, wanted: Wanted, say: Callable[[str], None]) -> Iterator[Site]:
     """Makes a deployment in a new directory, and runs it until the context ends. Raises PhotonError."""
+    site = made(directory, wanted)
+    with contextlib.ExitStack() as stack:
+        for name in wanted.disks:
+            small = directory / site.settings.registry.replicas[name].directory
+            disks.mount_small(small)
+            stack.callback(disks.unmount, small)
+            say(f"{small} is a small file system while this run lasts; one that is killed leaves it: umount {small}")
+        stack.enter_context(up(site, say))
+        yield site
+
+
+def made(directory: Path, wanted: Wanted) -> Site:
+    """A deployment in a new directory, of which nothing runs. Raises PhotonError."""
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory}: is not empty; name a new directory")
     directory.mkdir(parents=True, exist_ok=True)
     shape = Shape(
         joiners=wanted.joiners,
+        caches=wanted.caches,
         round_trip_s=wanted.round_trip_s,
         unmatched_after_s=wanted.unmatched_after_s,
         replicas=wanted.replicas,
         cache=CACHE,
     )
-    demo = DemoDeployment(directory, shape)
-    file, run = demo.deployment.file, demo.deployment.run
+    demo = DemoDeployment(directory, shape).deployment
+    return Site(demo.file, demo.settings, demo.run)
+
+
+@contextlib.contextmanager
+def up(site: Site, say: Callable[[str], None]) -> Iterator[None]:
+    """Runs it until the context ends. Raises PhotonError."""
     with contextlib.ExitStack() as stack:
-        for name in wanted.disks:
-            small = directory / demo.deployment.settings.registry.replicas[name].directory
-            disks.mount_small(small)
-            stack.callback(disks.unmount, small)
-            say(f"{small} is a small file system while this run lasts; one that is killed leaves it: umount {small}")
-        stack.callback(stop_detached, run, DOWN_S)
-        arguments = ["up", str(file), "--run", str(run), "--unhealthy-after", "30", "--background"]
-        states = start_detached(run, arguments, UP_S, say)
+        stack.callback(stop_detached, site.run, DOWN_S)
+        arguments = ["up", str(site.file), "--run", str(site.run), "--unhealthy-after", "30", "--background"]
+        states = start_detached(site.run, arguments, UP_S, say)
         if not states:
-            raise ServiceFailed(f"{file}: nothing of it runs")
+            raise ServiceFailed(f"{site.file}: nothing of it runs")
         say(f"all {len(states)} processes are up")
-        yield Site(file, demo.deployment.settings, run)
+        yield

@@ -29,8 +29,10 @@ _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
 
 
 class LogCopy:
-    def __init__(self, logs: Logs) -> None:
+    def __init__(self, logs: Logs, stream: str = "") -> None:
+        """``stream``: begins the names of its files."""
         self.logs = logs
+        self._stream = stream
         self.held = False
         """While it is, nothing arrives; what was due comes at once afterwards."""
         self.written = 0
@@ -53,17 +55,22 @@ class LogCopy:
         due = list(self._due)
         self._due.clear()
         for roll, of_roll in itertools.groupby(due, key=lambda line: line.at_us // ROLL_US):
-            self.newest = append(self.logs, of_roll, f"{roll:06d}") or self.newest
+            self.newest = append(self.logs, of_roll, f"{self._stream}{roll:06d}") or self.newest
         self.written += len(due)
         return due
 
 
 class Traffic:
     def __init__(
-        self, generator: Generator, datacentres: Mapping[str, Logs], now_ns: Callable[[], int] = time.time_ns
+        self,
+        generator: Generator,
+        datacentres: Mapping[str, Logs],
+        now_ns: Callable[[], int] = time.time_ns,
+        stream: str = "",
     ) -> None:
+        """``stream``: begins the names of its files, where others were written into the same directories before."""
         self.generator = generator
-        self.copies = {name: LogCopy(logs) for name, logs in datacentres.items()}
+        self.copies = {name: LogCopy(logs, stream) for name, logs in datacentres.items()}
         self.written = 0
         """Lines due so far."""
         self.clicks: dict[str, int] = {}

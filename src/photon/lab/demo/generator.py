@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 EPOCH_US = 1_760_000_000_000_000
@@ -75,7 +75,10 @@ class Generator:
         disorder: Disorder | None = None,
         epoch_us: int = EPOCH_US,
         keep_truth: bool = True,
+        pace: Callable[[float], float] = lambda at_s: 1.0,
     ) -> None:
+        """``pace``: how many times the mean rate is offered at a moment, in seconds from the start; above 0. Its own
+        mean over the whole is 1, or it ends earlier or later."""
         self._random = random.Random(seed)
         self._clicks = clicks
         self._gap_us = seconds * 1e6 / max(1, clicks * queries_per_click)
@@ -84,6 +87,7 @@ class Generator:
         self._epoch_us = epoch_us
         self._last_us: dict[str, int] = {}
         self._keep_truth = keep_truth
+        self._pace = pace
         self.truth = Truth()
 
     def lines(self) -> Iterator[Line]:
@@ -101,7 +105,7 @@ class Generator:
             lines: list[Line] = []
             clicked = rnd.randrange(self._per_click)
             for position in range(self._per_click):
-                moment += self._gap_us
+                moment += self._gap_us / self._pace(moment / 1e6)
                 at = int(moment)
                 query_id = self._event_id(at)
                 query = Line(at, True, self._query(query_id, self._epoch_us + at))

@@ -1,0 +1,67 @@
+"""What the service as a whole does: ``python -m bench.service_level run|overload|draw``.
+
+``run``: compressed days with faults, one after the other on one deployment; each adds a row once it is verified, so
+runs add up, and one that was broken off goes on with the next day. ``overload``: twice what is borne. ``draw``: the
+page and its charts from all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench.results import BenchmarkFailed
+from bench.service_level import day, overload, page, rows
+from photon.config.errors import PhotonError
+
+ROOT = Path("build") / "service-level"
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.service_level",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parts = parser.add_subparsers(dest="what", required=True)
+    run = parts.add_parser("run", help="compressed days with faults")
+    run.add_argument("--hours", type=float, default=2.0, help="in all; %(default)g")
+    run.add_argument("--day", type=float, default=30.0, metavar="MINUTES", help="of one day; %(default)g")
+    run.add_argument("--rate", type=int, default=50, help="events a second, on average; %(default)s")
+    run.add_argument("--directory", type=Path, default=ROOT, help="of the deployment; %(default)s")
+    over = parts.add_parser("overload", help="twice what is borne")
+    over.add_argument("--minutes", type=float, default=10.0, help="%(default)g")
+    over.add_argument("--rate", type=float, help="clicks a second that are borne; measured when unset")
+    parts.add_parser("draw", help="the page from all rows")
+    given = parser.parse_args()
+    good = True
+    try:
+        if given.what == "run":
+            for _ in range(max(1, round(given.hours * 60 / given.day))):
+                found = day.run(given.directory.absolute(), minutes=given.day, rate=given.rate, say=say)
+                good &= _kept(found)
+        elif given.what == "overload":
+            good = _kept(overload.run(minutes=given.minutes, rate=given.rate, say=say))
+    except (PhotonError, BenchmarkFailed, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    page.publish(rows.read())
+    return 0 if good else 3
+
+
+def say(line: str) -> None:
+    """While it goes on."""
+    print(line, flush=True)
+
+
+def _kept(row: rows.Row) -> bool:
+    rows.append(row)
+    for problem in row["problems"]:
+        say(f"wrong: {problem}")
+    return not row["problems"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""More than is borne: what a deployment joins at most is measured, then it is offered twice as much for minutes.
+
+Two datacentres, five replicas 100 ms apart; both datacentres read the same logs. Every process has the limit of
+memory that it has in a container, as a limit on its data (RLIMIT_DATA), which counts what is reserved and not only
+what is resident: beyond it an allocation fails, and the process with it. Nothing is refused to who writes logs: they
+grow, and what the deployment takes in must not. Afterwards it catches up, and each click has come out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bench.catch_up import scratch
+from bench.deployed import Deployed, Feeding, Watch, deployed
+from bench.live import figures
+from bench.results import BenchmarkFailed, machine
+from bench.service_level.day import began_of
+from bench.service_level.rows import OVERLOAD, Row
+from photon import __version__
+from photon.config.errors import PhotonError
+from photon.config.units import size
+from photon.fleet.ledger import read_ledger
+from photon.fleet.numbers import Numbers
+from photon.fleet.polling import gathered
+from photon.fleet.processes import processes
+from photon.lab.chaos.report import read_process
+from photon.lab.chaos.site import CACHE, REPLICAS, ROUND_TRIP_S
+from photon.lab.demo.deployment import DATACENTRES
+from photon.supervision.containers import MEMORY
+from photon.supervision.control import Request
+from photon.supervision.detached import ask_patiently
+
+PROBE_RATE, PROBE_S = 12_000.0, 40.0
+"""Clicks a second, more than two cores bear; how long they are offered."""
+PER_CLICK = 2
+TIMES = 2.0
+LOOK_S = 2.0
+OTHERS = "384m"
+"""The limit of what MEMORY does not name."""
+PATIENCE = 4.0
+"""Times the overload itself: so long it may take to catch up."""
+PATIENCE_S = 240.0
+"""And at least so long."""
+
+
+@dataclass(slots=True)
+class Life:
+    """Of one process, over its restarts."""
+
+    limit: int
+    """Bytes of data."""
+    pids: set[int] = field(default_factory=set)
+    resident: int = 0
+    """The most that was seen, bytes."""
+
+
+class Look:
+    """Sets limits, and looks on."""
+
+    def __init__(self, running: Deployed) -> None:
+        self._running = running
+        self._began = time.monotonic()
+        self._asked = [each for each in processes(running.demo.deployment.settings) if each.kind == "dispatcher"]
+        self.lives: dict[str, Life] = {}
+        self.columns: dict[str, list[float]] = {"at": [], "written": [], "joined": [], "lag": []}
+
+    def now(self, written: float) -> None:
+        """Once. ``written``: clicks, so far."""
+        kinds: dict[str, int] = {}
+        for each in ask_patiently(self._running.demo.deployment.run, Request(do="ps"), 30.0).services:
+            kind = each.name.split()[0]
+            life = self.lives.setdefault(each.name, Life(size(MEMORY.get(kind, OTHERS).replace("m", "MiB"))))
+            if each.pid is None or (sample := read_process(each.pid, 0.0)) is None:
+                continue
+            if each.pid not in life.pids:
+                life.pids.add(each.pid)
+                resource.prlimit(each.pid, resource.RLIMIT_DATA, (life.limit, life.limit))
+            life.resident = max(life.resident, sample.memory)
+            kinds[kind] = max(kinds.get(kind, 0), sample.memory)
+        heard = Numbers(asyncio.run(gathered(None, self._asked)))
+        columns = self.columns
+        columns["at"].append(round(time.monotonic() - self._began, 1))
+        columns["written"].append(round(written))
+        columns["joined"].append(joined(self._running))
+        columns["lag"].append(heard.max("photon_dispatcher_lag_bytes"))
+        for kind, most in kinds.items():
+            self.columns.setdefault(f"mib {kind}", []).append(round(most / 2**20))
+
+
+def joined(running: Deployed) -> int:
+    """In all datacentres, as their ledgers say."""
+    return sum(read_ledger(place.state)["joined"] for place in running.demo.places.values())
+
+
+def offer(rate: float, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
+    """A new deployment is offered so many clicks a second, until all are joined. Raises BenchmarkFailed."""
+    with ExitStack() as stack:
+        running = stack.enter_context(
+            deployed(
+                stack.enter_context(scratch()), joiners=2, shards=2, round_trip_s=ROUND_TRIP_S,
+                datacentres=DATACENTRES, replicas=REPLICAS, cache=CACHE,
+            )
+        )  # fmt: skip
+        watches = [Watch(running, each) for each in DATACENTRES]
+        for watch in watches:
+            stack.callback(watch.kill)
+        look = Look(running)
+        look.now(0)
+        feeding = Feeding(running, rate=rate, seconds=seconds, per_click=PER_CLICK)
+        stack.callback(feeding.kill)
+        began = time.monotonic()
+        while feeding.running():
+            look.now(min(1.0, (time.monotonic() - began) / seconds) * rate * seconds)
+            time.sleep(LOOK_S)
+        feeding.end()
+        fed_s = time.monotonic() - began
+        fed = dict(np.load(feeding.file))
+        wanted = int((fed["ready_ns"] > 0).sum())
+        in_time = joined(running)
+        say(f"{wanted:,} clicks in {fed_s:.0f} s, {in_time:,} joined meanwhile; waiting for the others")
+        deadline = time.monotonic() + max(PATIENCE_S, PATIENCE * seconds)
+        while joined(running) < wanted and time.monotonic() < deadline:
+            look.now(len(fed["ready_ns"]))
+            time.sleep(LOOK_S)
+        caught_up_s = time.monotonic() - began - fed_s
+        time.sleep(LOOK_S)
+        for watch in watches:
+            watch.end()
+        seen = [dict(np.load(watch.file)) for watch in watches]
+        found = figures(fed, {name: np.concatenate([each[name] for each in seen]) for name in seen[0]}, rate=rate)
+        return {
+            "offered": len(fed["ready_ns"]), "wanted": wanted, "fed_s": round(fed_s, 1), "joined_meanwhile": in_time,
+            "caught_up_s": round(caught_up_s, 1), "lost": found["lost"],
+            "p50_p99_ms": [found["p50_ms"], found["p99_ms"]],
+            "columns": look.columns,
+            "processes": {
+                name: {"limit_mib": life.limit >> 20, "resident_mib": life.resident >> 20,
+                       "restarts": len(life.pids) - 1}
+                for name, life in look.lives.items()
+            },
+        }  # fmt: skip
+
+
+def problems(found: Mapping[str, Any]) -> list[str]:
+    """What must not be. Pure."""
+    said = [f"{found['lost']:,.0f} clicks were not joined"] if found["lost"] else []
+    for name, each in found["processes"].items():
+        if each["restarts"]:
+            said.append(f"{name} ended {each['restarts']} times")
+        if each["resident_mib"] > each["limit_mib"]:
+            said.append(f"{name} took {each['resident_mib']} MiB, its limit is {each['limit_mib']}")
+    return said
+
+
+def run(*, minutes: float, rate: float | None, say: Callable[[str], None]) -> Row:
+    """``rate``: what is borne, clicks a second; None: it is measured. Raises BenchmarkFailed."""
+    load, began_us = os.getloadavg()[0], time.time_ns() // 1000
+    try:
+        if rate is None:
+            probe = offer(PROBE_RATE, PROBE_S, say)
+            rate = probe["joined_meanwhile"] / probe["fed_s"]
+            say(f"what is borne: {rate:,.0f} clicks/s")
+        found = offer(TIMES * rate, minutes * 60, say)
+    except PhotonError as error:
+        raise BenchmarkFailed(str(error)) from None
+    return {
+        "kind": OVERLOAD, "id": f"{began_us // 1_000_000}", "began": began_of(began_us), "photon": __version__,
+        "machine": machine(), "minutes": minutes, "borne": round(rate), "rate": round(TIMES * rate),
+        "load": [round(load, 1), round(os.getloadavg()[0], 1)], **found, "problems": problems(found),
+    }  # fmt: skip

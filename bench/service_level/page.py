@@ -1,0 +1,280 @@
+"""``docs/benchmarks/service-level.md`` and its charts, from the rows. Pure but for ``publish``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bench.report import table
+from bench.service_level.rows import DAY, OVERLOAD, QUIET_CORES, Row, read
+from bench.svg import Axis, Band, Series, chart
+from photon.lab.chaos.api import Do
+
+DOCS = Path(__file__).parents[2] / "docs" / "benchmarks"
+PAGE, PICTURES = "service-level.md", "service-level"
+SMOOTH = 5
+"""Moments over which a share is taken."""
+NONE = "Not measured yet.\n"
+HEAD = """\
+# Service level
+
+<!-- Written by `python -m bench.service_level draw` from `bench/service_level.jsonl`: change those. -->
+
+What a deployment does over days with faults, and under too much load; the figures of the paper's evaluation (section
+4), redrawn from our own measurements. `make service-level HOURS=2` and `make overload MINUTES=10` measure; each day
+adds a row once it is verified, so runs add up, and one that was broken off goes on with the next day.
+`python -m bench.service_level draw` makes this page from all rows.
+
+"""
+SETTING = """\
+Two datacentres with pipelines and a third region, round trip 100 ms, five replicas of the registry, two joiners and a
+cache node in each datacentre: 18 processes on one machine, which also writes the logs and reads the outputs. Both
+datacentres read all events.
+"""
+DAYS = """\
+## Events joined in time
+
+A *day* is compressed: its load goes as 1 - 0.7 cos, with the peak in the middle. In each one datacentre is lost and
+comes back, the registry is resharded, and joiners, dispatchers, event stores, cache nodes and leaders are killed or
+stand still, links are cut, lossy or slow, one fault after the other.
+
+- *In time*: from the moment that an event and its primary event are written, in whichever datacentre is first, until
+  its line can be read in an output; of all events that have a primary event.
+- *Wrong*: events lost, doubled, invented, or joined wrongly, ledgers that disagree with the truth, alarms of the
+  verifiers; on all that was ever written into the deployment.
+- *Others*: processor cores that something else on the machine used meanwhile; quiet is less than {quiet:g}.
+"""
+OVER = """\
+## Twice what is borne
+
+Both datacentres are offered more than can be joined on this machine, and what they joined meanwhile is called borne;
+then a new deployment is offered twice as much. Nobody refuses lines in a log: a dispatcher reads no further while as
+much as `limits.read_ahead` is under way, joiners and replicas refuse batches beyond their limits and get them again,
+and what is not read waits on disk. Each process runs with the memory limit that it has in a container, as a limit on
+its data (`RLIMIT_DATA`); one that went beyond it would die. *Caught up*: from the last line until all is joined.
+"""
+
+
+def render(rows: Sequence[Row]) -> dict[str, str]:
+    """Text of each file, by its path below ``docs/benchmarks``."""
+    days, over = ([row for row in rows if row["kind"] == kind] for kind in (DAY, OVERLOAD))
+    pictures: dict[str, str] = {}
+    parts = [HEAD, _measured_on(rows), SETTING, DAYS.format(quiet=QUIET_CORES), _days(days) if days else NONE]
+    if days:
+        shown = max(days, key=lambda row: (not row["problems"], quiet(row), row["minutes"], row["began"]))
+        parts += ["## The paper's figures\n", _shown(shown), *_figures(shown, pictures)]
+    parts += [OVER, _over(over) if over else NONE]
+    if over:
+        parts += _over_figures(max(over, key=lambda row: (row["minutes"], row["began"])), pictures)
+    return {PAGE: "\n".join(parts), **{f"{PICTURES}/{name}.svg": text for name, text in pictures.items()}}
+
+
+def quiet(row: Row) -> bool:
+    """Whether the machine had little else to do."""
+    return bool(row["other_cores"] < QUIET_CORES)
+
+
+def _measured_on(rows: Sequence[Row]) -> str:
+    form = "{cores} cores ({cpu}), {memory}, Linux {kernel}, Python {python}"
+    return "".join(f"{each}.\n" for each in sorted({form.format(**row["machine"]) for row in rows}))
+
+
+def _three(values: Sequence[float]) -> str:
+    return " / ".join(f"{value:,.0f}" for value in values)
+
+
+def _within(rows: Sequence[Row]) -> str:
+    """Shares over all of them, rounded down: not all is never shown as all."""
+    events = sum(row["events"] for row in rows)
+    shares = [sum(row["within"][limit] for row in rows) / max(1, events) for limit in ("1", "10", "60")]
+    return " / ".join(f"{int(share * 1e6) / 1e4:g}" for share in shares) + " %"
+
+
+def _days(days: Sequence[Row]) -> str:
+    lines = [
+        (
+            f"{row['began']}, seed {row['seed']}", f"{row['minutes']:g}", f"{row['rate']:,}",
+            f"{len(row['faults']) - len(row['undone'])}", f"{row['own_cores']:g} / {row['other_cores']:g}",
+            f"{row['events']:,}", _within([row]), _three(row["p50_p99_max_ms"]), _three(row["during_p50_p99_max_ms"]),
+            "; ".join(row["problems"]) or "none",
+        )
+        for row in days
+    ]  # fmt: skip
+    sums = [
+        (
+            f"**{name}**", f"{sum(row['minutes'] for row in some):g}", "",
+            f"{sum(len(row['faults']) - len(row['undone']) for row in some)}", "",
+            f"{sum(row['events'] for row in some):,}", _within(some), "", "",
+            "none" if not any(row["problems"] for row in some) else "see above",
+        )
+        for name, some in (
+            ("quiet", [row for row in days if quiet(row)]), ("loaded", [row for row in days if not quiet(row)]),
+        ) if some
+    ]  # fmt: skip
+    head = ("day", "minutes", "events/s", "faults", "cores: own / others", "events", "within 1 / 10 / 60 s",
+            "p50 / p99 / most, ms", "written during a fault", "wrong")  # fmt: skip
+    return table(head, [*lines, *sums])
+
+
+def _shown(row: Row) -> str:
+    machine = "quiet" if quiet(row) else "loaded"
+    return (
+        f"The day of {row['began']}: {row['minutes']:g} minutes, {row['rate']:,} events/s on average, on a {machine} "
+        f"machine ({row['other_cores']:g} cores busy with something else).\n"
+    )
+
+
+Points = Sequence[tuple[float, float]]
+
+
+def _figures(row: Row, pictures: dict[str, str]) -> list[str]:
+    columns = row["columns"]
+    at = [each / 60 for each in columns["at"]]
+    took = [max(1e-9, now - before) for before, now in zip([0.0, *at], at, strict=False)]
+    names = [name.removeprefix("joined ") for name in columns if name.startswith("joined ")]
+    all_joined, all_wasted = _sum(columns, "joined "), _sum(columns, "wasted ")
+    away = [_band(each, each[3].partition(" for ")[0]) for each in row["faults"] if each[2] == Do.AWAY]
+    reshard = [_band(each, "resharded") for each in row["faults"] if each[2] == Do.RESHARD]
+    others = [_band(each) for each in row["faults"] if each[2] not in (Do.AWAY, Do.RESHARD)]
+    minutes = Axis("minutes of the day")
+
+    def each(name: str) -> Points:
+        return [(x, float(value)) for x, value in zip(at, columns[name], strict=True) if value is not None]
+
+    def a_minute(values: Sequence[float]) -> Points:
+        return [(x, value / length) for x, value, length in zip(at, values, took, strict=True)]
+
+    def a_second(name: str) -> Points:
+        return [(x, value / 60) for x, value in a_minute(columns[name])]
+
+    def share(part: Sequence[float], whole: Sequence[float]) -> Points:
+        return [(x, 100 * a / b) for x, a, b in zip(at, _smooth(part), _smooth(whole), strict=True) if b]
+
+    latency = [Series(p, [(x, max(1.0, ms)) for x, ms in each(p)]) for p in ("p99", "p90", "p50")]
+    hits, misses = (columns[name] for name in ("hits", "misses"))
+    shards = sorted((name for name in columns if name.startswith("ids ")), key=lambda name: int(name[4:]))
+    lost = row["away"][0]
+    found: list[tuple[str, str, str, Axis, Axis, list[Series], list[Band]]] = [
+        ("latency", "7: latency over a day", "By when events were written; shaded are all faults.",
+         minutes, Axis("ms", log=True), latency, [*others, *away]),
+        ("cache", "8: look-ups that the cache answers",
+         f"{_percent(sum(hits), sum(hits) + sum(misses))} of {sum(hits) + sum(misses):,} keys; others are read from "
+         "logs, or were asked for before they came.",
+         minutes, Axis("keys a second"),
+         [Series("in the cache", a_second("hits")), Series("not", a_second("misses"))],
+         away),
+        ("joined", "9: joined by datacentre", "One is lost, the other takes over, and it comes back.",
+         minutes, Axis("events a minute"),
+         [Series(name, a_minute(columns[f"joined {name}"])) for name in names]
+         + [Series("offered", a_minute(columns["offered"]))], away),
+        ("batching", "10: ids and Raft entries", "All shards: what joiners register, and the entries that carry it.",
+         minutes, Axis("a second", log=True),
+         [Series(name, [(x, max(0.1, y)) for x, y in a_second(key)])
+          for name, key in (("ids", "entry_ids"), ("entries", "entries"))], away),
+        ("shards", "11: ids of each shard",
+         "No id is old enough to be dropped, so what a shard has stays; from the change on all share what comes.",
+         minutes, Axis("ids"), [Series(f"shard {name[4:]}", [(x, y) for x, y in each(name) if y]) for name in shards],
+         reshard),
+        ("wasted", "12: wasted joins",
+         f"{_percent(sum(all_wasted), sum(all_joined) + sum(all_wasted))} of all joins of the day were thrown away "
+         "because the other datacentre had registered first (the paper: less than 5 %).",
+         minutes, Axis("% of joins"),
+         [Series("thrown away", share(all_wasted, [a + b for a, b in zip(all_wasted, all_joined, strict=True)]))],
+         [*others, *away]),
+        ("return", "13: a datacentre catches up", f"Lines that {lost['datacentre']} has not read and the other has.",
+         Axis("seconds after its return"), Axis("lines"),
+         [Series("behind", list(zip(lost["at"], lost["behind"], strict=True)))], []),
+    ]  # fmt: skip
+    return [
+        _picture(pictures, name, f"Figure {title}", text, x, y, [s for s in series if s.points], bands)
+        for name, title, text, x, y, series, bands in found
+    ]
+
+
+def _picture(
+    into: dict[str, str], name: str, title: str, text: str, x: Axis, y: Axis, series: Sequence[Series],
+    bands: Sequence[Band],
+) -> str:  # fmt: skip
+    low = min((at for each in series for at, _ in each.points), default=0.0)
+    if low < 0:  # an axis begins at 0
+        series = [Series(each.name, [(at - low, value) for at, value in each.points]) for each in series]
+        bands = [Band(-low, -low, "returns")]
+        x = Axis("seconds")
+    into[name] = chart(title, x, y, series, bands)
+    return f"### {title}\n\n{text}\n\n![{name}]({PICTURES}/{name}.svg)\n"
+
+
+def _band(fault: Sequence[float | str], name: str = "") -> Band:
+    at, lasts = float(fault[0]), float(fault[1])
+    return Band(at / 60, (at + lasts) / 60, name)
+
+
+def _sum(columns: Mapping[str, Sequence[float]], begin: str) -> list[float]:
+    return [sum(each) for each in zip(*(columns[n] for n in columns if n.startswith(begin)), strict=True)]
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    return [sum(values[max(0, place - SMOOTH) : place + 1]) for place in range(len(values))]
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "none"
+
+
+def _over(rows: Sequence[Row]) -> str:
+    lines = [
+        (
+            row["began"], f"{row['borne']:,}", f"{row['rate']:,} for {row['minutes']:g} min",
+            f"{row['wanted']:,}", f"{row['joined_meanwhile']:,}", f"{row['caught_up_s']:,.0f} s",
+            f"{row['load'][0]:g} – {row['load'][1]:g}", "; ".join(row["problems"]) or "none",
+        )
+        for row in rows
+    ]  # fmt: skip
+    head = ("run", "borne, clicks/s", "offered", "to be joined", "of it meanwhile", "caught up after", "load average",
+            "lost, doubled, wrong, killed")  # fmt: skip
+    return table(head, lines)
+
+
+def _over_figures(row: Row, pictures: dict[str, str]) -> list[str]:
+    columns = row["columns"]
+    at = [each / 60 for each in columns["at"]]
+    fed = [Band(0.0, row["fed_s"] / 60, "all is written")]
+    minutes = Axis("minutes")
+
+    def each(name: str, of: Callable[[float], float]) -> Points:
+        return [(x, of(value)) for x, value in zip(at, columns[name], strict=False)]
+
+    most: dict[str, tuple[int, int, int]] = {}
+    for name, found in row["processes"].items():
+        kind = name.split()[0]
+        before = most.get(kind, (0, 0, 0))
+        most[kind] = (found["limit_mib"], max(before[1], found["resident_mib"]), before[2] + found["restarts"])
+    memory = [Series(kind, each(f"mib {kind}", float)) for kind in most if f"mib {kind}" in columns]
+    clicks = [Series(name, each(name, lambda value: value / 1000)) for name in ("written", "joined")]
+    return [
+        f"The run of {row['began']}.\n",
+        _picture(pictures, "overload", "Written and joined", "What is not joined yet waits in the logs.", minutes,
+                 Axis("thousand clicks"), clicks, fed),
+        _picture(pictures, "overload-lag", "Not read yet", "In the datacentre that has most.", minutes, Axis("MiB"),
+                 [Series("click logs", each("lag", lambda value: value / 2**20))], fed),
+        _picture(pictures, "overload-memory", "Memory", "Resident, of the largest process of each kind.", minutes,
+                 Axis("MiB"), memory, fed),
+        table(("kind", "limit, MiB", "most that one took, MiB", "ended"),
+              [(kind, f"{limit}", f"{took}", f"{ended}") for kind, (limit, took, ended) in most.items()]),
+    ]  # fmt: skip
+
+
+def publish(rows: Sequence[Row], into: Path = DOCS) -> None:
+    """Writes the page and its charts; those that are no more are deleted."""
+    texts = render(rows)
+    (into / PICTURES).mkdir(parents=True, exist_ok=True)
+    for old in (into / PICTURES).glob("*.svg"):
+        old.unlink()
+    for name, text in texts.items():
+        (into / name).write_text(text)
+
+
+def stale() -> list[str]:
+    """Files that are not what the kept rows give."""
+    return [name for name, text in render(read()).items()
+            if not (DOCS / name).exists() or (DOCS / name).read_text() != text]  # fmt: skip

@@ -1,0 +1,73 @@
+"""A compressed day: how much is offered when, and which faults meet it. Pure."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+from photon.lab.chaos.api import LEADER, Do, Step
+from photon.lab.chaos.topology import Topology
+
+SWING = 0.7
+"""The night has 1 - SWING times the mean rate, the peak 1 + SWING."""
+RESHARD_AT, AWAY_AT, AWAY_FOR = 0.25, 0.58, 0.08
+"""Shares of the day."""
+EVERY_S, EVERY_SHARE = 60.0, 1 / 16
+"""A fault so often; in short days more often."""
+BEFORE_S, AFTER_S = 15.0, 25.0
+"""Around a lost datacentre, in which nothing else is done."""
+SETTLED_S = 10.0
+"""What at the end has no fault."""
+
+
+def pace(seconds: float) -> Callable[[float], float]:
+    """Times the mean rate at a moment of a day that takes so long; its mean over the day is 1."""
+    return lambda at_s: 1.0 - SWING * math.cos(2 * math.pi * at_s / seconds)
+
+
+def faults(seed: int, seconds: float, topology: Topology, shards: int | None) -> list[Step]:
+    """A day's: one datacentre is lost and comes back, the registry gets so many ``shards`` (None: it keeps them), and
+    all other kinds take turns, one at a time."""
+    rnd = random.Random(seed)
+    datacentres = sorted(topology.datacentres)
+    away = Step(round(AWAY_AT * seconds, 1), round(AWAY_FOR * seconds, 1), Do.AWAY, (rnd.choice(datacentres),))
+    steps = [away]
+    if shards is not None:
+        steps.append(Step(round(RESHARD_AT * seconds, 1), 0.0, Do.RESHARD, (), {"shards": shards}))
+    every_s = min(EVERY_S, EVERY_SHARE * seconds)
+    kinds: list[Callable[[float], Step]] = []
+    begin = 0.25 * every_s
+    while begin + every_s < seconds - SETTLED_S:
+        kinds = kinds or rnd.sample(drawn := _kinds(rnd, topology), len(drawn))
+        step = kinds[-1](round(begin + rnd.uniform(0.0, 0.3) * every_s, 1))
+        if step.end_s < away.at_s - BEFORE_S or step.at_s > away.end_s + AFTER_S:
+            steps.append(step)
+            kinds.pop()
+        begin += every_s
+    return sorted(steps, key=lambda step: step.at_s)
+
+
+def _kinds(rnd: random.Random, topology: Topology) -> Sequence[Callable[[float], Step]]:
+    """Each makes one fault that begins at a moment."""
+    one = rnd.choice
+
+    def of(kind: str) -> str:
+        return one([name for name in topology.processes if name.split()[0] == kind])
+
+    def two() -> tuple[str, ...]:
+        return tuple(rnd.sample(list(topology.regions), 2))
+
+    return (
+        lambda at: Step(at, 0.0, Do.KILL, (of("joiner"),)),
+        lambda at: Step(at, 0.0, Do.KILL, (of("dispatcher"),)),
+        lambda at: Step(at, 0.0, Do.KILL, (of("eventstore"),)),
+        lambda at: Step(at, 0.0, Do.KILL, (of("cache"),)),
+        lambda at: Step(at, 4.0, Do.KILL, (LEADER,)),
+        lambda at: Step(at, 4.0, Do.PAUSE, (LEADER,)),
+        lambda at: Step(at, 4.0, Do.PAUSE, (of("joiner"),)),
+        lambda at: Step(at, 5.0, Do.CUT, two(), {"fault": "drop", "both": one((True, False))}),
+        lambda at: Step(at, 5.0, Do.LOSS, two()),
+        lambda at: Step(at, 6.0, Do.DELAY, two(), {"delay": 0.2, "both": True}),
+        lambda at: Step(at, 0.0, Do.RESTART, (of("joiner"), of("verifier"))),
+    )

@@ -1,0 +1,103 @@
+"""A day's shape, its faults, what is counted, and the page."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.service_level import page, rows
+from bench.service_level.overload import problems
+from bench.service_level.rows import Grown, binned, steps
+from bench.service_level.shape import AFTER_S, BEFORE_S, faults, pace
+from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Heard
+from photon.fleet.processes import of_datacentre
+from photon.lab.chaos.api import Do
+from photon.lab.chaos.topology import Topology, too_much
+from photon.lab.demo.generator import Generator
+from photon.lab.latency import Verdict
+from tests.unit.lab.chaos.places import PROCESSES, REPLICAS
+
+CACHES = {f"cache {name}-c1": name for name in ("east", "west")}
+TOPOLOGY = Topology(REPLICAS, {"east": "east", "west": "west"}, PROCESSES | CACHES, ("central", "east", "west"))
+S = 1_000_000_000
+
+
+def test_a_day_offers_its_mean_with_the_peak_in_its_middle() -> None:
+    generator = Generator(1, clicks=1000, seconds=100.0, queries_per_click=2, pace=pace(100.0))
+    begins = [begin / 1e6 for begin, _ in generator.rounds()]
+    assert begins[-1] == pytest.approx(100.0, abs=1.0)
+    night, peak = (sum(at <= begin < at + 10 for begin in begins) for at in (0, 45))
+    assert night < 40
+    assert peak > 160
+
+
+@pytest.mark.parametrize("seconds", [150.0, 300.0, 1800.0])
+def test_a_day_has_all_kinds_of_faults_and_never_too_many_at_once(seconds: float) -> None:
+    kinds = set()
+    for seed in range(50):
+        plan = faults(seed, seconds, TOPOLOGY, 4)
+        assert plan == faults(seed, seconds, TOPOLOGY, 4)
+        assert too_much(plan, TOPOLOGY) == ""
+        for step in plan:
+            TOPOLOGY.check(step)
+        assert [step.do for step in plan].count(Do.RESHARD) == 1
+        [away] = [step for step in plan if step.do is Do.AWAY]
+        alone = [step for step in plan if step.end_s > away.at_s - BEFORE_S and step.at_s < away.end_s + AFTER_S]
+        assert alone == [away]
+        assert max(step.end_s for step in plan) < seconds
+        kinds |= {step.do for step in plan}
+    assert kinds == {Do.KILL, Do.PAUSE, Do.CUT, Do.LOSS, Do.DELAY, Do.RESTART, Do.AWAY, Do.RESHARD}
+
+
+def test_percentiles_are_of_those_written_in_a_bin() -> None:
+    verdicts = [Verdict(S + at, S + at + 1_000_000 * at, joined=True) for at in range(1, 100)]
+    verdicts.append(Verdict(S + 5, 90 * S, joined=False))
+    found = binned([0, S, S + 50, 2 * S], verdicts)
+    assert found["p50"] == [None, 25, 75]
+    assert found["p99"][2] == pytest.approx(99, abs=1)
+    assert steps([3, 5, 5, 2]) == [2, 0, 0]
+
+
+def test_a_counter_that_begins_again_goes_on() -> None:
+    process = of_datacentre("eventstore", "east", "east", "localhost:1")
+    grown = Grown()
+    for hits in (100, 130, 20, 25):
+        grown.take(Numbers([Heard(process, f"photon_eventstore_cache_hits_total {hits}\n")]))
+    assert grown.total["hits"] == 55
+
+
+def test_rows_are_kept_one_a_line_and_a_torn_one_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows.append({"kind": "day"}, path)
+    rows.append({"kind": "overload"}, path)
+    with open(path, "ab") as file:
+        file.write(b'{"version":1,"ki')
+    assert [row["kind"] for row in rows.read(path)] == ["day", "overload"]
+
+
+def test_who_died_or_grew_is_a_problem() -> None:
+    process = {"limit_mib": 512, "resident_mib": 90, "restarts": 0}
+    assert problems({"lost": 0, "processes": {"joiner east-1": process}}) == []
+    bad = {"lost": 3, "processes": {"joiner east-1": {**process, "resident_mib": 600, "restarts": 2}}}
+    assert len(problems(bad)) == 3
+
+
+def test_the_page_is_what_the_kept_rows_give() -> None:
+    assert page.stale() == [], "run: python -m bench.service_level draw"
+
+
+def test_what_was_wrong_is_shown_and_all_charts_can_be_drawn() -> None:
+    kept = rows.read()
+    wrong = copy.deepcopy(next(row for row in kept if row["kind"] == rows.DAY))
+    wrong["problems"] = ["2 clicks lost"]
+    found = page.render([*kept, wrong])
+    assert "2 clicks lost" in found[page.PAGE]
+    charts = {name: text for name, text in found.items() if name.endswith(".svg")}
+    assert len(charts) == 10
+    for text in charts.values():
+        ElementTree.fromstring(text)
+    assert "Not measured yet" in page.render([])[page.PAGE]
