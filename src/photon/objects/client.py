@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from photon.config.errors import UsageError
-from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectsFailed
+from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectChanged, ObjectsFailed
 
 TIMEOUT = timedelta(seconds=30)
 """Of one request."""
@@ -100,6 +100,20 @@ class ObstoreBucket:
         except self._failed as error:
             raise self._error(error, key) from None
 
+    def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
+        from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+
+        mode: Any = "create"
+        if over is not None:
+            mode = {"e_tag": over.etag} | ({"version": over.version} if over.version else {})
+        try:
+            put = self._ob.put(self._store, key, data, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, NotFoundError, PreconditionError):
+            raise ObjectChanged from None
+        except self._failed as error:
+            raise self._error(error, key) from None
+        return Meta(key, len(data), 0, put["e_tag"] or "", put["version"] or "")
+
     def delete(self, key: str) -> None:
         try:
             self._ob.delete(self._store, key)
@@ -112,7 +126,7 @@ class ObstoreBucket:
 def _meta(each: Any) -> Meta:
     modified_ns = int(each["last_modified"].timestamp() * 1e9)
     etag = each.get("e_tag") or ""
-    return Meta(each["path"], each["size"], modified_ns, etag if etag.strip('"') else "")
+    return Meta(each["path"], each["size"], modified_ns, etag if etag.strip('"') else "", each.get("version") or "")
 
 
 def _line(error: Exception) -> str:
