@@ -29,6 +29,8 @@ from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError, UsageError
 from photon.config.loader import load
 from photon.config.units import moment_ns
+from photon.objects.disk import UrlDisk
+from photon.objects.paths import ObjectPath, placed
 from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
@@ -47,7 +49,7 @@ from photon.spark.data_source_options import (
 )
 from photon.spark.exports import export_rows, plan_export
 from photon.spark.output_lines import OutputColumns, OutputLine
-from photon.spark.outputs import RangeWork, read_work, source_ranges
+from photon.spark.outputs import RangeWork, place_of, read_work, source_ranges
 from photon.spark.sources import OutputSource, RegistrySource, output_source
 from photon.spark.stream_watermarks import KIND, UNKNOWN, WHICH, Mark, SourceWatermarks
 from photon.spark.tasks import fair_bytes, packed
@@ -123,9 +125,12 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     if starting not in ("earliest", "latest"):
         raise UsageError(f"startingOffsets {starting!r}: is earliest or latest")
     export = options.get("export")
+    sources = () if export is not None else tuple(_sources(options))
+    if watermark is not None and (urls := [each.output for each in sources if not each.state]):
+        raise UsageError(f"watermark: {urls[0]} does not say it; read the output itself for that")
     pulled = tuple(parse_columns(options.get("columns", ""), names))
     return SourceOptions(
-        () if export is not None else tuple(_sources(options)),
+        sources,
         None if export is None else RegistrySource(directory=str(Path(export).absolute())),
         kinds,
         TimeRange(_time("from", options.get("from")), _time("to", options.get("to"))),
@@ -165,7 +170,10 @@ def _time(name: str, text: str | None) -> int | None:
 
 
 def _sources(options: Mapping[str, str]) -> Iterator[OutputSource]:
-    path = Path(options["path"].removeprefix("file://")).absolute()
+    path = placed(Path(), options["path"]).absolute()
+    if isinstance(path, ObjectPath):
+        yield OutputSource(datacentre=options.get("datacentre", LOCAL), output=str(path))
+        return
     if path.suffix != ".toml":
         place = OutputPlace.of_join(path)
         yield OutputSource(datacentre=LOCAL, output=str(place.output), state=str(place.state))
@@ -325,18 +333,13 @@ class OutputStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_records
         if records is not None:
             works = source_ranges(source, kinds, 1 << 62, since=at, until=end)
-            end = counted(at, works, max(records // shares, 1), RealDisk())
+            end = counted(at, works, max(records // shares, 1), UrlDisk())
         return end
 
     def _ends(self) -> dict[str, Cursor]:
         """The cursors after all that is published now."""
-        disk = RealDisk()
-        return {
-            each.datacentre: end_of(
-                OutputPlace(Path(each.output), Path(each.state)).published(disk, self._options.kinds)
-            )
-            for each in self._options.sources
-        }
+        disk, kinds = UrlDisk(), self._options.kinds
+        return {each.datacentre: end_of(place_of(each).published(disk, kinds)) for each in self._options.sources}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended = decoded(start), decoded(end)

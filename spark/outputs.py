@@ -14,10 +14,12 @@ import msgspec
 import numpy as np
 
 from photon.adapters.logs.identity import log_name
-from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import Digester
+from photon.objects.disk import UrlDisk
+from photon.objects.paths import ObjectPath, placed
 from photon.outputs.cursor import Cursor
+from photon.outputs.mirrored import MirroredPlace
 from photon.outputs.output_places import KINDS, OutputPlace
 from photon.outputs.published import OutputFile
 from photon.outputs.ranges import FileRange, plan, read_range
@@ -54,7 +56,7 @@ class RangeWork(msgspec.Struct, frozen=True):
     def part(self) -> FileRange:
         """The range as ``photon.outputs`` reads it."""
         file = OutputFile(self.name, self.length, self.closed, self.final)
-        return FileRange(self.slot, file, Path(self.path), self.start, self.end)
+        return FileRange(self.slot, file, placed(Path(), self.path), self.start, self.end)
 
     def reaches(self, window: TimeRange) -> bool:
         """Whether it may hold records of these event times, or some without."""
@@ -99,6 +101,12 @@ def lines_of(spark: SparkSession, work: Sequence[RangeWork], join: JoinSource | 
     return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.OUTPUT)
 
 
+def place_of(source: OutputSource) -> OutputPlace:
+    """Raises UsageError where nothing was put at its URL, OSError."""
+    output = placed(Path(), source.output)
+    return MirroredPlace.at(output) if isinstance(output, ObjectPath) else OutputPlace(output, Path(source.state))
+
+
 def source_ranges(
     source: OutputSource,
     kinds: Collection[str],
@@ -109,8 +117,8 @@ def source_ranges(
 ) -> list[RangeWork]:
     """What is published, or what was published between two cursors, in pieces. Raises PublishedDamaged, CursorLost,
     OSError."""
-    place = OutputPlace(Path(source.output), Path(source.state))
-    published = place.published(RealDisk(), kinds)
+    place = place_of(source)
+    published = place.published(UrlDisk(), kinds)
     parts = plan(published, place.output, kinds=kinds, since=since, until=until, split_bytes=split_bytes)
     return [_work(source.datacentre, part) for part in parts]
 
@@ -142,7 +150,7 @@ def read_work(work: RangeWork) -> Iterator[OutputColumns]:
                 at = columns.offsets[-1] + 1
                 yield columns
             return
-        for lines in read_range(RealDisk(), work.part()):
+        for lines in read_range(UrlDisk(), work.part()):
             at = lines.offset + len(lines.data)
             yield read_output_lines(lines.data, lines.offset, kind)
     except (PhotonError, OSError) as error:
@@ -261,4 +269,4 @@ def _line(row: dict[str, Any]) -> OutputLine:
     )
 
 
-__all__ = ["RangeWork", "lines_of", "output_rows", "outputs", "read_work", "source_ranges"]
+__all__ = ["RangeWork", "lines_of", "output_rows", "outputs", "place_of", "read_work", "source_ranges"]

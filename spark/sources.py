@@ -76,9 +76,11 @@ class LogSource(msgspec.Struct, frozen=True, kw_only=True):
 class OutputSource(msgspec.Struct, frozen=True, kw_only=True):
     datacentre: str
     output: str
-    """The output directory, in which ``joined/`` and the others are."""
-    state: str
-    """The pipeline's state directory: ``slots/`` and ``exports/`` in it say how far each file may be read."""
+    """The output directory, in which ``joined/`` and the others are; or a URL below which ``photon sink objects`` has
+    put it."""
+    state: str = ""
+    """The pipeline's state directory: ``slots/`` and ``exports/`` in it say how far each file may be read. Empty with
+    a URL."""
 
 
 class RegistrySource(msgspec.Struct, frozen=True, kw_only=True):

@@ -186,7 +186,7 @@ class Site:
     def get(self, key: str) -> bytes:
         """All of an object."""
         meta = self._bucket.head(key)
-        return self._bucket.read(meta, 0, meta.size)
+        return self._bucket.read(meta, 0, meta.size) if meta.size else b""
 
     def keys(self, prefix: str) -> list[str]:
         """What is there."""

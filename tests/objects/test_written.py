@@ -13,15 +13,16 @@ from photon.lab.demo.check import records
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched, uploaded
-from tests.integration.commands import photon
+from tests.integration.commands import interrupt, photon, running
 from tests.integration.join_logs import Logs
 from tests.objects.server import Site
+from tests.objects.test_join import until
 
 
 def mirrored(site: Site) -> dict[str, bytes]:
-    """The lines of each file that the manifest names; all of them are there, and nothing else."""
+    """The lines of each file that the manifest names; all of them are there."""
     manifest = [orjson.loads(line) for line in site.get("lake/manifest.jsonl").splitlines()]
-    assert site.keys("lake/") == sorted(["lake/manifest.jsonl", *(f"lake/{each['file']}" for each in manifest)])
+    assert {"lake/manifest.jsonl", *(f"lake/{each['file']}" for each in manifest)} <= set(site.keys("lake/"))
     found = {each["file"]: site.get(f"lake/{each['file']}") for each in manifest}
     assert [len(data) for data in found.values()] == [each["bytes"] for each in manifest]
     lines = {name: gzip.decompress(data) for name, data in found.items()}
@@ -50,6 +51,40 @@ def test_output_is_mirrored_once(site: Site, tmp_path: Path) -> None:
     assert {each["event_id"]: each for each in map(orjson.loads, there)} == written
     assert set(b"".join(some.values()).splitlines()) <= set(there)
     assert photon(*command).json == {"files": 0, "bytes": 0}
+    lines = photon("read", f"{site.url}/lake")
+    assert lines.code == 0, lines.err
+    assert lines.out.encode().splitlines() == photon("read", logs.output).out.encode().splitlines()
+
+
+def test_it_goes_on_while_it_is_killed_and_the_store_is_away(site: Site, tmp_path: Path) -> None:
+    """kill -9 in the middle, and a store that refuses everything for longer than a request is tried: what the
+    manifest names is there at each moment, and all of it in the end."""
+    logs = Logs(tmp_path, clicks=400)
+    command = ("sink", "objects", logs.output, "--into", f"{site.url}/lake", "--follow")
+    logs.write(0.4)
+    assert logs.once("--keep-pending", "--max-rejected", "1000", "--set", "output.roll_size=4KiB").code == 0
+    for _ in range(3):
+        site.faults.cut = 0.2
+        with running(*command, log=tmp_path / "killed.log") as process:
+            before = site.faults.seen.total()
+            until("it writes", lambda before=before: site.faults.seen.total() > before + 1)
+            process.kill()
+        if "lake/manifest.jsonl" in site.keys("lake/"):
+            mirrored(site)
+    site.faults.cut = 0.0
+    log = tmp_path / "followed.log"
+    with running(*command, log=log) as process:
+        until("what is final is there", lambda: "lake/manifest.jsonl" in site.keys("lake/") and mirrored(site))
+        site.faults.refused = 1.0
+        logs.finish("--set", "output.roll_size=4KiB")
+        until("it waits for the store", lambda: "trying again" in log.read_text())
+        assert process.poll() is None
+        site.faults.refused = 0.0
+        assert interrupt(process, timeout=60.0) == 0, log.read_text()
+    there = b"".join(mirrored(site).values()).splitlines()
+    written = {each["event_id"]: each for each in records(logs.output / "joined")}
+    assert {each["event_id"]: each for each in map(orjson.loads, there)} == written
+    assert len(there) == len(written)
 
 
 def test_not_a_url(tmp_path: Path) -> None:

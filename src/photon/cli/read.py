@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH
+from photon.cli.heads import PATH, PLACE
 from photon.cli.heads import config as config_option
 from photon.cli.tables import say
-from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.output_kinds import KINDS
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("output", type=PATH, required=False)
+@click.argument("output", type=PLACE, required=False)
 @config_option(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
 @click.option("--datacentre", metavar="NAME", help="With --config: whose output; may be left out if there is one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
@@ -52,16 +51,19 @@ def read(
 ) -> int:  # fmt: skip
     """Print the records of an output, each exactly once from one cursor to the next.
 
-    Reads only what is published, which no crash takes back. OUTPUT is an output of photon join.
+    Reads only what is published, which no crash takes back. OUTPUT is an output of photon join, or a URL below which
+    photon sink objects has put one.
 
     \b
     Examples:
       photon read out/ --kind unmatched
       photon read out/ --follow --cursor billing.cursor >> billing.jsonl
+      photon read s3://lake/clicks --follow --cursor billing.cursor >> billing.jsonl
       photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
     Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
     to some files; 1 failed; 2 wrong usage.
     """
+    from photon.objects.disk import UrlDisk
     from photon.outputs import Reader
     from photon.outputs.cursor import CursorFile
     from photon.outputs.streaming import StreamTerms
@@ -73,10 +75,10 @@ def read(
         raise UsageError("--with-watermark and -o table exclude each other")
     place = named_place(output, config, datacentre)
     watermark = _watermarks(place, kinds, config, datacentre) if with_watermark else lambda cursor: b""
-    kept = CursorFile(RealDisk(), cursor_file) if cursor_file is not None else None
+    kept = CursorFile(UrlDisk(), cursor_file) if cursor_file is not None else None
     try:
         start = _start(place, kept, begin)
-        reader = Reader(RealDisk(), place, kinds, cursor=start, cleared_only=cleared_only)
+        reader = Reader(UrlDisk(), place, kinds, cursor=start, cleared_only=cleared_only)
         terms = StreamTerms(follow=follow, limit=limit, with_cursor=with_cursor)
         return _pass_on(reader, start, kept, terms, watermark, as_table=output_format == "table")
     finally:
@@ -86,14 +88,14 @@ def read(
 
 def named_place(output: Path | None, config: Path | None, datacentre: str | None) -> OutputPlace:
     """What OUTPUT, or --config and --datacentre, name. Raises UsageError, ConfigError."""
-    from photon.outputs import OutputPlace
+    from photon.outputs.mirrored import place_at
 
     if config is None:
         if datacentre is not None:
             raise UsageError("--datacentre goes with --config FILE")
         if output is None:
             raise UsageError("name an output of photon join, or --config FILE")
-        return OutputPlace.of_join(output)
+        return place_at(output)
     if output is not None:
         raise UsageError("OUTPUT and --config say the same; name one of them")
     from photon.library.output import output_place
@@ -102,13 +104,14 @@ def named_place(output: Path | None, config: Path | None, datacentre: str | None
 
 
 def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
+    from photon.objects.disk import UrlDisk
     from photon.outputs import Cursor, end_of
 
     found = kept.load() if kept is not None else None
     if found is not None:
         return found
     if begin == "end":
-        start = end_of(place.published(RealDisk()))
+        start = end_of(place.published(UrlDisk()))
     elif begin == "beginning":
         start = Cursor()
     elif begin.startswith("{"):
@@ -124,8 +127,12 @@ def _watermarks(
     place: OutputPlace, kinds: Sequence[str], config: Path | None, datacentre: str | None
 ) -> Callable[[Cursor], bytes]:
     """Of its journal; where that is on another machine, as the datacentre's verifier says. Raises UsageError."""
+    from photon.config.disk import RealDisk
+    from photon.objects.paths import ObjectPath
     from photon.outputs.watermarks import WatermarkTail
 
+    if isinstance(place.output, ObjectPath):
+        raise UsageError(f"--with-watermark: {place.output} does not say it; read the output itself for that")
     if config is None or place.state.is_dir():
         moved = WatermarkTail(RealDisk(), place.state, kinds).moved
     else:

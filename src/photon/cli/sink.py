@@ -73,11 +73,7 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
     ]  # fmt: skip
     head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
                     datacentre="With --config: whose output; may be left out if there is one.")  # fmt: skip
-    return added(head(headed), [click.argument("output", type=PATH, required=False), *options])
-
-
-FOLLOW_S = 5.0
-"""Between two looks at what has become final."""
+    return added(head(headed), [click.argument("output", type=PLACE, required=False), *options])
 
 
 @click.command()
@@ -229,16 +225,21 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
     from photon.objects.directory import counts
     from photon.objects.paths import ObjectPath
     from photon.sinks.objects import ObjectSink
+    from photon.sinks.objects import follow as follow_output
 
     if not isinstance(into, ObjectPath):
         raise UsageError(f"--into {into}: is no URL of an object store; write for instance s3://BUCKET/PREFIX")
     place = named_place(output, at.given, at.datacentre)
     stop, begun = stop_flag(), time.monotonic()
-    sink = ObjectSink(RealDisk(), place, into, kinds)
-    while follow and not stop.is_set():
-        sink.pass_()
-        stop.wait(FOLLOW_S)
-    sink.pass_(all_of_it=True)
+
+    def open_() -> ObjectSink:
+        return ObjectSink(RealDisk(), place, into, kinds)
+
+    if follow:
+        sink = follow_output(open_, stop.wait, say)
+    else:
+        sink = open_()
+        sink.pass_(all_of_it=True)
     say(said(counts(), time.monotonic() - begun))
     written = sink.mirrored
     at.show({"files": written.files, "bytes": written.bytes}, f"{written.files:,} files, {written.bytes:,} bytes")

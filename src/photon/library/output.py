@@ -16,11 +16,14 @@ from typing import Any
 
 import orjson
 
-from photon.config.disk import Disk, RealDisk
+from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.config.loader import load
 from photon.fleet.access import output_here, pipeline_named
+from photon.objects.disk import UrlDisk
+from photon.objects.paths import placed
 from photon.outputs import KINDS, Cursor, OutputPlace, Reader, end_of
+from photon.outputs.mirrored import place_at
 
 POLL_S = 0.2
 """Published lengths are looked at so often while there is nothing to read."""
@@ -51,12 +54,13 @@ class Output:
 
     def __init__(self, place: OutputPlace, *, disk: Disk | None = None) -> None:
         self._place = place
-        self._disk = disk or RealDisk()
+        self._disk = disk or UrlDisk()
 
     @classmethod
     def of_join(cls, directory: str | Path) -> Output:
-        """The output directory of ``photon join`` or of a ``Join``."""
-        return cls(OutputPlace.of_join(Path(directory)))
+        """The output directory of ``photon join`` or of a ``Join``, or a URL below which ``photon sink objects`` has
+        put one. Raises UsageError, OSError."""
+        return cls(place_at(placed(Path(), directory)))
 
     @classmethod
     def of_deployment(cls, config: str | Path, datacentre: str | None = None) -> Output:
@@ -134,6 +138,6 @@ def output_place(config: Path, datacentre: str | None) -> OutputPlace:
     settings = load(config, environment=os.environ)
     name = pipeline_named(settings, datacentre)[0]
     place = output_here(settings, config.parent, name)
-    if not place.state.is_dir() and not place.states(RealDisk()):
+    if not place.state.is_dir() and not place.states(UrlDisk()):
         raise UsageError(f"{place.state}: no such directory; datacentre {name} has not begun here")
     return place

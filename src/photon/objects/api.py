@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -20,6 +21,8 @@ class Meta(NamedTuple):
     modified_ns: int
     etag: str
     """Other bytes under one key have another. Empty: the store says none."""
+    version: str = ""
+    """The store's own name of these bytes, where it has one."""
 
 
 class ObjectsFailed(OSError):
@@ -28,6 +31,13 @@ class ObjectsFailed(OSError):
     def __init__(self, number: int, what: str, *, again: bool = False) -> None:
         super().__init__(number, what)
         self.again = again
+
+
+class ObjectChanged(ObjectsFailed):
+    """Under the key is not what was there. Nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EEXIST, "was written by another one meanwhile")
 
 
 class Objects(Protocol):
@@ -46,6 +56,11 @@ class Objects(Protocol):
 
     def write(self, key: str, parts: Iterable[bytes]) -> None:
         """Under this key all of it appears, at the end, or nothing. ``parts`` is iterated once for each attempt."""
+        ...
+
+    def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
+        """Writes over the object that was there and no other one; None: where there was none. Raises ObjectChanged
+        too, also where an earlier attempt of this call did write."""
         ...
 
     def delete(self, key: str) -> None:

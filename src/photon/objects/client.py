@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import errno
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from photon.config.clock import NS_PER_S
 from photon.config.errors import UsageError
-from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectsFailed
+from photon.objects.api import PAGE_KEYS, PART_BYTES, Meta, ObjectChanged, ObjectsFailed
 
 TIMEOUT = timedelta(seconds=30)
 """Of one request."""
@@ -100,6 +102,20 @@ class ObstoreBucket:
         except self._failed as error:
             raise self._error(error, key) from None
 
+    def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
+        from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+
+        mode: Any = "create"
+        if over is not None:
+            mode = {"e_tag": over.etag} | ({"version": over.version} if over.version else {})
+        try:
+            put = self._ob.put(self._store, key, data, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, NotFoundError, PreconditionError):
+            raise ObjectChanged from None
+        except self._failed as error:
+            raise self._error(error, key) from None
+        return Meta(key, len(data), 0, put["e_tag"] or "", put["version"] or "")
+
     def delete(self, key: str) -> None:
         try:
             self._ob.delete(self._store, key)
@@ -110,9 +126,15 @@ class ObstoreBucket:
 
 
 def _meta(each: Any) -> Meta:
-    modified_ns = int(each["last_modified"].timestamp() * 1e9)
     etag = each.get("e_tag") or ""
-    return Meta(each["path"], each["size"], modified_ns, etag if etag.strip('"') else "")
+    modified_ns = _moment_ns(int(each["last_modified"].timestamp()), etag)
+    return Meta(each["path"], each["size"], modified_ns, etag if etag.strip('"') else "", each.get("version") or "")
+
+
+def _moment_ns(second: int, etag: str) -> int:
+    """Stores say the second (S3 where it is asked for one object; its listings say more). The ETag makes the rest of
+    it, so that other bytes have another time within that second too, for whoever goes by size and time."""
+    return second * NS_PER_S + zlib.crc32(etag.encode()) % NS_PER_S
 
 
 def _line(error: Exception) -> str:

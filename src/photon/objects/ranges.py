@@ -120,6 +120,8 @@ class ObjectFile:
         self.key = key
         self._chunk = PLACES_BYTES if places else READ_ON_BYTES
         self._ahead = not places
+        self._held: dict[int, bytes] = {}
+        """Chunks of a read that waits for others of it: a record may be larger than all that is kept of chunks."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Fewer bytes only at the end. Raises OSError."""
@@ -127,7 +129,12 @@ class ObjectFile:
         if offset >= end:
             return b""
         first, last = offset // self._chunk, (end - 1) // self._chunk
-        parts = [self._part(number) for number in range(first, last + 1)]
+        wanted = range(first, last + 1)
+        self._held = {number: self._held[number] for number in wanted if number in self._held}
+        for number in wanted:
+            if number not in self._held:
+                self._held[number] = self._part(number)
+        parts = [self._held.pop(number) for number in wanted]
         if self._ahead and (last + 1) * self._chunk < self._meta.size:
             self._fetch_ahead(last + 1)
         parts[-1] = parts[-1][: end - last * self._chunk]

@@ -83,6 +83,11 @@ class Retrying:
         counted = _Counted(parts, self.counts)
         self._tried("writes", lambda: self._inner.write(key, counted))
 
+    def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
+        swapped = self._tried("writes", lambda: self._inner.swap(key, data, over))
+        self.counts.add("bytes_written", len(data))
+        return swapped
+
     def delete(self, key: str) -> None:
         self._tried("deletes", lambda: self._inner.delete(key))
 

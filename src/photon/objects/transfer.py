@@ -21,6 +21,10 @@ FILE_BYTES_MAX = PART_BYTES * 10_000
 class ObjectsUnavailable(PhotonError):
     """A store that does not do what was asked. One line."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; what is there already stays; run this again")
+        self.what = what
+
 
 @contextmanager
 def told(path: ObjectPath) -> Iterator[None]:
@@ -29,7 +33,7 @@ def told(path: ObjectPath) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
-        raise ObjectsUnavailable(f"{path}: {why}; what is there already stays; run this again") from None
+        raise ObjectsUnavailable(f"{path}: {why}") from None
 
 
 class FileParts:

@@ -17,7 +17,7 @@ from photon.outputs.cursor import Cursor
 from photon.outputs.next_read import end_of
 from photon.outputs.published import COPY_NAME as COPY_NAME
 from photon.outputs.published import OUTPUT_NAME as OUTPUT_NAME
-from photon.outputs.published import RETIRED_NAME, SlotListing, SlotOutput, slot_states
+from photon.outputs.published import RETIRED_NAME, Listing, SlotListing, SlotOutput, slot_states
 
 COPIES_NAME = "copies"
 SEALED_NAME = "sealed.json"
@@ -85,7 +85,11 @@ class OutputPlace:
 
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
         """What all of them have published. Raises PublishedDamaged, OSError."""
-        return tuple(SlotListing(disk, state, kinds).look() for state in self.states(disk))
+        return tuple(self.listing(disk, state, kinds).look() for state in self.states(disk))
+
+    def listing(self, disk: Disk, state: Path, kinds: Collection[str] | None) -> Listing:
+        """Of the one whose state directory this is."""
+        return SlotListing(disk, state, kinds)
 
 
 class PublishedEnd:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -47,6 +48,13 @@ class OutputFile:
     first_ns: int | None = None
     last_ns: int | None = None
     """First and last event time of its records, where the manifest tells them."""
+    stored: str = ""
+    """The name under which it stands, where that is another one."""
+
+    @property
+    def path(self) -> str:
+        """Of its plain form, relative to the output."""
+        return self.stored or self.name
 
     @property
     def kind(self) -> str:
@@ -142,6 +150,19 @@ def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path |
     return msgspec.json.encode(_Retired(RETIRED_VERSION, slot, files, None if output is None else str(output)))
 
 
+class Listing(Protocol):
+    """What one slot has published, looked at again and again."""
+
+    def look(self) -> SlotOutput:
+        """Raises PublishedDamaged, OSError. If a file is reported, so are all files of its kind that were written
+        before."""
+        ...
+
+    def forget(self, kind: str, below: int) -> None:
+        """Final files of a kind with lower numbers are not told of any more."""
+        ...
+
+
 class SlotListing:
     """What one slot has published, looked at again and again: of the manifest only what came since is read."""
 
@@ -171,13 +192,13 @@ class SlotListing:
             if not self._read_manifest():
                 break
         if durable is None:
-            return SlotOutput(self._state.name, _ordered(self._final), output=self._output)
+            return SlotOutput(self._state.name, ordered(self._final), output=self._output)
         rolled = set(durable.rolled)
         files = dict(self._final)
         for name, length in durable.files.items():
             if name not in files and self._wanted(name, self._state / DURABLE_NAME):
                 files[name] = OutputFile(name, length, name in rolled, False)
-        return SlotOutput(durable.slot, _ordered(files), output=self._output)
+        return SlotOutput(durable.slot, ordered(files), output=self._output)
 
     def forget(self, kind: str, below: int) -> None:
         """Final files of a kind with lower numbers are not told of any more."""
@@ -231,8 +252,9 @@ class SlotListing:
             if self._wanted(name, self._state / RETIRED_NAME)
         }
         output = None if retired.output is None else Path(retired.output)
-        return SlotOutput(retired.slot, _ordered(sealed), True, output)
+        return SlotOutput(retired.slot, ordered(sealed), True, output)
 
 
-def _ordered(files: dict[str, OutputFile]) -> tuple[OutputFile, ...]:
+def ordered(files: dict[str, OutputFile]) -> tuple[OutputFile, ...]:
+    """By kind and number."""
     return tuple(sorted(files.values(), key=lambda file: (file.kind, file.number)))

@@ -148,4 +148,4 @@ def _check(place: OutputLog, files: Iterable[OutputFile], at: Position | None) -
 def _split(slot: str, file: OutputFile, root: Path, start: int, stop: int, size: int) -> Iterator[FileRange]:
     step = max(stop - start, 1) if file.final else size
     for at in range(start, stop, step):
-        yield FileRange(slot, file, root / file.name, at, min(at + step, stop))
+        yield FileRange(slot, file, root / file.path, at, min(at + step, stop))

@@ -16,7 +16,7 @@ from photon.outputs.content import FileContent, OutputMissing
 from photon.outputs.cursor import Cursor, OutputLog, Position
 from photon.outputs.next_read import CursorLost, NextRead, behind_all, end_of, next_read
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotListing, SlotOutput, name_of
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, Listing, OutputFile, SlotOutput, name_of
 
 BLOCK_BYTES = 1 << 20
 TURN_BYTES = 16 << 20
@@ -67,7 +67,7 @@ class Reader:
         self._kinds = tuple(dict.fromkeys(kinds))
         self._cleared_only = cleared_only
         self._block_bytes = block_bytes
-        self._listings: dict[Path, SlotListing] = {}
+        self._listings: dict[Path, Listing] = {}
         self._logs = {at: _Log(position) for at, position in (cursor or Cursor()).positions.items()}
         self.held_back: dict[str, int] = {}
         """With ``cleared_only``: files that are not read on, and how many of their lines the verifier objects to."""
@@ -100,7 +100,8 @@ class Reader:
         for state in self._place.states(self._disk):
             # First what is cleared: it is never more than what is published when that is looked at afterwards.
             clearing = read_clearing(self._disk, state) if self._cleared_only and self._place.is_slot(state) else None
-            listing = self._listings.setdefault(state, SlotListing(self._disk, state, self._kinds))
+            listing = self._listings.get(state) or self._place.listing(self._disk, state, self._kinds)
+            self._listings[state] = listing
             slot = listing.look()
             found.append((slot, clearing))
             for kind in self._kinds:
@@ -138,7 +139,7 @@ class Reader:
             log.content = None  # what stands before is looked at again: a dispatcher may have lost its memory of it
         left = TURN_BYTES
         while left > 0 and (step := self._next(place, files, log.at, bounds, slot.output)) is not None:
-            path = (slot.output or self._place.output) / step.file.name
+            path = (slot.output or self._place.output) / step.file.path
             if log.content is None or log.path != path:
                 log.content, log.path = self._content(path, place, step, log.at), path
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from photon.objects.api import Meta, ObjectsFailed
+from photon.objects.api import Meta, ObjectChanged, ObjectsFailed
 
 
 class MemoryBucket:
@@ -52,6 +52,14 @@ class MemoryBucket:
             data += part
             self._ask(f"part {key} {number}")
         self.data[key] = data
+
+    def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
+        self._ask(f"swap {key}")
+        there = self._meta(key).etag if key in self.data else None
+        if there != (over and over.etag):
+            raise ObjectChanged
+        self.data[key] = data
+        return self._meta(key)
 
     def delete(self, key: str) -> None:
         self._ask(f"delete {key}")

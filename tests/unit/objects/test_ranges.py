@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 
 import pytest
 
 from photon.adapters.logs.elsewhere import hurried
 from photon.objects.api import Meta
-from photon.objects.ranges import PLACES_BYTES, READ_ON_BYTES, Chunks, ObjectFile
+from photon.objects.client import _moment_ns
+from photon.objects.ranges import PLACES_BYTES, READ_ON_BYTES, Chunks, ObjectFile, patience
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 
 SIZE = 3 * PLACES_BYTES + 10
@@ -78,3 +81,25 @@ def test_other_bytes_under_the_name_are_not_read(bucket: MemoryBucket) -> None:
     bucket.data["a"] += b"more"
     with pytest.raises(OSError, match="other bytes"):
         opened.read(0, 5)
+
+
+def test_a_read_that_is_larger_than_what_is_kept_comes_to_its_end(bucket: MemoryBucket) -> None:
+    """By who comes back for it, while another one reads as much."""
+    chunks = Chunks(bucket, kept_bytes=PLACES_BYTES)
+    both = [file(bucket, chunks) for _ in range(2)]
+    found: dict[int, bytes] = {}
+    until = time.monotonic() + 20.0
+    while len(found) < 2 and time.monotonic() < until:
+        for number, opened in enumerate(both):
+            with hurried(), contextlib.suppress(BlockingIOError):
+                patience.until = 0.0
+                found[number] = found.get(number) or opened.read(0, SIZE)
+            time.sleep(0.001)
+    assert found == {0: bucket.data["a"], 1: bucket.data["a"]}
+    assert not any(opened._held for opened in both)
+
+
+def test_other_bytes_of_the_same_second_have_another_time() -> None:
+    times = {_moment_ns(1_700_000_000, etag) for etag in ("", '"a"', '"b"')}
+    assert len(times) == 3
+    assert {each // 10**9 for each in times} == {1_700_000_000}

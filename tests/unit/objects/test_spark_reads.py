@@ -6,11 +6,21 @@ import gzip
 from pathlib import Path
 
 import msgspec
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StringType, StructType
 
 from photon.adapters.configured import ConfiguredAdapter
 from photon.adapters.logs.slices import cut
+from photon.computing.publisher import Publisher
+from photon.computing.wire import Item
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
 from photon.objects.paths import ObjectPath
+from photon.outputs import OutputPlace
+from photon.sinks.objects import ObjectSink
 from photon.spark import logs as tasks
+from photon.spark.data_source import PhotonSource
 from photon.spark.key_filter import assembled, filled, hashes_of, part_bits
 from photon.spark.key_index import index_path, read_index
 from photon.spark.sources import LogSource
@@ -52,3 +62,32 @@ def test_slices_and_kept_keys(bucket: MemoryBucket, logs: ObjectPath, tmp_path: 
     assert len(parts) > 3
     assert all(read_index(index_path(tmp_path, "east", part), logs / part.log.path, part) for part in parts)
     assert read(keys) == keys
+
+
+def test_output_by_url_is_a_source(bucket: MemoryBucket, logs: ObjectPath, tmp_path: Path) -> None:
+    """The same rows as of the directory, and offsets of a stream that may go on in either."""
+    publisher = Publisher(RealDisk(), tmp_path, "s")
+    publisher.publish([Item(number, "", "", number, b"\x01", "x") for number in range(5)])
+    publisher.close()
+    ObjectSink(RealDisk(), OutputPlace.of_join(tmp_path), logs, ["joined"]).pass_(all_of_it=True)
+
+    def rows(path: str) -> tuple[list[dict[str, object]], object]:
+        source = PhotonSource({"path": path})
+        schema = StructType().add("offset", LongType()).add("event_time_ns", LongType()).add("foreign", StringType())
+        batch = source.reader(schema)
+        found = [row for part in batch.partitions() for rows in batch.read(part) for row in rows.to_pylist()]
+        stream = source.streamReader(schema)
+        end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        streamed = [
+            row
+            for part in stream.partitions(stream.initialOffset(), end)
+            for rows in stream.read(part)
+            for row in rows.to_pylist()
+        ]
+        assert streamed == found
+        return found, end
+
+    assert rows(str(logs)) == rows(str(tmp_path))
+    assert len(rows(str(logs))[0]) == 5
+    with pytest.raises(UsageError, match=r"watermark: s3://.* does not say it"):
+        PhotonSource({"path": str(logs), "watermark": "exact"}).schema()

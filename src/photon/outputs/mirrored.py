@@ -1,0 +1,166 @@
+"""Output below a URL, as ``photon sink objects`` puts it there, read as the output itself: the same slots, files,
+offsets and cursors.
+
+What its manifest names is published. The name of a part says how much of a file it holds
+(``joined/east-1-000003.upto-52144.jsonl.gz``): a later manifest names a longer one, or the whole file, in its place.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from photon.config.disk import Disk
+from photon.config.errors import DECODE_ERRORS, UsageError
+from photon.objects.api import Meta
+from photon.objects.directory import bucket_of
+from photon.objects.paths import ObjectPath
+from photon.outputs.output_places import OutputPlace
+from photon.outputs.published import (
+    FINAL_SUFFIX,
+    PLAIN_SUFFIX,
+    Listing,
+    OutputFile,
+    PublishedDamaged,
+    SlotOutput,
+    ordered,
+)
+
+MANIFEST = "manifest.jsonl"
+PART = ".upto-"
+LOOK_S = 2.0
+"""The manifest is looked at so often at most: a request is billed."""
+_NAME = re.compile(rf"([a-z]+/([^/]+?)-[0-9]{{1,18}})(?:{re.escape(PART)}[0-9]{{1,18}})?{re.escape(FINAL_SUFFIX)}")
+
+
+class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the manifest."""
+
+    file: str
+    """The object, below the prefix."""
+    bytes: int
+    uncompressed_bytes: int
+    first_ns: int | None
+    """First and last event time of its records, where they are known."""
+    last_ns: int | None
+    closed: bool = False
+    """Of a part: its file has no more."""
+    retired: bool = False
+    """As ``SlotOutput.retired``."""
+
+
+_LINES = msgspec.json.Decoder(MirroredFile)
+
+
+def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
+    """By their names. Raises PublishedDamaged."""
+    try:
+        lines = _LINES.decode_lines(data)
+    except DECODE_ERRORS as bad:
+        raise PublishedDamaged(where, str(bad)) from None
+    return {each.file: each for each in lines}
+
+
+def slots_of(manifest: Iterable[MirroredFile], where: Path, kinds: Collection[str] | None) -> list[SlotOutput]:
+    """What a manifest says is published. Raises PublishedDamaged."""
+    files: dict[str, dict[str, OutputFile]] = {}
+    retired = set()
+    for each in manifest:
+        if (said := _NAME.fullmatch(each.file)) is None:
+            raise PublishedDamaged(where, f"{each.file!r} is no name of an output file")
+        plain, slot = said[1] + PLAIN_SUFFIX, said[2]
+        stored = each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX
+        closed = PART not in each.file or each.closed or each.retired
+        if each.retired:
+            retired.add(slot)
+        if kinds is None or plain.partition("/")[0] in kinds:
+            file = OutputFile(
+                plain, each.uncompressed_bytes, closed, True, each.first_ns, each.last_ns, stored=stored
+            )
+            files.setdefault(slot, {})[plain] = file
+        files.setdefault(slot, {})
+    return [SlotOutput(slot, ordered(own), slot in retired) for slot, own in sorted(files.items())]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The manifest as it was seen last."""
+
+    meta: Meta | None = None
+    slots: Mapping[str, SlotOutput] = field(default_factory=dict)
+    looked_s: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredPlace(OutputPlace):
+    """``output``: the URL; ``state``: it too. One caller at a time."""
+
+    monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
+    _seen: _Seen = field(default_factory=_Seen, compare=False)
+
+    @classmethod
+    def at(cls, url: ObjectPath) -> MirroredPlace:
+        """Raises UsageError where there is none, OSError."""
+        place = cls(url, url)
+        try:
+            place.look_up()
+        except FileNotFoundError:
+            raise UsageError(f"{url}: has no {MANIFEST}: photon sink objects has put no output there") from None
+        return place
+
+    def look_up(self) -> Mapping[str, SlotOutput]:
+        """By slot. Raises PublishedDamaged, OSError."""
+        seen, where = self._seen, self.output / MANIFEST
+        assert isinstance(where, ObjectPath)
+        if self.monotonic() - seen.looked_s >= LOOK_S:
+            objects = bucket_of(where).objects
+            meta = objects.head(where.key)
+            if meta != seen.meta:
+                data = objects.read(meta, 0, meta.size) if meta.size else b""
+                found = slots_of(manifest_of(data, where).values(), where, None)
+                seen.meta, seen.slots = meta, {each.slot: each for each in found}
+            seen.looked_s = self.monotonic()
+        return seen.slots
+
+    def states(self, disk: Disk) -> list[Path]:
+        """One for each slot; nothing stands there."""
+        return [self.state / slot for slot in self.look_up()]
+
+    def is_slot(self, state: Path) -> bool:
+        """Raises UsageError."""
+        raise UsageError(f"{self.output}: does not say what is cleared; read the output itself for that")
+
+    def listing(self, disk: Disk, state: Path, kinds: Collection[str] | None) -> Listing:
+        return _Slot(self, state.name, kinds)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """See Listing."""
+
+    place: MirroredPlace
+    slot: str
+    kinds: Collection[str] | None
+    passed: dict[str, int] = field(default_factory=dict)
+
+    def look(self) -> SlotOutput:
+        found = self.place.look_up().get(self.slot, SlotOutput(self.slot, ()))
+        kept = tuple(
+            file
+            for file in found.files
+            if (self.kinds is None or file.kind in self.kinds) and file.number >= self.passed.get(file.kind, 0)
+        )
+        return replace(found, files=kept)
+
+    def forget(self, kind: str, below: int) -> None:
+        self.passed[kind] = below
+
+
+def place_at(output: Path) -> OutputPlace:
+    """The output of ``photon join`` in a directory, or what was mirrored below a URL. Raises UsageError, OSError."""
+    return MirroredPlace.at(output) if isinstance(output, ObjectPath) else OutputPlace.of_join(output)
