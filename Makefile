@@ -4,6 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 AIRFLOW := build/airflow
 OBJECTS := build/objects
+KUBERNETES := build/kubernetes
+HELM := helm.sh/helm/v3/cmd/helm@v3.19.4
+API := k8s.io/kubernetes@v1.34.3
 GATEWAY := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 N      ?= 60
 SEEDS  ?= 25
@@ -15,7 +18,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker operate-test
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -92,6 +95,25 @@ $(OBJECTS)/versitygw:
 test-objects: install    ## logs by URL, on a real S3 server (built with Go) with faults before it
 	@$(MAKE) --no-print-directory $(OBJECTS)/versitygw || test -z "$$CI"
 	$(BIN)/pytest tests/objects
+
+$(KUBERNETES)/helm:
+	@command -v go > /dev/null || { echo "the tests of the chart need Go, which builds Helm" >&2; exit 1; }
+	@echo "building Helm, some minutes if nothing is cached ..."
+	@GOBIN=$(CURDIR)/$(KUBERNETES) go install $(HELM)
+
+# What Kubernetes' API takes, as its module has it.
+$(KUBERNETES)/swagger.json: | $(KUBERNETES)/helm
+	@install -m 644 "$$(go mod download -json $(API) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/api/openapi-spec/swagger.json" $@
+
+# A control plane, kubelet, kube-proxy and kubectl in one program, for the test with PHOTON_FULL=1.
+$(KUBERNETES)/kubernetes: tests/kubernetes/cluster/main.go tests/kubernetes/cluster/go.mod
+	@echo "building Kubernetes, some ten minutes of one core if nothing is cached ..."
+	@mkdir -p $(KUBERNETES)/cluster && cp $^ $(KUBERNETES)/cluster
+	@cd $(KUBERNETES)/cluster && go build -mod=mod -o ../kubernetes .
+
+test-kubernetes: install  ## the chart against the API's schemas by Helm (built with Go); PHOTON_FULL=1: on a real cluster of three nodes
+	@$(MAKE) --no-print-directory $(KUBERNETES)/swagger.json $(if $(PHOTON_FULL),$(KUBERNETES)/kubernetes) || test -z "$$CI"
+	$(BIN)/pytest tests/kubernetes --timeout 3600
 
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up

@@ -49,4 +49,4 @@ async def serve_copies(room: Room) -> None:
     if address is None:
         raise UsageError(f"datacentre.{name}.copies: is not set; it says where the keeper of copies listens")
     kept = [each for each in sorted(settings.datacentre) if keeper(settings, each) == name]
-    await serve(room.disk, room.state, kept, address, room.stop, die, room.tls(Role.COPIES))
+    await serve(room.disk, room.state, kept, room.listen or address, room.stop, die, room.tls(Role.COPIES))

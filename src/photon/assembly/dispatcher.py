@@ -89,11 +89,10 @@ async def serve_dispatcher(
     *,
     read_from: str = "beginning",
     ignore_checkpoints: bool = False,
-    listen: str | None = None,
     address: str | None = None,
 ) -> None:
-    """``read_from``: beginning, end, or a moment. ``listen``, ``address``: where its status is answered, and how
-    others get there, if not as the file says."""
+    """``read_from``: beginning, end, or a moment. ``address``: how others get to where its status is
+    answered, if not as the file says."""
     from photon.assembly.engines import DispatcherPlan, open_dispatcher
     from photon.dispatcher.discovery import Discovery
     from photon.dispatcher.joiner_set import JoinerSet
@@ -102,7 +101,7 @@ async def serve_dispatcher(
     from photon.joiner.client import JoinerClient
 
     settings, name, pipeline = room.settings, room.datacentre, room.pipeline
-    place = worker_place(pipeline, name, room.member, listen=listen, address=address)
+    place = worker_place(pipeline, name, room.member, listen=room.listen, address=address)
     join = pipeline.join
     tls = room.tls(Role.DISPATCHER)
     plan = DispatcherPlan(

@@ -98,7 +98,7 @@ async def serve_store(
 
     await serve(
         [served],
-        address=place.address,
+        address=room.listen or place.address,
         clock=room.clock,
         disk=room.disk,
         ready=ready,
@@ -191,7 +191,7 @@ async def serve_cache(room: Room) -> None:
         raise UsageError(f"{given} of the cache nodes of datacentre {room.datacentre}; there are: {known}")
     configured = caches[node]
     await serve(
-        address=configured.address,
+        address=room.listen or configured.address,
         bytes_max=configured.size or room.settings.limits.cache,
         ready=lambda port: log.info("cache node serves", node=node, address=configured.address),
         stop=room.stop,

@@ -33,13 +33,11 @@ EVERY = ("0.0.0.0", "[::]")
 """Hosts to listen at, and not to call."""
 
 
-async def serve_joiner(
-    room: Room, *, accept_damaged_log: bool = False, listen: str | None = None, address: str | None = None
-) -> bool:
+async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:
     """One joiner in its slot; whether nothing was left in the slot when it was told to end.
 
-    What it writes is verified by ``photon serve verifier``. ``listen``, ``address``: where it listens and is reached,
-    if not where the file says.
+    What it writes is verified by ``photon serve verifier``. ``address``: where it is reached, if not where the file
+    says.
     """
     from photon.assembly.engines import joiner_limits
     from photon.fleet.explain.service import EXPLAIN, ExplainService, of_joiner
@@ -48,7 +46,7 @@ async def serve_joiner(
     from photon.joiner.slot.slot import Ages
 
     settings, name, pipeline = room.settings, room.datacentre, room.pipeline
-    place = joiner_place(settings, name, room.member, listen=listen, address=address)
+    place = joiner_place(settings, name, room.member, listen=room.listen, address=address)
     if place.slot is None and accept_damaged_log:
         raise UsageError("--accept-damaged-log is for one slot: name it, as in photon serve joiner NAME")
     tls = room.tls(Role.JOINER)

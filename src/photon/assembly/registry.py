@@ -99,6 +99,7 @@ async def serve_replica(room: Room, id_rules: Sequence[str] = ()) -> None:
         epoch=settings.registry.epoch,
         id_rules=dict(map(_given, id_rules)) if id_rules else rules_of(settings, room.base),
         tls=room.tls(Role.REGISTRY, name),
+        bind=room.listen,
     )
 
     def answers(servicer: object) -> None:

@@ -69,6 +69,8 @@ class Room:
     """Which of its kind."""
     reload: SettingsReload | None = None
     """Reads the deployment file again when it has changed."""
+    listen: str | None = None
+    """host:port to listen at, where the address leads there through something else; None: the address itself."""
     near: Nearby = field(default_factory=Nearby)
     alone: bool = True
     """Whether it has its process for itself."""
@@ -131,7 +133,7 @@ class Room:
         if address is None:
             yield
             return
-        server = await listen(address, KINDS[kind].health, add, tls=tls, metrics=metrics)
+        server = await listen(self.listen or address, KINDS[kind].health, add, tls=tls, metrics=metrics)
         try:
             await server.serving()
             yield

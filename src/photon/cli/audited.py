@@ -44,7 +44,7 @@ def audited(command: Command) -> Command:
     def told(**given: Any) -> Any:
         deployment = _deployment(given)
         unseen = (
-            given.get("dry_run") or given.get("compose") or given.get("background")
+            given.get("dry_run") or given.get("compose") or given.get("helm") or given.get("background")
         )  # the other half of photon up --detach
         if unseen or deployment is None or not deployment.parent.is_dir():
             return command(**given)

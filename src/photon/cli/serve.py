@@ -43,7 +43,8 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
               help="Format of its log on standard error.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT",
-              help="Where to listen; default: --address (joiner, dispatcher), or as the file says.")  # fmt: skip
+              help="Where to listen, if that is not where others reach it: at --address (joiner, dispatcher), or "
+              "as the file says.")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT", help="Joiner, dispatcher: where others reach it, if not in the file; "
                                                      "auto:PORT: this machine's host name.")  # fmt: skip
 @click.option("--accept-damaged-log", is_flag=True,
@@ -113,11 +114,12 @@ def serve(
     # Made before the settings are read, so that no change is missed.
     again = None if config is None else SettingsReload(config, at.load, reporter("configuration"))
     settings, member, stages = at.settings, given.pop("name", None), given.pop("stages", None)
+    listen = given.pop("listen", None)
     module, _, coroutine = KINDS[kind].serve.partition(":")
     served = getattr(import_module(module), coroutine)
     with sampled(stages):
         drained = run(
-            lambda stop: served(Room(settings, at.base, stop, datacentre, member, again), **given),
+            lambda stop: served(Room(settings, at.base, stop, datacentre, member, again, listen), **given),
             with_parent=stop_with_parent,
             prompt=not given.get("once"),
         )

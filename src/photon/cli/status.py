@@ -169,8 +169,8 @@ def _web(at: Deployed, listen: str) -> None:
         at.show({"datacentre": name, "url": url}, f"{url} shows {name}; Ctrl-C ends it")
 
     def page(stop: asyncio.Event) -> Awaitable[None]:
-        room = Room(settings, at.base, stop, at.datacentre)
-        return serve_status(room, listen, operator=True, serving=serving)
+        room = Room(settings, at.base, stop, at.datacentre, listen=listen)
+        return serve_status(room, operator=True, serving=serving)
 
     run(page, with_parent=False)
 

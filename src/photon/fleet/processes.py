@@ -147,17 +147,17 @@ KINDS: Mapping[str, Kind] = {
     "eventstore": Kind(
         3, "photon.v1.EventStore", _of_pipelines("eventstore", lambda name, p, s: [(name, p.eventstore, ())]),
         "photon.assembly.eventstore:serve_store",
-        "datacentre join_name primary state address once may_be_empty stages"),
+        "datacentre join_name primary state listen address once may_be_empty stages"),
     "cache": Kind(
         2, "photon.v1.Cache", _of_pipelines(
             "cache", lambda _, p, s: [(name, each.address, (name,)) for name, each in p.caches.items()]),
-        "photon.assembly.eventstore:serve_cache", "datacentre name"),
+        "photon.assembly.eventstore:serve_cache", "datacentre name listen"),
     "copies": Kind(
         3, "photon.v1.Copies", _of_pipelines("copies", _copies),
-        "photon.assembly.copies:serve_copies", "datacentre"),
+        "photon.assembly.copies:serve_copies", "datacentre listen"),
     "verifier": Kind(
         4, "photon.v1.Verifier", _of_pipelines("verifier", lambda name, p, s: [(name, p.verifier, ())]),
-        "photon.assembly.verifier:serve_verifier", "datacentre"),
+        "photon.assembly.verifier:serve_verifier", "datacentre listen"),
     "relay": Kind(
         5, "photon.v1.Relay", _of_pipelines("relay", _relay), "photon.assembly.relay:serve_relay",
         "datacentre accept_lost_offsets"),
@@ -165,7 +165,7 @@ KINDS: Mapping[str, Kind] = {
         5, "photon.v1.Joiner", _of_pipelines(PIPELINE, _together),
         "photon.assembly.pipeline:serve_pipeline", "datacentre"),
     "registry": Kind(
-        1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name id_rules"),
+        1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name listen id_rules"),
     "wan": Kind(0, "photon.v1.Wan", _wan),
     "compute": Kind(6, "photon.v1.Compute", _compute, "photon.assembly.compute:serve_compute", "name"),
     "observe": Kind(5, "photon.v1.Observe", _observers, "photon.assembly.observe:serve_observe", "name"),

@@ -197,18 +197,17 @@ class StatusService:
 
 async def serve_status(
     room: Room,
-    listen: str | None = None,
     *,
     operator: bool = False,
     serving: Callable[[str, str], None] = lambda datacentre, url: None,
 ) -> None:
-    """``listen`` None: as the deployment file says. Raises UsageError, CannotListen.
+    """Raises UsageError, CannotListen.
 
     ``operator``: an operator asks the processes, not a status page. ``serving`` is told the datacentre and the page's
     address.
     """
     settings, base, name = room.settings, room.base, room.datacentre
-    address = listen or room.pipeline.status
+    address = room.listen or room.pipeline.status
     if address is None:
         raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
     tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls(Role.STATUS)

@@ -14,22 +14,18 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from photon.config.errors import UsageError
-from photon.config.settings import NAME, Settings
+from photon.config.settings import Settings
 from photon.fleet.processes import Process, identities, processes
 from photon.supervision.ports import host_and_port
 from photon.supervision.routes import Route, called_across, regions
+from photon.supervision.services import ETC, MEMORY, MOUNTS, PORTS, Service, directory, services
+from photon.supervision.services import problems as common_problems
 
-ETC = "/etc/photon"
-"""Where the directory of the deployment file is mounted: a changed file is seen there; a mounted file is not."""
-MEMORY = {"registry": "768m", "joiner": "512m", "eventstore": "512m", "dispatcher": "512m"}
-"""Of one container; others have 384 MB."""
 WEIGHTS = {"registry": 4096, "wan": 4096, "status": 256}
 """Shares of a processor when there is not enough for all; others have 1024, what is no part of Photon 128."""
 _MADE = ("certs", "generator", "prometheus", "alertmanager", "alerts", "grafana")
 _MADE_EACH = ("joiner", "operator", "hbase", "hbase-init")  # with the datacentre's name
 DONE, STARTED = "service_completed_successfully", "service_started"
-PORTS = {"joiner": 7040, "dispatcher": 7050}
-"""Of those that are found by discovery; each container has an address of its own."""
 
 HEAD = """\
 # Made of {file} by: photon up {file} --compose {name}
@@ -69,7 +65,7 @@ x-health: &health {{interval: 60s, timeout: 30s, retries: 4, start_period: 600s}
 
 
 class NotForContainers(UsageError):
-    """A deployment that no compose file can be made of. One line: key, and what would be right."""
+    """A deployment that nothing for containers can be made of. One line: key, and what would be right."""
 
 
 class _Alias(str):
@@ -131,25 +127,25 @@ class Containers:
     # -- the file -----------------------------------------------------------------------------------------------
     def compose(self) -> str:
         """The text of docker-compose.yml."""
-        services: dict[str, Any] = {"certs": self._certs()}
-        services |= {"wan": self._gateway()} if self._settings.wan is not None else {}
-        for each in processes(self._settings):
-            if each.kind == "registry":
-                services[_service(each)] = self._replica(each)
+        made: dict[str, Any] = {"certs": self._certs()}
+        made |= {"wan": self._gateway()} if self._settings.wan is not None else {}
+        found = [*services(self._settings)]
+        for datacentre in ("", *self._settings.datacentre):
+            made |= self._hbase(datacentre) if datacentre else {}
+            made |= {each.name: self._service(each) for each in found
+                     if datacentre == (each.process.datacentre if each.kind != "registry" else "")}  # fmt: skip
+        made |= {"generator": self._generator()}
         for datacentre in self._settings.datacentre:
-            services |= self._pipeline(datacentre)
-        services |= {"generator": self._generator()}
-        for datacentre in self._settings.datacentre:
-            services[f"operator-{datacentre}"] = self._operator(datacentre)
-        services |= self._monitoring()
+            made[f"operator-{datacentre}"] = self._operator(datacentre)
+        made |= self._monitoring()
         networks: dict[str, Any] = {region: {} for region in self.regions}
         networks |= {f"{each}-hbase": {"internal": True} for each in self._settings.datacentre}
         volumes = sorted({
-            mount.partition(":")[0] for each in services.values() for mount in each.get("volumes", ())
+            mount.partition(":")[0] for each in made.values() for mount in each.get("volumes", ())
             if not mount.startswith((".", "$"))
         })  # fmt: skip
-        document = {"services": services, "networks": networks, "volumes": dict.fromkeys(volumes)}
-        return HEAD.format(file=self._file, name=self._name) + "\n".join(_yaml(document))
+        document = {"services": made, "networks": networks, "volumes": dict.fromkeys(volumes)}
+        return HEAD.format(file=self._file, name=self._name) + "\n".join(yaml_lines(document))
 
     def _certs(self) -> dict[str, Any]:
         names = identities(self._settings)
@@ -186,68 +182,36 @@ class Containers:
         found["volumes"] = [self._etc, *([f"certs-{identity}:/certs:ro"] if identity else []), *volumes]
         found |= {"ports": [*ports]} if ports else {}
         found["healthcheck"] = health
-        found |= {"mem_limit": MEMORY[kind]} if kind in MEMORY else {}
+        found |= {"mem_limit": f"{MEMORY[kind]}m"} if kind in MEMORY else {}
         found |= {"cpu_shares": WEIGHTS[kind]} if kind in WEIGHTS else {}
         found["depends_on"] = {name: {"condition": condition} for name, condition in after.items()}
         return found
 
-    def _serve(self, kind: str, *words: str) -> list[str]:
-        return ["serve", kind, *words, "--config", self._config]
-
-    def _replica(self, each: Process) -> dict[str, Any]:
+    def _service(self, service: Service) -> dict[str, Any]:
+        each, kind, port = service.process, service.kind, service.port
+        near = [*self._settings.replicas_near().get(each.datacentre, ()), *self._settings.registry.replicas][0]
+        networks, health, more, ports = _on(each), _health(each.address or ""), [], []
+        after, environment = self._ready, {}
+        if kind in PORTS:
+            more = ["--listen", f"0.0.0.0:{port}", "--address", f"auto:{port}"]
+            networks, health = {self._settings.region(each.datacentre): {}}, _health(f"127.0.0.1:{port}")
+        elif kind == "status":
+            more = ["--listen", f"0.0.0.0:{port}"]
+            ports = [f"127.0.0.1:${{PHOTON_STATUS_{_variable(each.datacentre)}:-{port}}}:{port}"]
+            code = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{port}/healthz', timeout=9)"
+            health = {"<<": _Alias("health"), "test": ["CMD", "python", "-Sc", code]}
+        elif kind == "eventstore":
+            networks = {**networks, f"{each.datacentre}-hbase": {}}
+            environment = {f"PHOTON_SET_datacentre__{each.datacentre}__hbase__thrift": "${PHOTON_HBASE:-}"}
+        if kind in ("joiner", "verifier", "dispatcher"):
+            after = {"certs": DONE, f"registry-{near}": STARTED}
+        volumes = {"key": "key:/key:ro", "logs": f"logs-{each.datacentre}:/logs:ro",
+                   "registry": f"{service.name}:/registry", "state": f"state-{each.datacentre}:/state",
+                   "output": f"output-{each.datacentre}:/output"}  # fmt: skip
         return self._photon(
-            "registry", self._serve("registry", each.name), each.identity, _on(each), _health(each.address or ""),
-            "key:/key:ro", f"{_service(each)}:/registry", after=self._ready,
+            kind, service.serve(self._config, *more), each.identity, networks, health,
+            *(volumes[mount] for mount in MOUNTS[kind]), after=after, ports=ports, environment=environment,
         )  # fmt: skip
-
-    def _pipeline(self, datacentre: str) -> dict[str, Any]:
-        own = [each for each in processes(self._settings) if each.datacentre == datacentre and each.address]
-        logs, state, output = (
-            f"logs-{datacentre}:/logs:ro",
-            f"state-{datacentre}:/state",
-            f"output-{datacentre}:/output",
-        )
-        key = "key:/key:ro"
-        volumes = {
-            "cache": [], "copies": [state], "status": [], "eventstore": [key, logs, state],
-            "joiner": [key, state, output], "verifier": [key, logs, state, output],
-            "dispatcher": [key, logs, state, output],
-        }  # fmt: skip
-        near = [*self._settings.replicas_near()[datacentre], *self._settings.registry.replicas][0]
-        found = self._hbase(datacentre)
-        region = self._settings.region(datacentre)
-        joiner = f"joiner-{datacentre}"
-        for kind in ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "status"):
-            for each in (
-                own if kind != "joiner" else [Process(datacentre, "joiner", joiner, f"{joiner}:7040", joiner)]
-            ):
-                if each.kind != kind:
-                    continue
-                words, name, address = ["--datacentre", datacentre], _service(each), each.address or ""
-                port = host_and_port(address)[1]
-                networks, health, ports = _on(each), _health(address), []
-                after, environment = self._ready, {}
-                if kind == "cache":
-                    words = [each.name, *words]
-                elif kind in PORTS:
-                    port = PORTS[kind]
-                    words = ["auto", *words, "--listen", f"0.0.0.0:{port}", "--address", f"auto:{port}"]
-                    networks, health = {region: {}}, _health(f"127.0.0.1:{port}")
-                elif kind == "status":
-                    words += ["--listen", f"0.0.0.0:{port}"]
-                    ports = [f"127.0.0.1:${{PHOTON_STATUS_{_variable(datacentre)}:-{port}}}:{port}"]
-                    code = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{port}/healthz', timeout=9)"
-                    health = {"<<": _Alias("health"), "test": ["CMD", "python", "-Sc", code]}
-                elif kind == "eventstore":
-                    networks = {**networks, f"{datacentre}-hbase": {}}
-                    environment = {f"PHOTON_SET_datacentre__{datacentre}__hbase__thrift": "${PHOTON_HBASE:-}"}
-                if kind in ("joiner", "verifier", "dispatcher"):
-                    after = {"certs": DONE, f"registry-{near}": STARTED}
-                found[name] = self._photon(
-                    kind, self._serve(kind, *words), each.identity, networks, health, *volumes[kind],
-                    after=after, ports=ports, environment=environment,
-                )  # fmt: skip
-        return found
 
     def _hbase(self, datacentre: str) -> dict[str, Any]:
         """For the file map, with the profile. Whoever reaches its Thrift servers may do anything: a network of its
@@ -365,48 +329,19 @@ def _variable(name: str) -> str:
 
 def _problems(settings: Settings) -> Iterator[str]:
     """What cannot be in containers: key, value, what would be right."""
-    found = processes(settings)
     if len(regions(settings)) > 1 and settings.wan is None:
         yield 'wan: is missing, and there are several regions; add [wan] with control = "wan:7000"'
-    if not settings.registry.replicas:
-        yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
-    for table, names in (("compute", settings.compute), ("observe", settings.observe)):
-        for name in names:
-            yield f"{table}.{name}: no service is made of it; leave it out, and run it by photon serve {table}"
     for name, replica in settings.registry.replicas.items():
         at = f"registry.replicas.{name}"
-        yield from _directory(f"{at}.directory", replica.directory, "/registry")
         if replica.address.rpartition(":")[0] != f"registry-{name}":
             yield f"{at}.address = {replica.address!r}: must be registry-{name}:PORT, which names its service"
         if not settings.region_of_replica(name):
             yield f"{at}.region: is missing; name its datacentre or region: each has a network"
     for name, pipeline in settings.datacentre.items():
-        at = f"datacentre.{name}"
-        yield from _directory(f"{at}.state", pipeline.state, "/state")
-        yield from _directory(f"{at}.output", pipeline.output, "/output")
-        yield from _directory(f"{at}.primary", pipeline.primary, "/logs/queries")
-        yield from _directory(f"{at}.foreign", pipeline.foreign, "/logs/clicks")
-        if not pipeline.discover or pipeline.joiners or pipeline.dispatchers:
-            yield f"{at}: joiners and dispatchers are found; write discover = true and name none of them"
-        if pipeline.dispatcher is None:
-            yield f'{at}.dispatcher: is missing; write dispatcher = "dispatcher-{name}:7050"'
-        if pipeline.together or settings.relayed(name):
-            yield f"{at}: a service is one process, and none is a relay; leave together and chained joins out"
+        yield from directory(f"datacentre.{name}.primary", pipeline.primary, "/logs/queries")
+        yield from directory(f"datacentre.{name}.foreign", pipeline.foreign, "/logs/clicks")
     made = [*_MADE, *(f"{what}-{name}" for what in _MADE_EACH for name in settings.datacentre)]
-    hosts = {name: f"{name}, which is made without being named" for name in made}
-    for each in found:
-        if each.address is None:
-            continue
-        host, _ = host_and_port(each.address)
-        if not re.fullmatch(NAME, host.replace(".", "-")):
-            yield f"{each.title}: {each.address}: the host must be a service's name: a-z, 0-9, - and _"
-        if hosts.setdefault(host, each.title) != each.title:
-            yield f"{each.title}: {each.address}: is the service of {hosts[host]} too; give each its own host"
-
-
-def _directory(key: str, value: str, wanted: str) -> Iterator[str]:
-    if value != wanted:
-        yield f"{key} = {value!r}: must be {wanted!r}, where its volume is mounted"
+    yield from common_problems(settings, made)
 
 
 # -- YAML ---------------------------------------------------------------------------------------------------------
@@ -415,17 +350,20 @@ _WORDS = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
 WIDTH = 118
 
 
-def _yaml(table: Mapping[str, Any], indent: int = 0) -> Iterator[str]:
+def yaml_lines(table: Mapping[str, Any], indent: int = 0) -> Iterator[str]:
     """Lines. Below a service's name, what fits on a line stays on one."""
     pad = " " * indent
     for key, value in table.items():
         line = f"{pad}{key}: {_flow(value)}".rstrip()
         short = indent >= 4 and len(line) <= WIDTH and "\\n" not in line
-        if short or not value or not isinstance(value, list | Mapping):
+        if isinstance(value, str) and "\n" in value:
+            yield f"{pad}{key}: |"
+            yield from (f"{pad}  {row}".rstrip() for row in value.splitlines())
+        elif short or not value or not isinstance(value, list | Mapping):
             yield line
         elif isinstance(value, Mapping):
             yield f"{pad}{key}:"
-            yield from _yaml(value, indent + 2)
+            yield from yaml_lines(value, indent + 2)
         else:
             yield f"{pad}{key}:"
             for each in value:

@@ -1,0 +1,172 @@
+{{/* Labels of a pod, by which it is selected too. Of: root, kind, datacentre; name, of a service. */}}
+{{- define "photon.labels" -}}
+app.kubernetes.io/name: photon
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .kind }}
+{{- with .datacentre }}
+photon/datacentre: {{ . }}
+{{- end }}
+{{- with .name }}
+photon/service: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* "yes" where a service, or what else has a region, is installed by this release. Of: root, region. */}}
+{{- define "photon.here" -}}
+{{- if or (not .root.Values.region) (eq .root.Values.region .region) }}yes{{ end }}
+{{- end }}
+
+{{/* Fails in one line unless a name is one of a list. Of: what, name, known. */}}
+{{- define "photon.known" -}}
+{{- if not (has .name .known) }}{{ fail (printf "%s: the deployment has no %q; there are: %s" .what .name (join ", " .known)) }}{{ end }}
+{{- end }}
+
+{{/* Which replica a pod is: $1 of its shell. */}}
+{{- define "photon.replica" -}}
+set --{{ range . }} {{ .replica }}{{ end }}; shift "$POD_INDEX"
+{{- end }}
+
+{{/* The template of a pod. Of: root, kind, name, datacentre, region, mounts, memory, port, identities, and
+     arguments (of photon), or replicas, or none: a pod that waits for commands. */}}
+{{- define "photon.pod" -}}
+{{- $values := .root.Values }}
+metadata:
+  labels:
+    {{- include "photon.labels" . | nindent 4 }}
+    {{- if has "state" .mounts }}
+    photon/machine: {{ .datacentre }}
+    {{- end }}
+  annotations:
+    photon/settings: {{ sha256sum $values.deployment.file }}
+    {{- with $values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ if eq .kind "operator" }}1{{ else }}40{{ end }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 10001
+    runAsGroup: 10001
+    fsGroup: 10001
+    fsGroupChangePolicy: OnRootMismatch
+    seccompProfile: {type: RuntimeDefault}
+  {{- with $values.image.pullSecrets }}
+  imagePullSecrets: {{ toJson . }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations: {{ toJson . }}
+  {{- end }}
+  {{- if eq .kind "registry" }}
+  topologySpreadConstraints:
+    - maxSkew: 1
+      topologyKey: topology.kubernetes.io/zone
+      whenUnsatisfiable: {{ ternary "DoNotSchedule" "ScheduleAnyway" (eq $values.antiAffinity "required") }}
+      labelSelector: {matchLabels: {app.kubernetes.io/instance: {{ .root.Release.Name }}, app.kubernetes.io/component: registry}}
+  {{- else if get $values.zones .region }}
+  nodeSelector: {topology.kubernetes.io/zone: {{ get $values.zones .region }}}
+  {{- end }}
+  affinity:
+    {{- $apart := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (dict "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/component" "registry")) }}
+    {{- if ne .kind "registry" }}
+    {{- $apart = dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchExpressions" (list (dict "key" "photon/machine" "operator" "Exists") (dict "key" "photon/machine" "operator" "NotIn" "values" (list .datacentre)))) }}
+    {{- end }}
+    podAntiAffinity:
+      {{- if eq $values.antiAffinity "required" }}
+      requiredDuringSchedulingIgnoredDuringExecution: [{{ toJson $apart }}]
+      {{- else }}
+      preferredDuringSchedulingIgnoredDuringExecution: [{{ toJson (dict "weight" 100 "podAffinityTerm" $apart) }}]
+      {{- end }}
+    {{- if has "state" .mounts }}
+    # Locks and state of a pipeline are those of one machine, and its claims are attached to one node.
+    podAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        - topologyKey: kubernetes.io/hostname
+          labelSelector: {matchLabels: {app.kubernetes.io/instance: {{ .root.Release.Name }}, photon/machine: {{ .datacentre }}}}
+    {{- end }}
+  containers:
+    - name: photon
+      image: "{{ $values.image.repository }}:{{ $values.image.tag }}"
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      {{- if .replicas }}
+      command:
+        - /bin/sh
+        - -euc
+        - {{ printf "%s; exec photon serve registry \"$1\" --listen 0.0.0.0:%d --config /etc/photon/%s" (include "photon.replica" .replicas) (int .port) $values.deployment.config | quote }}
+      {{- else if .arguments }}
+      args: {{ toJson .arguments }}
+      {{- else }}
+      command: [/bin/sleep, infinity]
+      {{- end }}
+      env:
+        - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+        {{- if .replicas }}
+        - {name: POD_INDEX, valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}}
+        {{- end }}
+        {{- if $values.deployment.tls }}
+        - {name: PHOTON_HEALTH_TLS, value: /certs}
+        {{- end }}
+        {{- if eq .kind "operator" }}
+        - {name: PHOTON_CONFIG, value: /etc/photon/{{ $values.deployment.config }}}
+        - {name: PHOTON_AUDIT, value: /state/audit.jsonl}
+        {{- end }}
+      {{- if .port }}
+      ports:
+        - {name: photon, containerPort: {{ .port }}}
+      {{- end }}
+      {{- $probe := dict "exec" (dict "command" (list "photon" "health" (printf "127.0.0.1:%d" (int .port)))) }}
+      {{- if .replicas }}
+      {{- $probe = dict "exec" (dict "command" (list "/bin/sh" "-euc" (printf "%s; exec photon health 127.0.0.1:%d --identity \"registry-$1\"" (include "photon.replica" .replicas) (int .port)))) }}
+      {{- else if eq .kind "status" }}
+      {{- $probe = dict "httpGet" (dict "path" "/healthz" "port" "photon") }}
+      {{- else if eq .kind "operator" }}
+      {{- $probe = dict "exec" (dict "command" (list "/bin/true")) }}
+      {{- end }}
+      # Each asks by a process of its own, so they are few once it is up. A replica without a majority is not ready, and no
+      # restart helps it: what is killed after 20 minutes is what hangs.
+      startupProbe: {{ toJson (merge (dict "periodSeconds" 3 "timeoutSeconds" 20 "failureThreshold" 200) $probe) }}
+      readinessProbe: {{ toJson (merge (dict "periodSeconds" 20 "timeoutSeconds" 20 "failureThreshold" 2) $probe) }}
+      livenessProbe: {{ toJson (merge (dict "periodSeconds" 60 "timeoutSeconds" 30 "failureThreshold" 20) $probe) }}
+      resources:
+        requests: {cpu: {{ if eq .kind "operator" }}1m{{ else }}{{ get $values.cpu .kind | default $values.cpu.default }}{{ end }}, memory: {{ if eq .kind "operator" }}16Mi{{ else }}{{ .memory }}{{ end }}}
+        limits: {cpu: {{ $values.cpuLimit | quote }}, memory: {{ .memory }}}
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: {drop: [ALL]}
+      volumeMounts:
+        - {name: settings, mountPath: /etc/photon, readOnly: true}
+        - {name: tmp, mountPath: /tmp}
+        {{- if $values.deployment.tls }}
+        - {name: certs, mountPath: /certs, readOnly: true}
+        {{- end }}
+        {{- range .mounts }}
+        - {name: {{ . }}, mountPath: /{{ . }}{{ if has . (list "key" "logs") }}, readOnly: true{{ end }}}
+        {{- end }}
+  volumes:
+    - {name: settings, configMap: {name: photon-settings}}
+    - {name: tmp, emptyDir: {sizeLimit: 64Mi}}
+    {{- if $values.deployment.tls }}
+    - name: certs
+      projected:
+        defaultMode: 0440
+        sources:
+          {{- range .identities }}
+          - secret:
+              name: {{ $values.tls.prefix }}{{ . }}
+              items: [{key: ca.crt, path: ca.crt}, {key: tls.crt, path: {{ . }}.crt}, {key: tls.key, path: {{ . }}.key}]
+          {{- end }}
+    {{- end }}
+    {{- if has "key" .mounts }}
+    - {name: key, secret: {secretName: {{ $values.key.secret }}, defaultMode: 0440, items: [{key: key, path: key}]}}
+    {{- end }}
+    {{- if has "logs" .mounts }}
+    - {name: logs, persistentVolumeClaim: {claimName: {{ $values.logs.claim }}{{ .datacentre }}}}
+    {{- end }}
+    {{- range list "state" "output" }}
+    {{- if has . $.mounts }}
+    - {name: {{ . }}, persistentVolumeClaim: {claimName: photon-{{ . }}-{{ $.datacentre }}}}
+    {{- end }}
+    {{- end }}
+{{- end }}

@@ -1,0 +1,102 @@
+"""The services that run a deployment in containers, whatever runs these: one list, of its deployment file alone.
+
+A service is named after the host of its address, and is one process of Photon. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from photon.config.settings import NAME, Settings
+from photon.fleet.processes import Process, of_datacentre, processes
+from photon.supervision.ports import host_and_port
+
+ETC = "/etc/photon"
+"""Where the directory of the deployment file is mounted: a changed file is seen there; a mounted file is not."""
+PORTS = {"joiner": 7040, "dispatcher": 7050}
+"""Of those that are found by discovery; each container has an address of its own."""
+MEMORY = {"registry": 768, "joiner": 512, "eventstore": 512, "dispatcher": 512}
+"""MB of one container; others have 384."""
+MOUNTS = {
+    "registry": ("key", "registry"), "cache": (), "copies": ("state",), "status": (),
+    "eventstore": ("key", "logs", "state"), "joiner": ("key", "state", "output"),
+    "verifier": ("key", "logs", "state", "output"), "dispatcher": ("key", "logs", "state", "output"),
+    "operator": ("key", "logs", "state", "output"),
+}  # fmt: skip
+"""Volumes that a kind of process needs, besides its certificate."""
+_ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    name: str
+    process: Process
+    port: int
+    """Where it listens."""
+
+    @property
+    def kind(self) -> str:
+        return self.process.kind
+
+    def serve(self, config: str, *more: str) -> list[str]:
+        """Its arguments; joiners and dispatchers are those that are found by discovery."""
+        words = [self.process.name] if self.kind in ("registry", "cache") else []
+        words = ["auto"] if self.kind in PORTS else words
+        words += [] if self.kind == "registry" else ["--datacentre", self.process.datacentre]
+        return ["serve", self.kind, *words, *more, "--config", config]
+
+
+def services(settings: Settings) -> Iterator[Service]:
+    """Replicas, and then datacentre by datacentre; the proxy between regions is none of them."""
+    found = [each for each in processes(settings) if each.address is not None]
+    for each in found:
+        if each.kind == "registry":
+            yield _service(each)
+    for datacentre in settings.datacentre:
+        name = f"joiner-{datacentre}"
+        joiner = of_datacentre("joiner", datacentre, name, f"{name}:{PORTS['joiner']}")
+        own = [joiner, *(each for each in found if each.datacentre == datacentre)]
+        for kind in _ORDER:
+            yield from (_service(each) for each in own if each.kind == kind)
+
+
+def _service(each: Process) -> Service:
+    host, port = host_and_port(each.address or "")
+    return Service(host.replace(".", "-"), each, PORTS.get(each.kind, port))
+
+
+def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
+    """What cannot be in containers: key, value, what would be right. ``made``: hosts that are used already."""
+    if not settings.registry.replicas:
+        yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
+    for table, names in (("compute", settings.compute), ("observe", settings.observe)):
+        for name in names:
+            yield f"{table}.{name}: no service is made of it; leave it out, and run it by photon serve {table}"
+    for name, replica in settings.registry.replicas.items():
+        yield from directory(f"registry.replicas.{name}.directory", replica.directory, "/registry")
+    for name, pipeline in settings.datacentre.items():
+        at = f"datacentre.{name}"
+        yield from directory(f"{at}.state", pipeline.state, "/state")
+        yield from directory(f"{at}.output", pipeline.output, "/output")
+        if not pipeline.discover or pipeline.joiners or pipeline.dispatchers:
+            yield f"{at}: joiners and dispatchers are found; write discover = true and name none of them"
+        if pipeline.dispatcher is None:
+            yield f'{at}.dispatcher: is missing; write dispatcher = "dispatcher-{name}:7050"'
+        if pipeline.together or settings.relayed(name):
+            yield f"{at}: a service is one process, and none is a relay; leave together and chained joins out"
+    hosts = {name: f"{name}, which is made without being named" for name in made}
+    for each in processes(settings):
+        if each.address is None:
+            continue
+        host, _ = host_and_port(each.address)
+        if not re.fullmatch(NAME, host.replace(".", "-")):
+            yield f"{each.title}: {each.address}: the host must be a service's name: a-z, 0-9, - and _"
+        if hosts.setdefault(host, each.title) != each.title:
+            yield f"{each.title}: {each.address}: is the service of {hosts[host]} too; give each its own host"
+
+
+def directory(key: str, value: str | None, wanted: str) -> Iterator[str]:
+    if value != wanted:
+        yield f"{key} = {value!r}: must be {wanted!r}, where its volume is mounted"

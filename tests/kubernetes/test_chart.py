@@ -1,0 +1,291 @@
+"""The chart, rendered from deployment files by Helm itself and held against the schemas of the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from photon.cli.main import main
+from photon.config.rights import RIGHTS
+from photon.fleet.processes import KINDS
+from photon.supervision.services import MOUNTS
+
+ROOT = Path(__file__).parents[2]
+BUILT = ROOT / "build" / "kubernetes"
+HELM = Path(os.environ.get("HELM") or BUILT / "helm")
+CHART = ROOT / "deploy" / "helm" / "photon"
+OTHERS = ("cert-manager.io/v1", "monitoring.coreos.com/v1")
+"""APIs that are not Kubernetes' own."""
+ALL = """
+tls: {certManager: {enabled: true}}
+serviceMonitor: {enabled: true}
+joiners: {autoscaling: {enabled: true}}
+networkPolicy: {monitoring: [{namespaceSelector: {matchLabels: {name: monitoring}}}]}
+"""
+Objects = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    if not HELM.exists() and not os.environ.get("CI"):
+        pytest.skip(f"needs Helm: {HELM} is not there, make test-kubernetes builds it with Go")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the values of both deployment files."""
+    directory = tmp_path_factory.mktemp("values")
+    for name in ("three-zones", "three-clusters"):
+        to = directory / f"{name}.yaml"
+        done = CliRunner().invoke(main, ["up", str(CHART.parent / f"{name}.toml"), "--helm", str(to)])
+        assert done.exit_code == 0, done.output
+    (directory / "all.yaml").write_text(ALL)
+    return directory
+
+
+def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HELM, *words], capture_output=True, text=True, check=False)
+
+
+def rendered(*words: str | Path) -> Objects:
+    done = helm("template", "photon", CHART, "--kube-version", "1.34", *words)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+CASES = {
+    "zones": ("three-zones", "values-three-zones.yaml"),
+    "east": ("three-clusters", "values-three-clusters.yaml", "--set", "region=east"),
+    "central": ("three-clusters", "values-three-clusters.yaml", "--set", "region=central"),
+    "west": ("three-clusters", "values-three-clusters.yaml", "--set", "region=west"),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def objects(request: pytest.FixtureRequest, made: Path) -> Objects:
+    file, values, *more = CASES[request.param]
+    return rendered("-f", made / f"{file}.yaml", "-f", CHART / values, "-f", made / "all.yaml", *more)
+
+
+@cache
+def definitions() -> dict[str, Any]:
+    """Of the API: an object has no field that its schema does not name."""
+    found: dict[str, Any] = json.loads((BUILT / "swagger.json").read_text())["definitions"]
+    for each in found.values():
+        if "properties" in each:
+            each["additionalProperties"] = False
+    for name in ("util.intstr.IntOrString", "api.resource.Quantity"):  # told to be strings, are numbers too
+        found[f"io.k8s.apimachinery.pkg.{name}"] = {"type": ["string", "integer", "number"]}
+    return found
+
+
+@cache
+def validator(version: str, kind: str) -> jsonschema.Draft7Validator:
+    group, _, number = version.rpartition("/")
+    meant = {"group": group, "version": number, "kind": kind}
+    name = next(
+        name for name, each in definitions().items() if meant in each.get("x-kubernetes-group-version-kind", ())
+    )
+    return jsonschema.Draft7Validator({"$ref": f"#/definitions/{name}", "definitions": definitions()})
+
+
+def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Name, template, its one container."""
+    for each in objects:
+        if each["kind"] in ("StatefulSet", "Deployment"):
+            template = each["spec"]["template"]
+            [container] = template["spec"]["containers"]
+            yield each["metadata"]["name"], template, container
+
+
+def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+
+
+def test_it_is_what_the_api_takes(objects: Objects) -> None:
+    for each in objects:
+        if each["apiVersion"] not in OTHERS:
+            problems = [
+                f"{each['kind']} {each['metadata']['name']}: {error.json_path}: {error.message}"
+                for error in validator(each["apiVersion"], each["kind"]).iter_errors(each)
+            ]
+            assert not problems
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(set(names)) == len(names)
+
+
+def test_helm_finds_nothing_to_say(made: Path) -> None:
+    done = helm("lint", "--strict", CHART, "-f", made / "three-zones.yaml", "--kube-version", "1.34")
+    assert done.returncode == 0, done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+def test_what_every_container_is_denied_and_how_much_it_gets(objects: Objects) -> None:
+    assert any(pods(objects))
+    for name, template, container in pods(objects):
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"], name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert spec["automountServiceAccountToken"] is False, name
+        own = container["securityContext"]
+        assert own["readOnlyRootFilesystem"], name
+        assert own["allowPrivilegeEscalation"] is False, name
+        assert own["capabilities"] == {"drop": ["ALL"]}, name
+        assert (
+            {"cpu", "memory"} == container["resources"]["limits"].keys() == container["resources"]["requests"].keys()
+        )
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            asked = json.dumps(container[probe])
+            assert "photon" in asked or name.startswith(("status-", "operator-")), (name, asked)
+        for mount in container["volumeMounts"]:
+            assert mount.get("readOnly") or mount["name"] in ("tmp", "state", "output", "registry"), (name, mount)
+
+
+def test_what_keeps_something_never_runs_twice_and_is_evicted_one_at_a_time(objects: Objects) -> None:
+    sets, budgets = of_kind(objects, "StatefulSet"), of_kind(objects, "PodDisruptionBudget")
+    assert sets.keys() == budgets.keys()
+    for name, each in sets.items():
+        labels = each["spec"]["template"]["metadata"]["labels"]
+        assert budgets[name]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert budgets[name]["spec"]["maxUnavailable"] == 1
+    for name, template, _ in pods(objects):
+        kind = template["metadata"]["labels"]["app.kubernetes.io/component"]
+        claims = [each for each in template["spec"]["volumes"] if "persistentVolumeClaim" in each]
+        assert name in sets or kind == "operator" or not claims
+        assert bool(claims or kind == "registry") == bool({"state", "registry"} & {*MOUNTS[kind]})
+
+
+def test_replicas_are_apart_and_a_pipeline_is_together(objects: Objects) -> None:
+    for name, template, _ in pods(objects):
+        spec, labels = template["spec"], template["metadata"]["labels"]
+        [apart] = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert apart["topologyKey"] == "kubernetes.io/hostname"
+        if name == "registry":
+            assert spec["topologySpreadConstraints"][0]["topologyKey"] == "topology.kubernetes.io/zone"
+        elif "photon/machine" in labels:
+            [with_] = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            assert with_["labelSelector"]["matchLabels"]["photon/machine"] == labels["photon/datacentre"]
+    zones = [
+        template["spec"].get("nodeSelector")
+        for _, template, _ in pods(objects)
+        if template["metadata"]["labels"].get("photon/datacentre") in ("a", "b")
+    ]
+    assert all(zones)
+
+
+def test_no_pod_sees_a_certificate_that_is_not_its_own(objects: Objects) -> None:
+    issued = of_kind(objects, "Certificate")
+    for name, template, _ in pods(objects):
+        [certs] = [each["projected"] for each in template["spec"]["volumes"] if each["name"] == "certs"]
+        secrets = [each["secret"]["name"] for each in certs["sources"]]
+        assert {*secrets} <= issued.keys()
+        if name != "registry":
+            [secret] = secrets
+            labels = template["metadata"]["labels"]
+            kind = labels["app.kubernetes.io/component"]
+            place = "" if kind == "operator" else f"-{labels['photon/datacentre']}"
+            assert secret == f"photon-{kind}{place}"
+    for name, each in issued.items():
+        assert each["spec"]["dnsNames"] == [f"{name.removeprefix('photon-')}.photon.internal"]
+
+
+def test_who_may_call_is_let_in_and_nobody_else(objects: Objects) -> None:
+    """As the table of rights says, method by method; from other clusters only what is called across."""
+    policies = of_kind(objects, "NetworkPolicy")
+    assert "ingress" not in policies.pop("photon-default")["spec"]
+    ports = {
+        name: [each["name"] for each in container.get("ports", ())]
+        for name, _, container in pods(objects)
+        if not name.startswith("operator-")
+    }
+    assert policies.keys() == ports.keys()
+    for name, each in policies.items():
+        kind = each["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        [rule] = each["spec"]["ingress"]
+        assert [port["port"] for port in rule["ports"]] == ports[name] == ["photon"]
+        selectors = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if "podSelector" in peer]
+        let_in = {labels["app.kubernetes.io/component"]: labels.get("photon/datacentre") for labels in selectors}
+        others = [peer for peer in rule["from"] if "podSelector" not in peer]
+        if kind == "status":
+            assert (let_in.keys(), len(others)) == ({"operator"}, 1)
+            continue
+        assert all("ipBlock" in peer for peer in others)
+        assert not others or kind in ("registry", "copies")
+        names = (KINDS[kind].health, "photon.v1.Metrics")
+        may = {
+            role for method, roles in RIGHTS.items() if method[1:].partition("/")[0] in names for role in roles
+        } | ({"registry", "observe"} if kind == "registry" else set())
+        assert let_in.keys() == may, name
+        for role, datacentre in let_in.items():
+            if kind not in ("registry", "copies") and role not in ("status", "operator"):
+                assert datacentre == name.rpartition("-")[2], (name, role)
+
+
+def test_joiners_are_scaled_by_lag_and_nothing_else_is(objects: Objects) -> None:
+    scaled = of_kind(objects, "HorizontalPodAutoscaler")
+    assert scaled.keys() == {name for name in of_kind(objects, "StatefulSet") if name.startswith("joiner-")}
+    for name in scaled:
+        assert "replicas" not in of_kind(objects, "StatefulSet")[name]["spec"]
+    [monitor] = of_kind(objects, "ServiceMonitor").values()
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    for name, service in of_kind(objects, "Service").items():
+        assert name.startswith("status-") == (wanted.items() <= service["metadata"].get("labels", {}).items())
+
+
+def test_a_cluster_has_what_is_in_its_region_under_the_names_of_the_file(made: Path) -> None:
+    words = ("-f", made / "three-clusters.yaml", "-f", CHART / "values-three-clusters.yaml", "--set", "region=west")
+    found = rendered(*words)
+    assert of_kind(found, "StatefulSet")["registry"]["spec"]["replicas"] == 2
+    assert "set -- r4 r5;" in json.dumps(of_kind(found, "StatefulSet")["registry"])
+    services = of_kind(found, "Service")
+    assert services["copies-west"]["spec"]["type"] == "LoadBalancer"
+    hosts = services["registry-r4"]["metadata"]["annotations"]
+    assert [*hosts.values()] == ["registry-r4.west.photon.example"]
+    assert not [name for name in services if "east" in name]
+    central = rendered(*words[:-1], "region=central")
+    assert {name for name, _, _ in pods(central)} == {"registry"}
+
+
+def test_a_datacentre_that_is_held_is_left_alone(made: Path) -> None:
+    found = rendered("-f", made / "three-zones.yaml", "--set-json", 'hold=["b"]')
+    for each in found:
+        if each["kind"] in ("StatefulSet", "Deployment") and each["metadata"]["name"] != "registry":
+            held = each["metadata"]["name"].endswith("-b")
+            if each["kind"] == "Deployment":
+                assert each["spec"]["paused"] == held
+            else:
+                assert (each["spec"]["updateStrategy"]["rollingUpdate"]["partition"] > 0) == held
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("joiners.replicas=0", "at '/joiners/replicas': minimum: got 0, want 1"),
+        ("image.tga=2", "at '/image': additional properties 'tga' not allowed"),
+        ("antiAffinity=never", "at '/antiAffinity': value must be one of 'required', 'preferred'"),
+        ("storage.state.size=50 GB", "at '/storage/state/size': '50 GB' does not match pattern"),
+        ("between.type=NodePort", "at '/between/type': value must be one of 'ClusterIP', 'LoadBalancer'"),
+        ("zones.c=zone-c", 'zones: the deployment has no "c"; there are: a, b'),
+        ("hold={c}", 'hold: the deployment has no "c"; there are: a, b'),
+    ],
+)
+def test_a_bad_value_is_one_line(made: Path, given: str, said: str) -> None:
+    done = helm("template", CHART, "--kube-version", "1.34", "-f", made / "three-zones.yaml", "--set", given)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if said in line]
+    assert len(lines) == 1, done.stderr
+    assert done.stderr.count("- at '") <= 1
+
+
+def test_without_values_of_a_deployment_it_says_what_is_missing() -> None:
+    assert "missing property 'deployment'" in helm("template", CHART, "--kube-version", "1.34").stderr

@@ -1,0 +1,79 @@
+"""The values of the chart are made of a deployment file; what the chart cannot run is one line before that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from photon.cli.main import main
+from photon.supervision.kubernetes import callers
+
+HELM = Path(__file__).parents[3] / "deploy" / "helm"
+
+
+def made(file: Path, to: Path) -> dict[str, Any]:
+    done = CliRunner().invoke(main, ["up", str(file), "--helm", str(to)])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = yaml.safe_load(to.read_text())["deployment"]
+    return found
+
+
+@pytest.mark.parametrize("name", ["three-zones", "three-clusters"])
+def test_each_process_is_a_service_that_listens_everywhere(tmp_path: Path, name: str) -> None:
+    found = made(HELM / f"{name}.toml", tmp_path / "values.yaml")
+    assert found["file"] == (HELM / f"{name}.toml").read_text()
+    assert (found["config"], found["tls"]) == (f"{name}.toml", True)
+    for each in found["services"]:
+        words = each["arguments"]
+        assert words[:2] == ["serve", each["kind"]]
+        assert words[words.index("--listen") + 1] == f"0.0.0.0:{each['port']}"
+        assert words[-1] == f"/etc/photon/{name}.toml"
+        assert each["host"].partition(".")[0] == each["name"]
+
+
+def test_logs_that_are_elsewhere_need_no_volume(tmp_path: Path) -> None:
+    text = (HELM / "three-zones.toml").read_text().replace('"/logs/', '"s3://bucket/')
+    (tmp_path / "photon.toml").write_text(text)
+    found = made(tmp_path / "photon.toml", tmp_path / "values.yaml")
+    assert not [each["name"] for each in found["services"] if "logs" in each["mounts"]]
+
+
+def test_who_may_call_is_what_the_table_of_rights_says() -> None:
+    assert {each["kind"] for each in callers("joiner")} == {"dispatcher", "status", "verifier", "operator"}
+    assert {"kind": "dispatcher", "here": True} in callers("joiner")
+    assert {"kind": "joiner", "here": False} in callers("copies")
+    assert {"kind": "registry", "here": False} in callers("registry")
+    assert callers("status") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('key_file = "/key/key"', 'key_file = "key"', "key_file = 'key': must be '/key/key'"),
+        ('directory = "/certs"', 'directory = "certs"', "tls.directory = 'certs': must be '/certs'"),
+        ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: stands for the network between regions"),
+        ('state = "/state"', 'state = "/data"', "datacentre.a.state = '/data': must be '/state'"),
+        ('"/logs/queries"', '"/queries"', "datacentre.a.primary = '/queries': must be a URL, or below '/logs'"),
+        ('"status-a:8080"', '"status.a:8080"', "status a: status.a:8080: is called in its own cluster only"),
+        ('"registry-r1:7001"', '"10.0.0.1:7001"', "the host must name a Service"),
+        ('"registry-r1:7001"', '"registry-r2.a.example:7001"', "is the Service of registry r1 too"),
+        ('"verifier-a:7055"', '"joiner-a:7055"', "is the service of joiner-a, which is made without being named"),
+        ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: names things of Kubernetes"),
+        ("discover = true", "discover = false", "datacentre.a"),
+    ],
+)
+def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    text = (HELM / "three-zones.toml").read_text()
+    assert old in text
+    (tmp_path / "photon.toml").write_text(text.replace(old, new, 1))
+    to = tmp_path / "values.yaml"
+    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--helm", str(to)])
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1), done.output
+    assert said in done.output
+    assert not to.exists()
