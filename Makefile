@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 AIRFLOW := build/airflow
 OBJECTS := build/objects
+OTLP := build/otlp
+COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.161.0
 GATEWAY := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 N      ?= 60
 SEEDS  ?= 25
@@ -15,7 +17,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects compose up reload down smoke test-docker operate-test
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry lint fmt proto audit sbom clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-otlp compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -92,6 +94,15 @@ $(OBJECTS)/versitygw:
 test-objects: install    ## logs by URL, on a real S3 server (built with Go) with faults before it
 	@$(MAKE) --no-print-directory $(OBJECTS)/versitygw || test -z "$$CI"
 	$(BIN)/pytest tests/objects
+
+$(OTLP)/collector: tests/otlp/collector.yaml
+	@command -v go > /dev/null || { echo "the tests of OpenTelemetry need Go, which builds their collector" >&2; exit 1; }
+	@echo "building the collector of the tests, some minutes if nothing is cached ..."
+	@mkdir -p build && go run $(COLLECTOR_BUILDER) --config $< > build/otlp.log 2>&1 || { cat build/otlp.log >&2; exit 1; }
+
+test-otlp: install       ## traces, metrics and logs, sent to a real OpenTelemetry collector (built with Go)
+	@$(MAKE) --no-print-directory $(OTLP)/collector || test -z "$$CI"
+	$(BIN)/pytest tests/otlp
 
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up

@@ -103,6 +103,7 @@ def serve(
     that.
     """
     from photon.assembly.room import Room, reporter
+    from photon.assembly.telemetry import exporting, labels_of
     from photon.config import log
     from photon.config.runtime import sampled
     from photon.config.settings_reload import SettingsReload
@@ -115,9 +116,15 @@ def serve(
     settings, member, stages = at.settings, given.pop("name", None), given.pop("stages", None)
     module, _, coroutine = KINDS[kind].serve.partition(":")
     served = getattr(import_module(module), coroutine)
+    own = labels_of(settings, kind, datacentre, member)
+
+    async def serving(stop: asyncio.Event) -> object:
+        async with exporting(settings, own):
+            return await served(Room(settings, at.base, stop, datacentre, member, again), **given)
+
     with sampled(stages):
         drained = run(
-            lambda stop: served(Room(settings, at.base, stop, datacentre, member, again), **given),
+            serving,
             with_parent=stop_with_parent,
             prompt=not given.get("once"),
         )

@@ -25,6 +25,7 @@ ELSEWHERE = {
     "docs/computations.md": "tests/integration/test_tutorial.py",
     "docs/inference.md": "tests/integration/test_join_inputs.py",
     "docs/kafka.md": "tests/kafka/test_logs.py",
+    "docs/opentelemetry.md": "tests/otlp/test_deployment.py",
     "docs/objects.md": "tests/objects/test_written.py",
     "docs/watermarks.md": "tests/integration/test_watermark.py",
     "docs/spark.md": "tests/spark/test_documents.py",
