@@ -7,6 +7,8 @@ OBJECTS := build/objects
 KUBERNETES := build/kubernetes
 HELM := helm.sh/helm/v3/cmd/helm@v3.19.4
 API := k8s.io/kubernetes@v1.34.3
+OTLP := build/otlp
+COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.161.0
 GATEWAY := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 N      ?= 60
 SEEDS  ?= 25
@@ -18,7 +20,7 @@ LAYERS  ?= unit simulation integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes compose up reload down smoke test-docker operate-test
+.PHONY: help install docs test test-times test-pages test-unit test-sim test-integration test-full sim notice soak mutants demo chaos bench bench-full bench-components bench-counts bench-datacentres bench-registry service-level overload lint fmt proto audit sbom dist sign verify release gate baseline clean hbase hbase-down test-hbase test-kafka test-spark test-airflow test-objects test-kubernetes test-otlp compose up reload down smoke test-docker operate-test
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -114,6 +116,14 @@ $(KUBERNETES)/kubernetes: tests/kubernetes/cluster/main.go tests/kubernetes/clus
 test-kubernetes: install  ## the chart against the API's schemas by Helm (built with Go); PHOTON_FULL=1: on a real cluster of three nodes
 	@$(MAKE) --no-print-directory $(KUBERNETES)/swagger.json $(if $(PHOTON_FULL),$(KUBERNETES)/kubernetes) || test -z "$$CI"
 	$(BIN)/pytest tests/kubernetes --timeout 3600
+$(OTLP)/collector: tests/otlp/collector.yaml
+	@command -v go > /dev/null || { echo "the tests of OpenTelemetry need Go, which builds their collector" >&2; exit 1; }
+	@echo "building the collector of the tests, some minutes if nothing is cached ..."
+	@mkdir -p build && go run $(COLLECTOR_BUILDER) --config $< > build/otlp.log 2>&1 || { cat build/otlp.log >&2; exit 1; }
+
+test-otlp: install       ## traces, metrics and logs, sent to a real OpenTelemetry collector (built with Go)
+	@$(MAKE) --no-print-directory $(OTLP)/collector || test -z "$$CI"
+	$(BIN)/pytest tests/otlp
 
 up:              ## three regions in containers: build, start, wait until joins flow in both datacentres
 	$(PYTHON) deploy/docker/stack.py up

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from photon.config.errors import PhotonError
+from photon.config.errors import PhotonError, UsageError
+from photon.config.settings import Settings
 
 
 class ExtraMissing(PhotonError):
@@ -20,3 +21,12 @@ def needed(package: str, extra: str) -> Any:
         raise ExtraMissing(
             f"{package.partition('.')[0]} is not installed; pip install 'photon-join[{extra}]'"
         ) from None
+
+
+def check_extras(settings: Settings) -> None:
+    """Raises UsageError where the settings need what is not installed."""
+    if settings.telemetry is not None:
+        try:
+            needed("opentelemetry.exporter.otlp.proto.http", "otlp")
+        except ExtraMissing as missing:
+            raise UsageError(f"[telemetry]: {missing}, or leave the table out") from None

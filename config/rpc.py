@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from google.protobuf.message_factory import GetMessageClass
 
 from photon.config.message_bounds import bounded
+from photon.config.telemetry import spans
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -86,14 +87,28 @@ class _Stub:
         method = self._service.methods_by_name.get(name)
         if method is None:
             raise AttributeError(f"{self._service.full_name} has no method {name}")
-        made = getattr(self._channel, _kind(method))(
+        made: Any = getattr(self._channel, _kind(method))(
             f"/{self._service.full_name}/{name}",
             request_serializer=None if self._encoded else GetMessageClass(method.input_type).SerializeToString,
             response_deserializer=GetMessageClass(method.output_type).FromString,
             _registered_method=True,
         )
+        if spans.tracer is not None:
+            made = _tracing(made)
         setattr(self, name, made)
         return made
+
+
+def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of a stub that takes the current span along."""
+
+    def traced(request: Any, **options: Any) -> Any:
+        span = spans.current.get()
+        if span is not None:
+            options["metadata"] = ((spans.TRACEPARENT, span.header()),)
+        return call(request, **options)
+
+    return traced
 
 
 class _Here:
@@ -132,6 +147,10 @@ class _HereContext:
     def __init__(self, timeout: float) -> None:
         self._at = asyncio.get_running_loop().time() + timeout
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """None: the task is the caller's."""
+        return ()
+
     def time_remaining(self) -> float:
         return self._at - asyncio.get_running_loop().time()
 
@@ -151,6 +170,8 @@ def _answering(act: Callable[..., Any]) -> Callable[..., Any]:
         return act
 
     async def answered(request: Any, context: Context) -> Any:
+        if spans.tracer is not None:
+            spans.received(context.invocation_metadata() or ())
         try:
             return await act(request, context)
         except WireError as error:

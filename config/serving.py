@@ -99,7 +99,7 @@ async def listen(
     """
     server = make_server(options, tls=tls, requests_max=requests_max)
     add(server)
-    METRICS_SERVICE.add(server, MetricsService(metrics or ProcessMetrics()))
+    METRICS_SERVICE.add(server, MetricsService(metrics or ProcessMetrics(), address))
     servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for each in ("", name):

@@ -185,6 +185,19 @@ class TlsSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """``ca.crt``, and ``IDENTITY.crt`` and ``IDENTITY.key`` of each process that runs on this machine."""
 
 
+class TelemetrySettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[telemetry]``: what processes send by OTLP (docs/opentelemetry.md)."""
+
+    endpoint: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/]+")]
+    """http://HOST:PORT of an OpenTelemetry collector; OTLP over HTTP."""
+    traces: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    """Of batches, the share whose way is traced. 0: none."""
+    interval: Duration = Duration(15.0)
+    """Between two readings of all metrics. 0: none is sent."""
+    logs: bool = True
+    """Whether log lines are sent."""
+
+
 class Wan(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[wan]``: ``photon up`` puts a proxy between the regions of a deployment on one machine."""
 
@@ -376,6 +389,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verifier: VerifierSettings = msgspec.field(default_factory=VerifierSettings)
     joiner: JoinerSettings = msgspec.field(default_factory=JoinerSettings)
     tls: TlsSettings | None = None
+    telemetry: TelemetrySettings | None = None
     wan: Wan | None = None
     tables: TablesSettings | None = None
     observe: dict[str, ObserveSettings] = msgspec.field(default_factory=dict)
@@ -444,6 +458,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "verifier": VerifierSettings,
         "joiner": JoinerSettings,
         "tls": TlsSettings,
+        "telemetry": TelemetrySettings,
         "wan": Wan,
         "tables": TablesSettings,
         "observe.NAME": ObserveSettings,

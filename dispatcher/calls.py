@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from photon.batch.events import Events
 from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock
+from photon.config.telemetry.spans import root
 from photon.dispatcher.flow import Flow, Target
 from photon.dispatcher.reporting import Troubles
 from photon.idregistry.api import I64, Answer, Registry
@@ -57,12 +58,15 @@ class Calls:
             return None  # removed since it was chosen
         joiner, name = self._joiners[target.number]
         what = f"{JOINER} {name}"
-        try:
-            async with asyncio.timeout(self.timeout_s * GRACE):
-                answers = await joiner.join(events, timeout=self.timeout_s)
-        except Exception as error:
-            self.troubles.met(what, f"{type(error).__name__}: {error}", self.clock.monotonic())
-            return None
+        with root("dispatcher.batch", self.asked, joiner=name, events=len(events)) as traced:
+            try:
+                async with asyncio.timeout(self.timeout_s * GRACE):
+                    answers = await joiner.join(events, timeout=self.timeout_s)
+            except Exception as error:
+                self.troubles.met(what, f"{type(error).__name__}: {error}", self.clock.monotonic())
+                return None
+            if traced is not None:
+                traced.note(**answers.noted())
         self._report(what, answers)
         return answers
 

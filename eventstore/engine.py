@@ -28,6 +28,7 @@ from photon.adapters.logs.watching import Watch, Watcher, open_watcher
 from photon.config.clock import NS_PER_S, Clock
 from photon.config.disk import Disk
 from photon.config.stopping import until
+from photon.config.telemetry.spans import span
 from photon.config.tls import Towards
 from photon.eventstore.api import Details, EventLookUps, Forgotten, KeyArrivals, LookUpCode, Progress
 from photon.eventstore.awaited_keys import AWAITED_MAX, AwaitedKeys
@@ -286,9 +287,14 @@ class EventStoreEngine:
     # -- api.EventStore --------------------------------------------------------------------------------------------
     async def look_up(self, keys: Sequence[bytes], as_of: Sequence[int]) -> EventLookUps:
         """See api.EventStore. UNAVAILABLE for all once the reader has failed, or the engine is closed."""
-        if len(self.nodes) and not self._over():
-            return await self._hedged.look_up(keys, as_of)
-        return await self._answer(keys, as_of, ())
+        with span("eventstore.look_up", keys=len(keys)) as traced:
+            if len(self.nodes) and not self._over():
+                found = await self._hedged.look_up(keys, as_of)
+            else:
+                found = await self._answer(keys, as_of, ())
+            if traced is not None:
+                traced.note(**{code.name.lower(): found.codes.count(code) for code in LookUpCode})
+        return found
 
     async def _answer(
         self, keys: Sequence[bytes], as_of: Sequence[int], elsewhere: Sequence[FoundRecords]

@@ -55,6 +55,14 @@ class JoinAnswers:
     def useless(self) -> bool:
         return not self.verdicts.outcomes.any()
 
+    def counts(self) -> dict[Outcome, int]:
+        outcomes = self.verdicts.outcomes.tobytes()
+        return {Outcome(outcome): outcomes.count(outcome) for outcome in set(outcomes)}
+
+    def noted(self) -> dict[str, int]:
+        """Their counts, for a span."""
+        return {f"outcome.{outcome.name.lower()}": count for outcome, count in self.counts().items()}
+
     @staticmethod
     def alike(
         n: int, outcome: Outcome, reason: str = "", *, overloaded: bool = False, failed: bool = False

@@ -12,6 +12,7 @@ from photon.adapters.contract import Adapter
 from photon.batch.events import Events
 from photon.config.file_lock import POLL_S
 from photon.config.structured import get_logger
+from photon.config.telemetry.spans import span
 from photon.idregistry.api import Slot
 from photon.joiner.api import JoinAnswers, Outcome
 from photon.joiner.copies.shipping import Copying
@@ -263,17 +264,20 @@ class JoinerEngine:
             return JoinAnswers.alike(len(events), Outcome.RETRY, why, overloaded=True)
         if not len(events):
             return JoinAnswers.alike(0, Outcome.RETRY)
-        deadline = self._world.clock.monotonic() + timeout
+        with span("joiner.join", slot=self.slot, events=len(events)) as traced:
+            answers = await self._join(events, self._world.clock.monotonic() + timeout)
+            if traced is not None:
+                traced.note(**answers.noted())
+        self._counts.update(answers.counts())
+        return answers
+
+    async def _join(self, events: Events, deadline: float) -> JoinAnswers:
         self._throttle.looking_up += len(events)
         try:
             decided = await self._decide(events)
         finally:
             self._throttle.looking_up -= len(events)
-        answers = await self._register(events, decided, deadline)
-        outcomes = answers.verdicts.outcomes.tobytes()
-        for outcome in set(outcomes):
-            self._counts[Outcome(outcome)] += outcomes.count(outcome)
-        return answers
+        return await self._register(events, decided, deadline)
 
     def _refusal(self, ids: int) -> str:
         if self._refusing:
@@ -288,7 +292,8 @@ class JoinerEngine:
 
     async def _decide(self, events: Events) -> Decided:
         store = self._world.store
-        found = await store.look_up(events.keys, events.as_of.tolist())
+        with span("joiner.look_up", keys=len(events)):
+            found = await store.look_up(events.keys, events.as_of.tolist())
         core = self.shell.core
         decided = self._judge.decide(events, found, core.outstanding, core.early)
         if decided.mismatched:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ from photon.batch.verdicts import Verdicts
 from photon.config.clock import Clock, utc
 from photon.config.stopping import end, until
 from photon.config.structured import get_logger
+from photon.config.telemetry import spans
 from photon.idregistry.api import Answer, Kind, Registry
 from photon.joiner.copies.shipping import PERIOD_S as COPIES_S
 from photon.joiner.copies.shipping import CopyShipping, CopyStats
@@ -61,6 +63,9 @@ class SlotShell:
         self._witnessing = asyncio.Lock()
         self._finishing = asyncio.Lock()
         self._calls: dict[int, asyncio.Future[Reply]] = {}
+        self._traced: dict[int, Context] = {}  # of the calls whose batch is traced, with its span
+        self._logging: list[spans.Span] = []
+        self._writing: list[spans.Span] = []
         self._told_early = False
         self._appends: list[tuple[int, Rows]] = []
         self._releases: list[int] = []
@@ -99,6 +104,8 @@ class SlotShell:
         number, instructions = self.core.submit(rows, deadline)
         call: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._calls[number] = call
+        if spans.current.get() is not None:
+            self._traced[number] = copy_context()
         self._do(instructions)
         return await call
 
@@ -184,20 +191,26 @@ class SlotShell:
             match each:
                 case Append(frame, rows):
                     self._appends.append((frame, rows))
+                    if logging := spans.begin("joiner.redo_log", rows=len(rows)):
+                        self._logging.append(logging)
                     self._redo_wake.set()
                 case Insert(frame, inserts):
-                    task = asyncio.create_task(self._guarded(self._insert, frame, inserts))
+                    work = self._guarded(self._insert, frame, inserts)
+                    task = asyncio.create_task(work, context=self._traced.get(frame))
                     self._inserts.add(task)
                     task.add_done_callback(self._inserts.discard)
                 case Write():
                     self._unshown.written.append((each.number, each.oldest_ns))
                     self._writes.append(each)
+                    if writing := spans.begin("joiner.write"):
+                        self._writing.append(writing)
                     self._output_wake.set()
                 case SyncOutput():
                     self._sync_output = True
                     self._output_wake.set()
                 case Reply(frame):
                     call = self._calls.pop(frame, None)
+                    self._traced.pop(frame, None)
                     if call is not None and not call.done():
                         call.set_result(each)
                 case Release(frames):
@@ -211,7 +224,8 @@ class SlotShell:
 
     async def _insert(self, frame: int, inserts: Ids) -> None:
         try:
-            answers = await self.registry.insert(inserts, timeout=self.limits.insert_timeout_s)
+            with spans.span("joiner.register", ids=len(inserts)):
+                answers = await self.registry.insert(inserts, timeout=self.limits.insert_timeout_s)
         except Exception:  # a bug of the client must not lose what it was asked about: nobody knows, ask again
             log.exception("the registry client failed; asking again", ids=len(inserts))
             answers = Verdicts.blank(len(inserts), Answer.UNKNOWN)
@@ -239,7 +253,10 @@ class SlotShell:
             self._redo_wake.clear()
             appends, self._appends = self._appends, []
             releases, self._releases = self._releases, []
+            traced, self._logging = self._logging, []
             await self._in(0, self._redo_work, appends, releases)
+            for span in traced:
+                span.end()
             if appends:
                 self._do(self.core.redo_synced(appends[-1][0]))
             self._progress.set()
@@ -255,9 +272,12 @@ class SlotShell:
             await self._output_wake.wait()
             self._output_wake.clear()
             writes, self._writes = self._writes, []
+            traced, self._writing = self._writing, []
             sync, self._sync_output = self._sync_output, False
             chunks = [chunk for write in writes for chunk in write.chunks]
             await self._in(1, self._output_work, chunks, sync, self.clock.monotonic())
+            for span in traced:
+                span.end()
             if writes:
                 self._last_write = writes[-1].number
                 self._do(self.core.written(self._last_write, sum(len(data) for _, data in chunks)))

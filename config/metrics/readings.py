@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -92,13 +93,19 @@ class ProcessMetrics:
         self._sources.append(source)
 
     async def text(self) -> bytes:
-        """Prometheus text of this moment. A source that fails is left out, and logged once."""
+        """``families`` as Prometheus text."""
+        from photon.config.metrics.prometheus import text_of
+
+        return text_of(await self.families())
+
+    async def families(self) -> list[Family]:
+        """All metrics of this moment. A source that fails is left out, and logged once."""
         from photon import __version__
-        from photon.config.metrics.prometheus import of_process, text_of
+        from photon.config.metrics.prometheus import of_process
 
         readings = Readings()
         readings.put("photon_build_info", 1, version=__version__)
-        for source in self._sources:
+        for source in (*self._sources, *OF_PROCESS):
             part = Readings()
             try:
                 waiting = source(part)
@@ -110,7 +117,7 @@ class ProcessMetrics:
             readings.take(part)
         readings.put("photon_metrics_failures_total", self._failures)
         readings.put("photon_clock_seconds", self._now())  # last: nothing is waited for after it
-        return text_of(readings.families(), of_process())
+        return [*readings.families(), *of_process()]
 
     async def details(self) -> bytes:
         """JSON; an empty object if there are none, or they cannot be read."""
@@ -131,5 +138,9 @@ class ProcessMetrics:
             log.warning("metrics: a part cannot be read", problem=text)
 
 
+SERVED: WeakValueDictionary[str, ProcessMetrics] = WeakValueDictionary()
+"""What this process reports, by where it is asked; what nobody can ask by its kind."""
+OF_PROCESS: list[Source] = []
+"""What each of these has beside its own sources."""
 SAID_MAX = 16
 """Different failures that are logged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from photon.config.metrics import metrics_pb2 as pb
+from photon.config.metrics.readings import SERVED
 from photon.config.rpc import Context, Service
 
 if TYPE_CHECKING:
@@ -14,8 +15,9 @@ METRICS_SERVICE = Service(pb.DESCRIPTOR, "Metrics")
 
 
 class MetricsService:
-    def __init__(self, metrics: ProcessMetrics) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: ProcessMetrics, address: str) -> None:
+        """``address``: where it is asked, as the deployment file has it."""
+        self._metrics = SERVED[address] = metrics
 
     async def Read(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:  # noqa: N802
         details = await self._metrics.details() if request.details else b""

@@ -17,6 +17,7 @@ import grpc
 from photon.config.metrics.readings import ProcessMetrics, Readings, Source
 from photon.config.rpc import Context, abort
 from photon.config.serving import HealthyServer, listen_for
+from photon.config.telemetry.spans import span
 from photon.config.tls import Tls
 from photon.eventstore import eventstore_pb2 as pb
 from photon.eventstore.cache_nodes import wire
@@ -98,7 +99,12 @@ class CacheService:
         return pb.CacheFed()
 
     async def Find(self, request: pb.CacheFind, context: Context) -> pb.CacheFound:  # noqa: N802
-        return wire.found(self._node.find(request.source, wire.asked(request)))
+        hashes = wire.asked(request)
+        with span("cache.find", keys=len(hashes)) as traced:
+            located = self._node.find(request.source, hashes)
+            if traced is not None:
+                traced.note(found=len(located))
+        return wire.found(located)
 
     async def Counts(self, request: pb.CacheCountsRequest, context: Context) -> pb.CacheCountsReply:  # noqa: N802
         return wire.counts_reply(self._node.counts())

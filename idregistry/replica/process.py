@@ -87,7 +87,8 @@ async def serve_registry(
     host.add_to_server(server)
     of_guests = [source for guest in guests for source in guest.serve(host.group(guest.number), server)]
     sources = [*reads(replica), *of_guests, free_space({"state": settings.directory})]
-    METRICS_SERVICE.add(server, MetricsService(ProcessMetrics(sources, details_of(replica))))
+    metrics = ProcessMetrics(sources, details_of(replica))
+    METRICS_SERVICE.add(server, MetricsService(metrics, settings.peers[settings.name]))
     _bind(server, settings)
     await _start_host(host, settings)
     try:

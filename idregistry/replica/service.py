@@ -10,6 +10,7 @@ from typing import Any
 
 from photon.config.rights import OWNED_SLOT, DatacentreOf
 from photon.config.rpc import Context, seconds_left
+from photon.config.telemetry.spans import span
 from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.api import Slot
 from photon.idregistry.client import messages
@@ -77,7 +78,10 @@ class RegistryServicer:
             named = request.slot
             announced = tuple(named.incarnations[: c.MAX_ANNOUNCED + 1])  # no entry could hold more
             claim = SlotClaim(Slot(named.slot, named.datacentre, named.address), announced)
-        found = await self._replica.insert(request.shard, request.caller, claim, ids, timeout=_timeout(context))
+        with span("registry.insert", shard=request.shard, ids=len(ids)) as traced:
+            found = await self._replica.insert(request.shard, request.caller, claim, ids, timeout=_timeout(context))
+            if traced is not None and isinstance(found, Refusal):
+                traced.note(refused=found.status.name.lower())
         if isinstance(found, Refusal):
             return found
         tokens = found.owner_tokens.astype("<u8", copy=False).tobytes()

@@ -128,9 +128,11 @@ class Room:
     ) -> AsyncIterator[None]:
         """Meanwhile health and metrics of this kind of process are answered at ``address``, and what ``add`` adds to
         the server; None: nobody is answered. Raises CannotListen."""
+        from photon.config.metrics.readings import SERVED
         from photon.config.serving import listen
 
         if address is None:
+            SERVED[kind] = metrics
             yield
             return
         server = await listen(self.listen or address, KINDS[kind].health, add, tls=tls, metrics=metrics)

@@ -41,10 +41,12 @@ class Checked(NamedTuple):
 def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     """Loads and checks a deployment file and its adapters. Raises PhotonError."""
     from photon.adapters.join_adapters import adapter_of
+    from photon.config.extras import check_extras
     from photon.fleet import hbase
     from photon.fleet.processes import survives
 
     settings = load(file, environment=os.environ, flags=overrides)
+    check_extras(settings)
     for name in settings.join:
         adapter_of(settings, name, file.parent)
     return Checked(settings, survives(settings), hbase.check(settings), _missing(settings, file.parent))

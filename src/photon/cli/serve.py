@@ -104,6 +104,7 @@ def serve(
     that.
     """
     from photon.assembly.room import Room, reporter
+    from photon.assembly.telemetry import exporting, labels_of
     from photon.config import log
     from photon.config.runtime import sampled
     from photon.config.settings_reload import SettingsReload
@@ -117,9 +118,15 @@ def serve(
     listen = given.pop("listen", None)
     module, _, coroutine = KINDS[kind].serve.partition(":")
     served = getattr(import_module(module), coroutine)
+    own = labels_of(settings, kind, datacentre, member)
+
+    async def serving(stop: asyncio.Event) -> object:
+        async with exporting(settings, own):
+            return await served(Room(settings, at.base, stop, datacentre, member, again, listen), **given)
+
     with sampled(stages):
         drained = run(
-            lambda stop: served(Room(settings, at.base, stop, datacentre, member, again, listen), **given),
+            serving,
             with_parent=stop_with_parent,
             prompt=not given.get("once"),
         )

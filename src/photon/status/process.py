@@ -16,7 +16,7 @@ from photon import __version__
 from photon.assembly.room import Room
 from photon.config.clock import Clock
 from photon.config.errors import PhotonError, UsageError
-from photon.config.metrics.readings import ProcessMetrics, Readings
+from photon.config.metrics.readings import SERVED, ProcessMetrics, Readings
 from photon.config.roles import Role
 from photon.config.settings import Settings
 from photon.config.stopping import until
@@ -136,7 +136,7 @@ class StatusService:
         self._at: float | None = None
         self._next_at = 0.0
         self._took_s = 0.0
-        self._own = ProcessMetrics([self._put])
+        self._own = SERVED["status"] = ProcessMetrics([self._put])
         self._own_text = b""
 
     async def gather(self) -> dict[str, Any]:

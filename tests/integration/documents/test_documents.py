@@ -26,6 +26,7 @@ ELSEWHERE = {
     "docs/inference.md": "tests/integration/test_join_inputs.py",
     "docs/kafka.md": "tests/kafka/test_logs.py",
     "docs/kubernetes.md": "tests/kubernetes/test_chart.py",
+    "docs/opentelemetry.md": "tests/otlp/test_deployment.py",
     "docs/objects.md": "tests/objects/test_written.py",
     "docs/watermarks.md": "tests/integration/test_watermark.py",
     "docs/spark.md": "tests/spark/test_documents.py",

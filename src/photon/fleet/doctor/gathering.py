@@ -28,6 +28,7 @@ from photon.config.certificates import CertificateError, facts, read_certificate
 from photon.config.clock import NS_PER_S
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
+from photon.config.extras import check_extras
 from photon.config.kernel_time import kernel_time
 from photon.config.settings import SIDES, Settings
 from photon.config.tls import OPERATOR, Tls
@@ -306,10 +307,11 @@ def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
             adapter_of(settings, name, base)
         except PhotonError as error:
             found.append(str(error))
-    try:
-        hbase.check(settings)
-    except PhotonError as error:
-        found.append(str(error))
+    for check in (hbase.check, check_extras):
+        try:
+            check(settings)
+        except PhotonError as error:
+            found.append(str(error))
     return found
 
 

@@ -24,7 +24,7 @@ BOUNDED = {
     "join": "the deployment file's", "home": "datacentres", "source": "regions", "destination": "regions",
     "slot": "of the datacentre", "shard": "of the registry, 1,024 at most", "version": "of the release that runs",
     "directory": "named in the code", "verdict": "an enumeration", "outcome": "an enumeration",
-    "kind": "an enumeration", "finding": "an enumeration", "side": "primary, foreign",
+    "kind": "an enumeration", "finding": "an enumeration", "signal": "of telemetry", "side": "primary, foreign",
     "upstream": "the deployment file's datacentres", "topology": "one a process",
     "interval": "owners, as many as processes", "computation": "of the topology's code",
 }  # fmt: skip

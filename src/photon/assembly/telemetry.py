@@ -1,0 +1,91 @@
+"""What a process sends by OTLP, from its settings: who it is, its tracer, its log lines, its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
+
+from photon import __version__
+from photon.config.clock import SystemClock
+from photon.config.extras import check_extras
+from photon.config.metrics.readings import OF_PROCESS, SERVED
+from photon.config.settings import Settings, TelemetrySettings
+from photon.config.stopping import end
+from photon.config.structured import structlog
+from photon.config.telemetry import spans
+from photon.fleet.processes import KINDS, listening, processes
+
+if TYPE_CHECKING:
+    from photon.config.telemetry.otlp import Otlp
+
+Labels = Mapping[str, str]
+"""As those that the status page adds: datacentre, service, process."""
+
+
+def labels_of(settings: Settings, kind: str, datacentre: str | None, member: str | None) -> Labels:
+    """Of the process that ``photon serve KIND MEMBER --datacentre DATACENTRE`` is."""
+    listed = [each for each in processes(settings) if each.kind == kind]
+    meant = [each for each in listed if member in (each.name, None) and datacentre in (each.datacentre, None)]
+    if len(meant) == 1:
+        return meant[0].labels
+    process = f"{member or kind}@{socket.gethostname()}"  # the file does not name it
+    return {"datacentre": datacentre or "", "service": kind, "process": process}
+
+
+@contextlib.asynccontextmanager
+async def exporting(settings: Settings, own: Labels) -> AsyncIterator[None]:
+    """Meanwhile this process is traced, and sends. Nothing where there is no [telemetry]. Raises UsageError."""
+    table = settings.telemetry
+    if table is None:
+        yield
+        return
+    check_extras(settings)
+    from photon.config.telemetry.otlp import Otlp
+
+    otlp = Otlp(table.endpoint, table.traces, _resource(own))
+    configured = structlog.get_config()["processors"]
+    if table.logs:
+        structlog.configure(processors=[*configured[:-1], otlp.log_line, configured[-1]])
+    spans.tracer = otlp.tracer
+    OF_PROCESS.append(otlp.sender.read)
+    otlp.sender.start()
+    measuring = [asyncio.create_task(_measure(otlp, table, settings, own))] if table.interval else []
+    try:
+        yield
+    finally:
+        await end(measuring)
+        OF_PROCESS.remove(otlp.sender.read)
+        spans.tracer = None
+        structlog.configure(processors=configured)
+        await asyncio.to_thread(otlp.stop)
+
+
+def _resource(own: Labels) -> dict[str, str]:
+    return {
+        "service.name": f"photon-{own['service']}",
+        "service.instance.id": own["process"],
+        "service.version": __version__,
+        "photon.datacentre": own["datacentre"],
+        "host.name": socket.gethostname(),
+        "process.pid": str(os.getpid()),
+    }
+
+
+async def _measure(otlp: Otlp, table: TelemetrySettings, settings: Settings, own: Labels) -> None:
+    """Reads the metrics of every service in this process, each under its own labels."""
+    from photon.config.telemetry.points import metrics_of
+
+    known, clock = listening(settings), SystemClock()
+    while True:
+        await asyncio.sleep(table.interval)
+        said = []
+        for address, metrics in list(SERVED.items()):
+            labels = known[address].labels if address in known else own
+            if address in KINDS:  # it answers nobody
+                labels = {**own, "service": address}
+            said.append((await metrics.families(), labels))
+        otlp.metrics(metrics_of(said, clock.now_ns()))

@@ -1,0 +1,1 @@
+"""What a deployment sends to a real OpenTelemetry collector."""

@@ -1,0 +1,198 @@
+"""A deployment and its collector: traces over all rooms, metrics of the status page, log lines; and none there."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parsed
+
+from photon.supervision.ports import free_ports
+from tests.integration.commands import photon, until
+from tests.integration.verified_site import Site, site_in
+from tests.otlp.collector import Collector, Span
+
+EVENTS, MISSING, MORE = 300, 5, 50
+WAIT_S = 60.0
+TELEMETRY = """
+[telemetry]
+endpoint = "{endpoint}"
+traces = 1.0
+interval = "1s"
+"""
+PARENTS = {
+    "joiner.join": "dispatcher.batch",
+    "joiner.look_up": "joiner.join",
+    "eventstore.look_up": "joiner.look_up",
+    "joiner.redo_log": "joiner.join",
+    "joiner.register": "joiner.join",
+    "registry.insert": "joiner.register",
+    "joiner.write": "joiner.join",
+}
+CACHE = {"cache.find": "eventstore.look_up"}
+MOVING = (
+    "process_", "photon_up", "photon_status_", "photon_clock_", "photon_disk_", "photon_telemetry_", "_age_seconds",
+    "_lag_seconds", "_oldest_",
+    "photon_registry_commit_", "photon_eventstore_cache_", "photon_eventstore_log_", "photon_registry_applied_",
+    "photon_dispatcher_look_ups", "photon_verifier_", "photon_watermark_", "photon_cache_",
+)  # fmt: skip
+"""Of these the next reading is another."""
+
+
+def prepared(site_file: Path, collector: Collector, *, cache: bool, together: bool) -> str:
+    """Adds telemetry and status page; the page's address."""
+    page, node = (f"127.0.0.1:{port}" for port in free_ports(2))
+    text = site_file.read_text() + TELEMETRY.format(endpoint=collector.endpoint)
+    if cache:
+        text += f'[datacentre.east.caches.c1]\naddress = "{node}"\n'
+    own = f'state = "state"\nstatus = "{page}"\n' + "together = true\n" * together
+    site_file.write_text(text.replace('state = "state"\n', own, 1))
+    return page
+
+
+def chains(spans: list[Span]) -> Counter[tuple[str, str]]:
+    """(name, name of its parent), over all traces; a parent is a span of the same trace."""
+    by_id = {(each.trace, each.id): each for each in spans}
+    return Counter(
+        (each.name, by_id[each.trace, each.parent].name if each.parent else "")
+        for each in spans
+        if not each.parent or (each.trace, each.parent) in by_id
+    )
+
+
+def check_traces(collector: Collector, events: int, parents: Mapping[str, str]) -> list[Span]:
+    """Every join of the deployment is in a trace, whole."""
+
+    def joined() -> int:
+        roots = [each for each in collector.spans() if each.name == "dispatcher.batch"]
+        return sum(int(each.attributes.get("photon.outcome.joined", 0)) for each in roots)
+
+    until(lambda: joined() == events, WAIT_S, "all batches are traced")
+    wanted = {("dispatcher.batch", ""), *parents.items()}
+    until(lambda: set(chains(collector.spans())) == wanted, WAIT_S, "the traces are whole")
+    spans = collector.spans()
+    written = defaultdict(set)
+    for each in spans:
+        written[each.trace].add(each.name)
+    assert all(len({each for each in names if each == "dispatcher.batch"}) == 1 for names in written.values())
+    assert any(names >= set(parents) for names in written.values())
+    assert sum(each.attributes["photon.keys"] for each in spans if each.name == "eventstore.look_up") >= events
+    return spans
+
+
+def scraped(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    with urllib.request.urlopen(f"http://{page}/metrics", timeout=20) as reply:
+        text = reply.read().decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in parsed(text)
+        for sample in family.samples
+        if not any(part in sample.name for part in MOVING) and not sample.name.endswith(("_bucket", "_sum"))
+    }
+
+
+def sent(collector: Collector) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """As Prometheus would have it."""
+    found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    for (name, labels), value in collector.points().items():
+        if any(part in name for part in MOVING):
+            continue
+        if isinstance(value, tuple):
+            found[f"{name}_count", labels] = sum(value)
+        else:
+            found[name, labels] = value
+    return found
+
+
+def check_metrics(collector: Collector, page: str) -> None:
+    """Each series of the status page is there, with its value, and no other."""
+
+    def differing() -> set[object]:
+        ours, theirs = scraped(page), sent(collector)
+        return {(key, ours.get(key), theirs.get(key)) for key in ours.keys() | theirs.keys()
+                if ours.get(key) != theirs.get(key)}  # fmt: skip
+
+    try:
+        until(lambda: not differing(), WAIT_S, "the metrics are the same")
+    except AssertionError:
+        print(*sorted(map(str, differing())), sep="\n")
+        raise
+    assert len(sent(collector)) > 60
+
+
+def joins(site: Site) -> int:
+    ledger = photon("status", "ledger", "--config", site.file, "-o", "json")
+    return int(json.loads(ledger.out)["total"]["joined"]) if ledger.code == 0 else 0
+
+
+def dropped(page: str) -> float:
+    with urllib.request.urlopen(f"http://{page}/metrics", timeout=20) as reply:
+        found = [s for family in parsed(reply.read().decode()) for s in family.samples]
+    return sum(s.value for s in found if s.name == "photon_telemetry_dropped_total")
+
+
+def logged(site: Site, text: str) -> Counter[str]:
+    """How often each process has said it."""
+    logs = (site.base / ".photon-run").rglob("*.log")
+    return Counter({log.stem: count for log in logs if (count := log.read_text().count(text))})
+
+
+@pytest.mark.timeout(280)
+def test_what_is_sent_and_that_joins_go_on_without_a_collector(tmp_path: Path, collector: Collector) -> None:
+    page = ""
+
+    def prepare(base: Path) -> None:
+        nonlocal page
+        page = prepared(base / "photon.toml", collector, cache=True, together=False)
+
+    with site_in(tmp_path, prepare=prepare) as site:
+        site.write(EVENTS, missing=MISSING)
+        until(lambda: len(site.ids()) >= EVENTS, WAIT_S, "all events have their verdicts")
+        spans = check_traces(collector, EVENTS - MISSING, PARENTS | CACHE)
+        services = {each.name.partition(".")[0]: each.service for each in spans}
+        assert services == {
+            "dispatcher": "photon-dispatcher", "joiner": "photon-joiner", "eventstore": "photon-eventstore",
+            "cache": "photon-cache", "registry": "photon-registry",
+        }  # fmt: skip
+        assert {each.attributes["photon.slot"] for each in spans if each.name == "joiner.join"} == {"east-1"}
+        check_metrics(collector, page)
+        opened = [line for line in collector.lines() if line.body == "slot opened"]
+        assert [(line.service, line.severity, line.attributes["slot"]) for line in opened] == [
+            ("photon-joiner", "info", "east-1")
+        ]
+
+        collector.kill()
+        site.write(MORE)
+        until(lambda: len(site.ids()) >= EVENTS + MORE, WAIT_S, "joins go on")
+        until(lambda: dropped(page) > 0, WAIT_S, "what is dropped is counted")
+        away = "telemetry is not taken"
+        until(lambda: len(logged(site, away)) >= 6, WAIT_S, "each process has said so")
+
+        before = len(collector.spans())
+        collector.start()
+        until(lambda: len(logged(site, "telemetry is sent again")) >= 6, WAIT_S, "each process has said so")
+        site.write(MORE)
+        until(lambda: len(collector.spans()) > before, WAIT_S, "traces come again")
+        until(lambda: len(site.ids()) == EVENTS + 2 * MORE, WAIT_S, "all is joined")
+        assert set(logged(site, away).values()) == {1}
+        check_metrics(collector, page)
+
+
+@pytest.mark.timeout(280)
+def test_a_pipeline_in_one_process_is_traced_alike(tmp_path: Path, collector: Collector) -> None:
+    page = ""
+
+    def prepare(base: Path) -> None:
+        nonlocal page
+        page = prepared(base / "photon.toml", collector, cache=False, together=True)
+
+    with site_in(tmp_path, prepare=prepare) as site:
+        site.write(EVENTS)
+        until(lambda: len(site.ids()) >= EVENTS, WAIT_S, "all events have their verdicts")
+        spans = check_traces(collector, EVENTS, PARENTS)
+        assert {each.service for each in spans} == {"photon-pipeline", "photon-registry"}
+        check_metrics(collector, page)

@@ -1,0 +1,126 @@
+"""Spans: the share that is traced, one trace over tasks and calls, nothing where nothing is traced."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+
+from photon.config.serving import listen_for
+from photon.config.telemetry import spans
+from photon.config.telemetry.otlp import Otlp, OtlpTracer
+from photon.config.telemetry.sender import LOGS
+from photon.config.tls import open_channel
+from tests.unit.config.test_rpc import PARTS, SERVICE
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ReadableSpan]]:
+    """What has ended, of a process that traces everything."""
+    found: list[ReadableSpan] = []
+    monkeypatch.setattr(spans, "tracer", OtlpTracer(1.0, Resource.get_empty(), found.append))
+    yield found
+    assert spans.current.get() is None
+
+
+@pytest.mark.parametrize(("share", "of_1000"), [(0.0, 0), (0.01, 10), (0.3, 300), (1.0, 1000)])
+def test_each_so_many_th_batch_is_traced(
+    ended: list[ReadableSpan], monkeypatch: pytest.MonkeyPatch, share: float, of_1000: int
+) -> None:
+    monkeypatch.setattr(spans.tracer, "share", share)
+    traced = []
+    for number in range(1, 1001):
+        with spans.root("batch", number) as span:
+            if span is not None:
+                traced.append(number)
+    assert len(traced) == len(ended) == of_1000
+    assert len({later - number for number, later in itertools.pairwise(traced)}) <= 2, "evenly"
+
+
+def test_nothing_is_made_below_nothing(ended: list[ReadableSpan]) -> None:
+    with spans.span("joiner.join", events=1) as span:
+        assert span is None
+    assert spans.begin("joiner.write") is None
+    spans.received([("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"), ("other", b"x")])
+    assert spans.current.get() is None, "its caller does not trace it"
+    spans.received([("traceparent", "nonsense")])
+    assert spans.current.get() is None
+    assert ended == []
+
+
+def test_a_failure_ends_the_span_and_is_noted(ended: list[ReadableSpan]) -> None:
+    with pytest.raises(OSError, match="full"), spans.root("batch", 1, events=3):
+        raise OSError("full")
+    (span,) = ended
+    assert span.attributes == {"photon.events": 3}
+    assert (span.status.status_code.name, span.status.description) == ("ERROR", "OSError: full")
+
+
+class Servicer:
+    """Says which span it answers in."""
+
+    async def Ask(self, request: Any, context: Any) -> Any:  # noqa: N802
+        with spans.span("answer") as span:
+            return PARTS(parts=[b"" if span is None else span.header().encode()])
+
+    async def Pour(self, request: Any, context: Any) -> Any:  # noqa: N802
+        yield PARTS()
+
+    async def Gather(self, requests: Any, context: Any) -> Any:  # noqa: N802
+        return PARTS()
+
+    async def Talk(self, requests: Any, context: Any) -> Any:  # noqa: N802
+        yield PARTS()
+
+
+async def test_a_trace_goes_along_with_a_call_and_ends_with_it(ended: list[ReadableSpan]) -> None:
+    server = await listen_for("127.0.0.1:0", SERVICE, Servicer())
+    channel = open_channel(f"127.0.0.1:{server.port}")
+    try:
+        stub, here = SERVICE.stub(channel), SERVICE.here(Servicer())
+        for ask in (stub.Ask, here.Ask):
+            ended.clear()
+            with spans.root("batch", 1) as root:
+                assert root is not None
+                (said,) = (await ask(PARTS(), timeout=20.0)).parts
+            answer, batch = ended
+            assert answer.parent is not None
+            assert answer.parent.span_id == batch.context.span_id
+            assert answer.context.trace_id == batch.context.trace_id
+            assert said.decode().split("-")[1:3] == [
+                f"{answer.context.trace_id:032x}",
+                f"{answer.context.span_id:016x}",
+            ]
+            assert (await ask(PARTS(), timeout=20.0)).parts == [b""], "the next call is not of this trace"
+    finally:
+        await channel.close(None)
+        await server.stop()
+
+
+def test_a_log_line_has_the_ids_of_the_span_that_it_is_written_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    otlp = Otlp("http://127.0.0.1:9", 1.0, {})
+    monkeypatch.setattr(spans, "tracer", otlp.tracer)
+    put: list[Any] = []
+    monkeypatch.setattr(otlp.sender, "put", lambda signal, item: put.append((signal, item)))
+    fields = {
+        "event": "slot opened",
+        "level": "warning",
+        "timestamp": "t",
+        "slot": "s",
+        "many": 2**70,
+        "bad": "\udcff",
+    }
+    assert otlp.log_line(None, "warning", dict(fields)) == fields
+    with spans.root("batch", 1) as span:
+        otlp.log_line(None, "info", {"event": "within"})
+    outside, within = (item.log_record for signal, item in put if signal == LOGS)
+    assert (outside.body, outside.severity_text, outside.severity_number.name) == ("slot opened", "warning", "WARN")
+    assert outside.attributes == {"slot": "s", "many": str(2**70), "bad": "\\udcff"}
+    assert outside.trace_id == 0
+    assert span is not None
+    assert f"{within.trace_id:032x}-{within.span_id:016x}" in span.header()
+    assert [signal for signal, _ in put] == [LOGS, LOGS, "spans"]

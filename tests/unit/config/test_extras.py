@@ -1,0 +1,40 @@
+"""What settings need and is not installed is one line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from photon.config.errors import UsageError
+from photon.config.extras import check_extras
+from photon.config.loader import ConfigError, convert
+
+
+def test_telemetry_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_extras(convert({}, "f"))
+    settings = convert({"telemetry": {"endpoint": "http://127.0.0.1:4318"}}, "f")
+    check_extras(settings)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    check_extras(convert({}, "f"))
+    with pytest.raises(UsageError) as refused:
+        check_extras(settings)
+    assert str(refused.value) == (
+        "[telemetry]: opentelemetry is not installed; pip install 'photon-join[otlp]', or leave the table out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "endpoint"),
+        ({"endpoint": "127.0.0.1:4318"}, "telemetry.endpoint = '127.0.0.1:4318'"),
+        ({"endpoint": "http://c:1", "traces": 2.0}, "telemetry.traces = 2.0"),
+        ({"endpoint": "http://c:1", "trace": 1}, "did you mean 'traces'"),
+    ],
+)
+def test_bad_telemetry_is_one_line(table: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        convert({"telemetry": table}, "photon.toml")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
