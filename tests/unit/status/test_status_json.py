@@ -61,7 +61,8 @@ async def test_its_age_and_when_it_is_gathered_again(tmp_path: Path) -> None:
 async def test_it_rests_while_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "PERIOD_S", 0.0)
     monkeypatch.setattr(process, "LEAST_S", 0.0)
-    clock, stop, at = _Still(), asyncio.Event(), []
+    clock, stop = _Still(), asyncio.Event()
+    at: list[float] = []
     service = StatusService(settings_of(tmp_path, east=free_ports(1)[0]), "east", None, clock)
 
     async def counted() -> dict[str, Any]:
