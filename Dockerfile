@@ -55,6 +55,17 @@ USER root
 RUN for each in ca $IDENTITIES; do install -d -o photon -g photon -m 0700 "/certs/$each"; done
 USER 10001:10001
 
+# Debian's Prometheus and Alertmanager, for the profile monitoring where their images cannot be pulled. Before HBase: a builder
+# without BuildKit makes every stage above the one that is wanted
+FROM ${BASE_IMAGE} AS prometheus
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus prometheus-alertmanager >/dev/null \
+ && rm -rf /var/lib/apt/lists/* && install -d -o prometheus -g prometheus -m 0750 /prometheus \
+ && ln -s prometheus-alertmanager /usr/bin/alertmanager
+USER prometheus
+WORKDIR /prometheus
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/usr/bin/prometheus"]
+
 FROM ${BASE_IMAGE} AS java
 # ca-certificates-java takes over the authorities that the base image trusts; one of its scripts wants man's directory
 RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
@@ -80,13 +91,3 @@ WORKDIR /hbase
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["python3", "/opt/hbase/standalone.py"]
 CMD ["run", "--directory", "/hbase", "--host", "0.0.0.0", "--patience", "900"]
-
-# Debian's Prometheus and Alertmanager, for the profile monitoring where their public images cannot be pulled
-FROM ${BASE_IMAGE} AS prometheus
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus prometheus-alertmanager >/dev/null \
- && rm -rf /var/lib/apt/lists/* && install -d -o prometheus -g prometheus -m 0750 /prometheus \
- && ln -s prometheus-alertmanager /usr/bin/alertmanager
-USER prometheus
-WORKDIR /prometheus
-STOPSIGNAL SIGTERM
-ENTRYPOINT ["/usr/bin/prometheus"]

@@ -145,6 +145,7 @@ test-docker: install     ## the deployment for real; in CI as root Docker is ins
 
 operate-test: install    ## the runbooks and an outsider's list in containers: a table of gaps and verdicts, half an hour
 	PHOTON_FULL=1 $(BIN)/pytest tests/docker/test_operating.py -s --timeout 7200
+	$(BIN)/pytest tests/kafka/test_logs.py -k joined_once_whatever_is_killed
 
 test-full: N = 300
 test-full: LAYERS = unit docs simulation hbase kafka docker pages integration objects spark

@@ -54,6 +54,10 @@ MEDIA_TYPES = {
 INDEX = "index.html"
 PERIOD_S = 2.0
 """From the beginning of one gathering to that of the next."""
+WATCHED_S = 60.0
+"""Nobody looks when nobody has asked for so long. Then it rests, for a gathering costs each process that is asked."""
+RESTING_S = 10.0
+"""As PERIOD_S, while it rests; whoever asks then is told the age, and finds news after PERIOD_S at most."""
 LEAST_S = 0.5
 """Between two gatherings, however long one of them took."""
 STALE_S = 30.0
@@ -135,6 +139,7 @@ class StatusService:
         self._said: dict[str, Any] = {}
         self._at: float | None = None
         self._next_at = 0.0
+        self._asked_at = clock.monotonic()
         self._took_s = 0.0
         self._own = SERVED["status"] = ProcessMetrics([self._put])
         self._own_text = b""
@@ -155,15 +160,22 @@ class StatusService:
             self._next_at = self._clock.monotonic() + (SECOND_S if first else PERIOD_S)
             first = False
             try:
-                await self.gather()
+                if self._due():
+                    await self.gather()
             except Exception:  # a bug in a view must not end what others look at
                 log.exception("the status cannot be gathered")
             await until(stop, max(self._next_at - self._clock.monotonic(), LEAST_S))
+
+    def _due(self) -> bool:
+        now = self._clock.monotonic()
+        return self._at is None or now - self._asked_at < WATCHED_S or now - self._at >= RESTING_S
 
     async def close(self) -> None:
         await self._asker.close()
 
     def answer(self, path: str) -> Answer | None:
+        if path in ("/status.json", "/metrics"):
+            self._asked_at = self._clock.monotonic()
         if path == "/status.json":
             return self._status_json()
         if path == "/metrics":

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from photon.config.clock import SystemClock
+from photon.status import process
 from photon.status.process import PERIOD_S, StatusService
 from photon.supervision.ports import free_ports
 from tests.unit.fleet.test_polling import settings_of
@@ -54,3 +56,33 @@ async def test_its_age_and_when_it_is_gathered_again(tmp_path: Path) -> None:
         assert (_said(service)["age_s"], _said(service)["next_s"]) == (11.5, 0.0)
     finally:
         await service.close()
+
+
+async def test_it_rests_while_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "PERIOD_S", 0.0)
+    monkeypatch.setattr(process, "LEAST_S", 0.0)
+    clock, stop = _Still(), asyncio.Event()
+    at: list[float] = []
+    service = StatusService(settings_of(tmp_path, east=free_ports(1)[0]), "east", None, clock)
+
+    async def counted() -> dict[str, Any]:
+        at.append(clock.at)
+        service._at = clock.at
+        clock.at += 1.0
+        if clock.at == 200.0:
+            assert service.answer("/metrics") is not None
+        if clock.at > 202.0:
+            stop.set()
+        return {}
+
+    due = service._due
+
+    def passes() -> bool:
+        found = due()
+        clock.at += 0.0 if found else 1.0
+        return found
+
+    service.gather, service._due = counted, passes  # type: ignore[method-assign]
+    await service.run(stop)
+    await service.close()
+    assert at == [*(100.0 + n for n in range(60)), 169.0, 179.0, 189.0, 199.0, 200.0, 201.0, 202.0]
