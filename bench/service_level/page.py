@@ -24,7 +24,6 @@ What a deployment does over days with faults, and under too much load; the figur
 4), redrawn from our own measurements. `make service-level HOURS=2` and `make overload MINUTES=10` measure; each day
 adds a row once it is verified, so runs add up, and one that was broken off goes on with the next day.
 `python -m bench.service_level draw` makes this page from all rows.
-
 """
 SETTING = """\
 Two datacentres with pipelines and a third region, round trip 100 ms, five replicas of the registry, two joiners and a

@@ -13,8 +13,8 @@ SWING = 0.7
 """The night has 1 - SWING times the mean rate, the peak 1 + SWING."""
 RESHARD_AT, AWAY_AT, AWAY_FOR = 0.25, 0.58, 0.08
 """Shares of the day."""
-EVERY_S, EVERY_SHARE = 60.0, 1 / 16
-"""A fault so often; in short days more often."""
+EVERY_S, EVERY_SHARE, EVERY_LEAST_S = 60.0, 1 / 16, 20.0
+"""A fault so often; in short days more often, but not before the replicas have caught up after the last one."""
 BEFORE_S, AFTER_S = 15.0, 25.0
 """Around a lost datacentre, in which nothing else is done."""
 SETTLED_S = 10.0
@@ -35,7 +35,7 @@ def faults(seed: int, seconds: float, topology: Topology, shards: int | None) ->
     steps = [away]
     if shards is not None:
         steps.append(Step(round(RESHARD_AT * seconds, 1), 0.0, Do.RESHARD, (), {"shards": shards}))
-    every_s = min(EVERY_S, EVERY_SHARE * seconds)
+    every_s = max(EVERY_LEAST_S, min(EVERY_S, EVERY_SHARE * seconds))
     kinds: list[Callable[[float], Step]] = []
     begin = 0.25 * every_s
     while begin + every_s < seconds - SETTLED_S:
