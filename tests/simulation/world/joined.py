@@ -19,7 +19,7 @@ from photon.joiner import adopter as joiner_adopter
 from photon.joiner.copies import service as copies_service
 from photon.joiner.slot.slot import STATE_NAME
 from photon.operations.slots import retiring as slot_retiring
-from tests.simulation.world import adopting, keepers, replacing, replica, resharding
+from tests.simulation.world import adopting, clocks, keepers, replacing, replica, resharding
 from tests.simulation.world.process import JoinerProcess, Process, Replica, SimulatedLock
 from tests.simulation.world.world import Patch, Variant, World
 from tests.simulation.world.world import run_seed as run_world
@@ -100,6 +100,8 @@ class JoinedWorld(World):
             if self.loses_slots:
                 self._add(f"{place.name}-operator", keepers.CopyOperator, place)
                 place.disks[f"{place.name}-operator"] = place.disks[f"{place.name}-keeper"]
+        if self.apart:
+            clocks.drift(self, self.settings)
         north = self.places["north"]
         if self.targets:
             self._add("north-resharder", resharding.ReshardingOperator, north)
@@ -109,6 +111,7 @@ class JoinedWorld(World):
             *([(resharding.hasty_intent, 2)] if self.targets else []),
             *([(replacing.lose_replica, 2), (replacing.rot_replica, 2)] if self.replaces else []),
             *([(adopting.remove_joiner, 4)] if self.removes else []),
+            *([(clocks.set_replica_clock, 3)] if self.apart else []),
         ]
         self.unrests[:0] = [
             resharding.changing, replacing.unreplaced, adopting.not_left_empty, keepers.behind, replica.unsettled,

@@ -65,13 +65,14 @@ class Clock:
         self._loop = world.loop
         self._place = place
         self._name = name
+        self.rate = place.rates.get(name, 1.0)
 
     def now_ns(self) -> int:
         skew = self._place.skew + self._place.wrong.get(self._name, 0.0)
         return EPOCH_NS + int((self._loop.now + skew) * 1e9)
 
     def monotonic(self) -> float:
-        return self._loop.now
+        return self._loop.now * self.rate
 
 
 class Process(Owner):
@@ -205,6 +206,8 @@ class SimulatedStoreClient(EventStoreClient):
 class Replica(Process):
     """A registry replica over modelled Raft groups."""
 
+    watch: ClockWatch | None = None
+
     async def run(self) -> None:
         machines = Machines(range(1, self.world.shards + 1))
         by_group = machines.by_group()
@@ -214,9 +217,8 @@ class Replica(Process):
     async def serve(self, machines: Machines, groups: Mapping[int, Group], opener: RaftHost | None = None) -> None:
         """As long as it lives."""
         world = self.world
-        clocks = None
         if world.apart:
-            clocks = ClockWatch(
+            self.watch = clocks = ClockWatch(
                 IntervalClock(self.clock, settings.UNCERTAINTY_NS),
                 [name for name in world.replicas if name != self.name],
             )
@@ -231,7 +233,7 @@ class Replica(Process):
             clock=self.clock,
             uncertainty_ns=settings.UNCERTAINTY_NS,
             retention_ns=settings.RETENTION_S * NS_PER_S if world.apart else None,
-            clocks=clocks,
+            clocks=self.watch,
             opener=opener,
         )
         replica.start()

@@ -159,7 +159,7 @@ class RaftReplica(Replica):
         assert self.host is not None
         due = self.guarded(self.host.pump)
         if due < float("inf"):
-            self._pump_at(max(due, self.world.loop.now + SOON_S))
+            self._pump_at(max(due / self.clock.rate, self.world.loop.now + SOON_S))
 
     # -- what the world sees ---------------------------------------------------------------------------------------
     @property

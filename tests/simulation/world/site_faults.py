@@ -24,17 +24,17 @@ def plan(world: World) -> None:
     random = world.random
     if random.random() < 0.1 or world.quiet:
         return  # a quiet day
-    kinds = [*KINDS, *world.faults_here]
+    kinds = [*world.common_faults, *world.faults_here]
     if world.apart:
         kinds.append((leap_clock, 4))
     if world.loses_slots:
         kinds.append((world.lose_slot, 2))
-        world.loop.later(random.uniform(3.0, settings.FAULTS_S), world.lose_slot, world)
+        world.loop.later(random.uniform(3.0, world.faults_s), world.lose_slot, world)
     chosen = [each for each in kinds if random.random() < 0.6] or kinds
     names, weights = [fault for fault, _ in chosen], [weight for _, weight in chosen]
     mean = random.choice((1.0, 3.0, 8.0))
     at = random.uniform(0.5, 4.0)
-    while at < settings.FAULTS_S:
+    while at < world.faults_s:
         world.loop.later(at, random.choices(names, weights)[0], world)
         at += random.expovariate(1 / mean)
 

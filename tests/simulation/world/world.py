@@ -33,7 +33,7 @@ from photon.joiner.engine import JoinerLimits
 from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.output import OutputLimits
 from photon.verifier.verifier import Verifier
-from tests.simulation.world import check, settings, site_faults, state
+from tests.simulation.world import check, clocks, settings, site_faults, state
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.loop import StandStill, VirtualLoop, bury
 from tests.simulation.world.model_raft import PULSE_S, make_groups
@@ -99,6 +99,8 @@ class Place:
     """What its clocks may be wrong by beyond any bound."""
     wrong: dict[str, float] = field(default_factory=dict)
     """Seconds by which the clock of one process is wrong beside."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """Of the monotonic clocks of processes that drift."""
     down: bool = False
     joiners: list[str] = field(default_factory=list)
     slots: dict[str, str] = field(default_factory=dict)
@@ -120,6 +122,10 @@ class World:
     patches: tuple[Patch, ...] = ()
     expected_alarms: tuple[str, ...] = ()
     """Errors that tell of what really happened."""
+    faults_s = settings.FAULTS_S
+    """Things go wrong until then."""
+    common_faults = site_faults.KINDS
+    """What goes wrong in any of these worlds, with weights."""
 
     def __init__(
         self, seed: int, variant: Variant | None = None, *, story: bool = False, races: bool = False
@@ -156,7 +162,7 @@ class World:
         self.lost: list[LostSlot] = []
         self.lose_slot: site_faults.Fault = lose_slot
         self.faults_here: list[tuple[site_faults.Fault, int]] = []
-        """What goes wrong here beyond ``site_faults.KINDS``: (fault, weight)."""
+        """What goes wrong here beyond ``common_faults``: (fault, weight)."""
         self.unrests: list[Callable[[Any], str]] = [check.unrest]
         """Each says what is not done yet; empty at rest."""
         self.checks: list[Callable[[Any], list[str]]] = [check.findings]
@@ -251,19 +257,24 @@ class World:
         for region, place in self.places.items():
             place.skew = random.choice((0.0, random.uniform(-half, half)))
             self._add(f"{region}-replica", Replica, place)
+        self._place_more()
+        self.replicas = [name for name, (kind, _) in self.kinds.items() if kind is Replica]
+        if self.apart:
+            self._part_clocks()
+            self.unrests.append(clocks.objecting)
+
+    def _place_more(self) -> None:
+        """What stands in the regions beside a replica each."""
         for name in DATACENTRES:
             place = self.places[name]
             place.mapped = [0] * len(self.truth.primary)
             self._add(f"{name}-store", Store, place)
-            for number in range(random.choice((1, 2))):
+            for number in range(self.random.choice((1, 2))):
                 place.joiners.append(f"{name}-joiner{number}")
                 self._add(place.joiners[-1], JoinerProcess, place)
             self._add(f"{name}-dispatcher", DispatcherProcess, place)
         if self.loses_slots:
             self._add("north-operator", Operator, self.places["north"])
-        self.replicas = [name for name, (kind, _) in self.kinds.items() if kind is Replica]
-        if self.apart:
-            self._part_clocks()
 
     def _part_clocks(self) -> None:
         """One region's clocks may be ahead and another one's behind: the median of all is right. What copies the logs
@@ -383,7 +394,9 @@ class World:
                     loop.later(self.random.uniform(0.0, 0.5), self.boot, name)
                 site_faults.plan(self)
                 self.watermarks.begin()
-                loop.later(settings.FAULTS_S, self._quiet)
+                if self.apart:
+                    clocks.look(self)
+                loop.later(self.faults_s, self._quiet)
                 loop.run_forever()
             finally:
                 self.over = True
