@@ -148,7 +148,7 @@ operate-test: install    ## the runbooks and an outsider's list in containers: a
 	$(BIN)/pytest tests/kafka/test_logs.py -k joined_once_whatever_is_killed
 
 test-full: N = 300
-test-full: LAYERS = unit docs simulation hbase kafka docker pages integration objects spark
+test-full: LAYERS = unit docs simulation hbase kafka docker pages integration objects otlp spark
 test-full: install       ## the long rounds, N seeds (300) of each simulation; hours, so LAYERS="unit docs" picks some
 	@failed=; for layer in $(LAYERS); do echo "== $$layer"; \
 	  case $$layer in unit|docs|simulation|integration) workers="-n $(WORKERS)";; \

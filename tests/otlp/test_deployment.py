@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -18,12 +18,7 @@ from tests.otlp.collector import Collector, Span
 
 EVENTS, MISSING, MORE = 300, 5, 50
 WAIT_S = 60.0
-TELEMETRY = """
-[telemetry]
-endpoint = "{endpoint}"
-traces = 1.0
-interval = "1s"
-"""
+PAGE = Path(__file__).parents[2] / "docs/opentelemetry.md"
 PARENTS = {
     "joiner.join": "dispatcher.batch",
     "joiner.look_up": "joiner.join",
@@ -44,13 +39,19 @@ MOVING = (
 
 
 def prepared(site_file: Path, collector: Collector, *, cache: bool, together: bool) -> str:
-    """Adds telemetry and status page; the page's address."""
+    """Adds the documentation's table, sooner and for all batches, and a status page, whose address it is."""
     page, node = (f"127.0.0.1:{port}" for port in free_ports(2))
-    text = site_file.read_text() + TELEMETRY.format(endpoint=collector.endpoint)
+    (table,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    for shown, wanted in (("http://127.0.0.1:4318", collector.endpoint), ("0.01", "1.0"), ("15s", "1s")):
+        assert shown in table
+        table = table.replace(shown, wanted)
+    text = site_file.read_text() + table
     if cache:
         text += f'[datacentre.east.caches.c1]\naddress = "{node}"\n'
     own = f'state = "state"\nstatus = "{page}"\n' + "together = true\n" * together
     site_file.write_text(text.replace('state = "state"\n', own, 1))
+    checked = photon("doctor", "config", "--config", site_file)
+    assert checked.code == 0, checked.err
     return page
 
 
@@ -75,11 +76,11 @@ def check_traces(collector: Collector, events: int, parents: Mapping[str, str]) 
     wanted = {("dispatcher.batch", ""), *parents.items()}
     until(lambda: set(chains(collector.spans())) == wanted, WAIT_S, "the traces are whole")
     spans = collector.spans()
-    written = defaultdict(set)
+    of_trace = defaultdict(list)
     for each in spans:
-        written[each.trace].add(each.name)
-    assert all(len({each for each in names if each == "dispatcher.batch"}) == 1 for names in written.values())
-    assert any(names >= set(parents) for names in written.values())
+        of_trace[each.trace].append(each.name)
+    assert {names.count("dispatcher.batch") for names in of_trace.values()} == {1}
+    assert any(set(names) >= set(parents) for names in of_trace.values())
     assert sum(each.attributes["photon.keys"] for each in spans if each.name == "eventstore.look_up") >= events
     return spans
 
@@ -122,11 +123,6 @@ def check_metrics(collector: Collector, page: str) -> None:
         print(*sorted(map(str, differing())), sep="\n")
         raise
     assert len(sent(collector)) > 60
-
-
-def joins(site: Site) -> int:
-    ledger = photon("status", "ledger", "--config", site.file, "-o", "json")
-    return int(json.loads(ledger.out)["total"]["joined"]) if ledger.code == 0 else 0
 
 
 def dropped(page: str) -> float:
