@@ -370,7 +370,7 @@ def _problems(settings: Settings) -> Iterator[str]:
         yield 'wan: is missing, and there are several regions; add [wan] with control = "wan:7000"'
     if not settings.registry.replicas:
         yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
-    for table, names in (("compute", settings.compute), ("observe", settings.observe)):
+    for table, names in (("compute", settings.compute), ("observe", settings.observe), ("sink", settings.sink)):
         for name in names:
             yield f"{table}.{name}: no service is made of it; leave it out, and run it by photon serve {table}"
     for name, replica in settings.registry.replicas.items():
