@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from photon.config.errors import UsageError
+from photon.config.output_kinds import KINDS
 from photon.config.settings import (
     NAME,
     SIDES,
@@ -26,6 +27,7 @@ from photon.config.settings import (
     Replica,
     Settings,
     Side,
+    SinkSettings,
     Size,
 )
 from photon.config.topic_address import is_topic, topic_address
@@ -148,6 +150,7 @@ def _named_tables(raw: dict[str, Any]) -> list[tuple[str, Any, type]]:
     each(raw.get("observe"), "observe", ObserveSettings)
     each(datacentres, "datacentre", Pipeline)
     each(raw.get("compute"), "compute", ComputeSettings)
+    each(raw.get("sink"), "sink", SinkSettings)
     return found
 
 
@@ -158,6 +161,7 @@ def problems(settings: Settings) -> list[str]:
         ("join", settings.join),
         ("datacentre", settings.datacentre),
         ("compute", settings.compute),
+        ("sink", settings.sink),
         ("registry.replicas", settings.registry.replicas),
         ("observe", settings.observe),
     ]
@@ -394,6 +398,10 @@ def _registry_problems(settings: Settings) -> list[str]:
     states = [each.state for each in settings.compute.values()]
     found += [f"compute: two have the state {state}; give each its own" for state in _twice(states)]
     addresses += [(f"compute.{n}.address", c.address) for n, c in settings.compute.items() if c.address is not None]
+    addresses += [
+        (f"sink.{n}.address", sink.address) for n, sink in settings.sink.items() if sink.address is not None
+    ]
+    found += _sink_problems(settings)
     for dc, pipeline in settings.datacentre.items():
         own = {key: getattr(pipeline, key) for key in ("eventstore", "relay", "copies", "dispatcher")}
         for table in ("dispatchers", "joiners", "caches"):
@@ -409,6 +417,19 @@ def _registry_problems(settings: Settings) -> list[str]:
             found.append(f"{key}: address {address!r} must be host:port, for instance 127.0.0.1:7101")
     twice = _twice([address for _, address in addresses])
     return found + [f"address {address}: used twice; each process listens on its own" for address in twice]
+
+
+def _sink_problems(settings: Settings) -> Iterator[str]:
+    there = ", ".join(settings.datacentre) or "none"
+    for name, sink in settings.sink.items():
+        if sink.datacentre is None and len(settings.datacentre) != 1:
+            yield f"sink.{name}.datacentre: is missing; the configuration has the datacentres {there}"
+        if sink.datacentre is not None and sink.datacentre not in settings.datacentre:
+            yield f"sink.{name}.datacentre: there is no {sink.datacentre}; there are: {there}"
+        if bad := [kind for kind in sink.kinds if kind not in KINDS]:
+            yield f"sink.{name}.kinds: {bad[0]!r} is none; there are: {', '.join(KINDS)}"
+        if not sink.kinds:
+            yield f"sink.{name}.kinds: is empty; there are: {', '.join(KINDS)}"
 
 
 _POSITIVE_LIMITS = (

@@ -19,6 +19,7 @@ class Role(enum.StrEnum):
     COPIES = "copies"
     COMPUTE = "compute"
     OBSERVE = "observe"
+    SINK = "sink"
     STATUS = "status"
     SPARK = "spark"
     WAN = "wan"
@@ -26,8 +27,8 @@ class Role(enum.StrEnum):
 
 
 PLACED = frozenset(Role) - {Role.WAN, Role.OPERATOR}
-"""Their identities name a replica (``registry-r1``), a computation (``compute-spend``), observers (``observe-dedup``)
-or a datacentre (``joiner-east``)."""
+"""Their identities name a replica (``registry-r1``), a computation (``compute-spend``), observers
+(``observe-dedup``), a sink (``sink-lake``) or a datacentre (``joiner-east``)."""
 CLIENTS_ONLY = frozenset({Role.OPERATOR, Role.SPARK, Role.STATUS})
 """Nobody calls them, so their certificates are not for servers: none of them can pose as a service."""
 

@@ -315,6 +315,23 @@ class ComputeSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=T
     """host:port of its metrics and health; unset: it has none, and is not seen by others."""
 
 
+class SinkSettings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[sink.NAME]``: a process that writes what a datacentre publishes to another place (docs/objects.md)."""
+
+    into: str
+    """s3:// or gs:// URL, kafka://HOST:PORT/TOPIC, postgresql:// address, or a directory for Parquet files."""
+    datacentre: str | None = None
+    """Whose output; unset: of the only one."""
+    kinds: list[str] = msgspec.field(default_factory=lambda: ["joined"])
+    """Which records."""
+    table: str | None = None
+    """Of PostgreSQL; unset: NAME."""
+    client: str | None = None
+    """File with properties of Kafka's clients."""
+    address: str | None = None
+    """host:port of its metrics and health; unset: it has none, and is not seen by others."""
+
+
 class Pipeline(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[datacentre.NAME]``: one full pipeline of one join."""
 
@@ -395,6 +412,7 @@ class Settings(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     observe: dict[str, ObserveSettings] = msgspec.field(default_factory=dict)
     datacentre: dict[str, Pipeline] = msgspec.field(default_factory=dict)
     compute: dict[str, ComputeSettings] = msgspec.field(default_factory=dict)
+    sink: dict[str, SinkSettings] = msgspec.field(default_factory=dict)
     key_file: str | None = None
     """File of 16 to 64 bytes that keys the digests; the same in every datacentre of a deployment."""
 
@@ -465,6 +483,7 @@ def tables() -> Mapping[str, type[_Table]]:
         "registry": RegistrySettings,
         "registry.replicas.NAME": Replica,
         "compute.NAME": ComputeSettings,
+        "sink.NAME": SinkSettings,
         "datacentre.NAME": Pipeline,
         "datacentre.NAME.hbase": HBaseSettings,
         "datacentre.NAME.joiners.SLOT": JoinerSlot,

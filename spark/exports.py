@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,18 +47,25 @@ class ExportShared(msgspec.Struct, frozen=True):
 
 
 def registry(
-    spark: SparkSession, source: RegistrySource, *, window: TimeRange | None = None, partition_size: int | None = None
+    spark: SparkSession,
+    source: RegistrySource,
+    *,
+    window: TimeRange | None = None,
+    partition_size: int | None = None,
+    planned: Callable[[int], object] = lambda size: None,
 ) -> DataFrame:
     """REGISTRY: each id of all shards. Raises BackupDamaged, OSError.
 
     ``window``: ids of other event times are left out; but for those that were given back, for a line that takes such
-    an id up may have another time.
+    an id up may have another time. ``planned``: told how many bytes of the export are read.
     """
     cores = spark.sparkContext.defaultParallelism
     shared, parts = plan_export(source, cores, partition_size)
     shared = msgspec.structs.replace(shared, window=window)
     read = [(part, part.size) for part in parts if window is None or part.generations or _meets(part, window)]
-    size = partition_size or fair_bytes(sum(size for _, size in read), cores)
+    total = sum(size for _, size in read)
+    planned(total)
+    size = partition_size or fair_bytes(total, cores)
     groups = [msgspec.json.encode(group) for group in packed(read, size)]
     return frame(spark, _read, msgspec.json.encode(shared), groups, schemas.REGISTRY)
 

@@ -283,6 +283,11 @@ _RELAY = [
     ),
 ]
 
+_SINK = [
+    *_counters("photon_sink", ("sink",), bytes="Of output, handed over or written, since the start."),
+    *_gauges("photon_sink", ("sink",), stalled_seconds="Since something keeps it from going on; 0: it goes on."),
+]
+
 _COMPUTE = [
     *_counters(
         "photon_computing",
@@ -387,6 +392,7 @@ SERVICES: dict[str, list[Metric]] = {
     "watermark": _WATERMARK,
     "copies": _COPIES,
     "relay": _RELAY,
+    "sink": _SINK,
     "computing": _COMPUTE,
     "wan": _WAN,
     "status": _STATUS,

@@ -76,6 +76,12 @@ class VerifyTask:
     """Every day of the range is verified, whatever is known of it."""
     kept: Path | None = None
     """The directory of what is known of earlier runs; executors see it."""
+    export_bytes: int = 0
+    """Of the registry's export, as far as it is read."""
+
+    def export_read(self, size: int) -> None:
+        """More of it is."""
+        self.export_bytes += size
 
     @property
     def keys(self) -> Path | None:
@@ -185,7 +191,7 @@ def registry_of_join(spark: SparkSession, task: VerifyTask, window: TimeRange) -
     """The ids of this join, and those of which nobody knows whose they are, of these times."""
     if task.registry is None:
         return None
-    entries = exports.registry(spark, task.registry, window=window)
+    entries = exports.registry(spark, task.registry, window=window, planned=task.export_read)
     if not task.others:
         return entries
     others = ", ".join(f"'{name}'" for name in task.others)  # names as the settings allow them

@@ -232,13 +232,14 @@ class _Night:
             days.keep([piece])
 
     def _bytes_read(self) -> Counter[tuple[str, str]]:
-        """By side and datacentre; of output what was planned."""
+        """By side and datacentre; of output and of the registry's export what was planned."""
         found: Counter[tuple[str, str]] = Counter()
         for note in self._notes.all():
             found[note.what, note.datacentre] += note.bytes
         for each in self._read.values():
-            if each.what in ("output", "registry"):
+            if each.what == "output":
                 found[each.what, each.datacentre] += each.bytes
+        found["registry", ""] += self._task.export_bytes
         return found
 
 

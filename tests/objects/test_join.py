@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
+import orjson
 import pytest
 import zstandard
 
@@ -149,6 +153,9 @@ dispatcher = "127.0.0.1:{2}"
 verifier = "127.0.0.1:{3}"
 [datacentre.east.joiners.east-1]
 address = "127.0.0.1:{4}"
+[sink.lake]
+into = "{url}/lake"
+address = "127.0.0.1:{5}"
 """
 
 
@@ -161,7 +168,7 @@ def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
         site.put(key, data)
     site.faults.refused = site.faults.cut = 0.03
     file = tmp_path / "photon.toml"
-    ports = free_ports(5)
+    ports = free_ports(6)
     file.write_text(DEPLOYMENT.format(*ports, url=site.url, join=CONFIG))
     (tmp_path / "key").write_bytes(bytes(range(32)))
     (tmp_path / "key").chmod(0o600)
@@ -172,6 +179,8 @@ def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
             "all are published",
             lambda: sum(1 for kind in ("joined", "unmatched") for _ in records(output / kind)) >= wanted,
         )
+        (sink,) = (each for each in _processes(file) if each["name"] == "sink lake")
+        os.kill(sink["pid"], signal.SIGKILL)  # up starts it again
         until("the verifier has compared them", lambda: _all_checked(_metrics(ports[3])))
         assert all("photon_objects_requests_total" in _metrics(port) for port in ports[1:4])
         backup = photon("registry", "backup", "--config", file, f"{site.url}/backups/one", "-o", "json")
@@ -193,6 +202,10 @@ def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
         assert said.code in (0, 3), said.err
         assert interrupt(up, timeout=60.0) == 0
     assert check([output], logs.truth).problems == []
+    there = photon("read", f"{site.url}/lake")
+    assert there.code == 0, there.err
+    joined = [each["event_id"] for each in records(output / "joined")]
+    assert sorted(orjson.loads(line)["event_id"] for line in there.out.splitlines()) == sorted(joined)
     new = tmp_path / "new"
     new.mkdir()
     for each in (file, tmp_path / "key"):
@@ -202,6 +215,13 @@ def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
     )
     assert back.code == 0, back.err
     assert back.json["ids"] == sum(group["ids"] for group in backup.json["groups"]) >= wanted
+
+
+def _processes(file: Path) -> list[dict[str, Any]]:
+    said = photon("status", "processes", file, "-o", "json")
+    assert said.code == 0, said.err
+    found: list[dict[str, Any]] = orjson.loads(said.out)
+    return found
 
 
 def _all_checked(text: str) -> bool:

@@ -90,6 +90,7 @@ def serve(
       pipeline           event store, joiners, verifier and dispatcher of a datacentre in one process: less memory and
                          work for each event, on one core. Each listens at its own address, as if it ran by itself
       compute [NAME]     computations over what is published, and how they stand (docs/computations.md)
+      sink [NAME]        what is published, to where [sink.NAME] says (docs/objects.md)
       status             a page, /status.json, /metrics for Prometheus, /healthz
     Examples:
       photon serve registry r1 --config photon.toml

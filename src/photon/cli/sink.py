@@ -236,7 +236,7 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
         return ObjectSink(RealDisk(), place, into, kinds)
 
     if follow:
-        sink = follow_output(open_, stop.wait, say)
+        sink = follow_output(open_, stop.wait, lambda line: say(line) if line else None)
     else:
         sink = open_()
         sink.pass_(all_of_it=True)

@@ -92,6 +92,15 @@ def _observers(settings: Settings) -> Iterator[Process]:
             )  # fmt: skip
 
 
+def _sinks(settings: Settings) -> Iterator[Process]:
+    for name, each in settings.sink.items():
+        datacentre = each.datacentre or next(iter(settings.datacentre), "")
+        region = settings.region(datacentre) if datacentre in settings.datacentre else ""
+        yield Process(
+            datacentre, "sink", name, each.address, identity(Role.SINK, name), region, f"sink {name}", (name,)
+        )  # fmt: skip
+
+
 def _of_pipelines(
     kind: str, members: Callable[[str, Pipeline, Settings], Iterable[Member]]
 ) -> Callable[[Settings], Iterator[Process]]:
@@ -169,6 +178,7 @@ KINDS: Mapping[str, Kind] = {
     "wan": Kind(0, "photon.v1.Wan", _wan),
     "compute": Kind(6, "photon.v1.Compute", _compute, "photon.assembly.compute:serve_compute", "name"),
     "observe": Kind(5, "photon.v1.Observe", _observers, "photon.assembly.observe:serve_observe", "name"),
+    "sink": Kind(6, "photon.v1.Sink", _sinks, "photon.sinks.process:serve_sink", "name"),
     "status": Kind(
         6, "", _of_pipelines("status", _status), "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip

@@ -56,6 +56,11 @@ class Output:
         self._place = place
         self._disk = disk or UrlDisk()
 
+    @property
+    def place(self) -> OutputPlace:
+        """Where it stands."""
+        return self._place
+
     @classmethod
     def of_join(cls, directory: str | Path) -> Output:
         """The output directory of ``photon join`` or of a ``Join``, or a URL below which ``photon sink objects`` has

@@ -53,21 +53,28 @@ class Mirrored:
 
 
 def follow(
-    open_: Callable[[], ObjectSink], pause: Callable[[float], bool], say: Callable[[str], object]
+    open_: Callable[[], ObjectSink],
+    pause: Callable[[float], bool],
+    tell: Callable[[str], object],
+    wrote: Callable[[int], object] = lambda size: None,
 ) -> ObjectSink:
     """Until ``pause``, which waits for so many seconds, says that it is to end: then also what is not final. A store
-    that does not answer is waited for once it has answered; ``say`` hears of it once each time. Raises as ObjectSink
-    and ``pass_``."""
+    that does not answer is waited for once it has answered: ``tell`` hears why, and the empty text once it answers.
+    ``wrote``: hears the bytes in all. Raises as ObjectSink and ``pass_``."""
     sink, away = open_(), False
     sink.pass_()
     while not pause(FOLLOW_S):
         try:
             sink.pass_()
-            away = False
         except ObjectsUnavailable as error:
             if not away:
-                say(f"{error.what}; trying again")
+                tell(f"{error.what}; trying again")
             away = True
+            continue
+        if away:
+            tell("")
+        away = False
+        wrote(sink.mirrored.bytes)
     sink.pass_(all_of_it=True)
     return sink
 

@@ -128,7 +128,7 @@ def _table_alarms(heard: Sequence[Heard], now: Numbers) -> Iterator[dict[str, st
         what = "no replica leads the oracle of timestamps: transactions wait"
         yield _alarm("oracle", what, "see photon status oracle; a majority of the registry's replicas must answer")
     for each in heard:
-        if each.details.get("problem"):
+        if each.process.kind == "observe" and each.details.get("problem"):
             what = f"its store does not answer: {each.details['problem']}"
             yield _alarm(each.process.title, what, "see photon doctor and the store; it goes on by itself")
     oldest_s = now.max("photon_tables_oldest_dirty_seconds")
@@ -184,6 +184,8 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
     where, details = each.process.title, each.details
     if not each.up:
         yield _alarm(where, f"does not answer: {each.problem}", "see photon status processes and the process's log")
+    if each.process.kind == "sink" and details.get("problem"):
+        yield _alarm(where, f"waits: {details['problem']}", "see to what it says; it goes on by itself")
     for alarm in details.get("alarms", []):
         yield _alarm(f"{where}, shard {alarm['shard']}", alarm["what"], "see docs/operations/")
     for slot in details.get("slots", []):

@@ -71,7 +71,7 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
     """What cannot be in containers: key, value, what would be right. ``made``: hosts that are used already."""
     if not settings.registry.replicas:
         yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
-    for table, names in (("compute", settings.compute), ("observe", settings.observe)):
+    for table, names in (("compute", settings.compute), ("observe", settings.observe), ("sink", settings.sink)):
         for name in names:
             yield f"{table}.{name}: no service is made of it; leave it out, and run it by photon serve {table}"
     for name, replica in settings.registry.replicas.items():

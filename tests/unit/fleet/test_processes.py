@@ -40,13 +40,14 @@ def test_every_process_that_listens_is_named() -> None:
     flags += [f'compute.spend.{key}="{value}"' for key, value in
               (("file", "spend.py"), ("state", "spend"), ("address", "127.0.0.1:9930"))]  # fmt: skip
     flags += ['observe.dedup={file="dedup.py", addresses=["127.0.0.1:9950", "127.0.0.1:9951"]}']
+    flags += ['sink.lake={into="s3://lake/east", datacentre="east", address="127.0.0.1:9960"}']
     flags += ['datacentre.east.status="127.0.0.1:8080"', 'datacentre.east.caches.c1.address="127.0.0.1:9810"']
     settings = load(EXAMPLE, environment={}, flags=flags)
     everywhere = listening(settings)
     apart = KINDS.keys() - {PIPELINE, "relay"}  # no join of the example builds on another one
     assert {each.kind for each in everywhere.values()} == apart
     assert apart <= {str(role) for role in Role}
-    assert len(everywhere) == len(processes(settings)) == 21
+    assert len(everywhere) == len(processes(settings)) == 22
     started = [each for stage in stages(settings) for each in stage]
     assert sorted(each.label for each in started) == sorted(each.label for each in everywhere.values())
     assert [stage[0].kind for stage in stages(settings)] == [

@@ -1,0 +1,206 @@
+"""``photon serve sink``: what a datacentre publishes, written to where ``[sink.NAME]`` says, as long as it runs.
+
+The sinks are those of ``photon sink``, with ``--follow``. Whatever the other side does, this process answers, says in
+one line what is the matter, and tries again: where a sink stands is known there, so nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from photon.assembly.room import Room
+from photon.config.disk import RealDisk
+from photon.config.errors import PhotonError, UsageError
+from photon.config.metrics.readings import ProcessMetrics, Readings
+from photon.config.roles import Role
+from photon.config.settings import Settings, SinkSettings
+from photon.config.stopping import first, until
+from photon.config.structured import get_logger
+from photon.config.topic_address import client_settings, is_topic, topic_address
+from photon.fleet.access import output_here
+from photon.library import Batch, Output
+from photon.objects.costs import put_costs
+from photon.objects.paths import ObjectPath, placed
+from photon.objects.transfer import ObjectsUnavailable
+from photon.sinks.rolling import RollLimits
+from photon.sinks.transactions import COMMIT_BYTES, pour_into
+
+if TYPE_CHECKING:
+    from photon.sinks.transactions import Target
+
+AGAIN_S, AGAIN_MOST_S = 2.0, 30.0
+"""What failed is tried again after so long; each time later, up to the latter."""
+COMMIT_S = 1.0
+"""Servers are given what there is so long after its first record."""
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the process says of its sink. Any thread."""
+
+    name: str
+    into: str
+    bytes: int = 0
+    problem: str = ""
+    since_s: float = 0.0
+
+    def told(self, problem: str) -> None:
+        """Empty: it goes on."""
+        if problem and not self.problem:
+            self.since_s = time.monotonic()
+        if problem != self.problem:
+            if problem:
+                log.warning("the sink waits", sink=self.name, why=problem)
+            else:
+                log.info("the sink goes on", sink=self.name)
+        self.problem = problem
+
+    async def read(self, into: Readings) -> None:
+        """See Source."""
+        stalled_s = time.monotonic() - self.since_s if self.problem else 0.0
+        into.put_all("photon_sink", {"bytes_total": self.bytes, "stalled_seconds": stalled_s}, sink=self.name)
+
+    async def costs(self, into: Readings) -> None:
+        """See Source."""
+        put_costs(into)
+
+    def details(self) -> dict[str, Any]:
+        return {"sink": self.name, "into": self.into, "problem": self.problem}
+
+
+def sink_named(settings: Settings, name: str | None) -> tuple[str, SinkSettings]:
+    """Raises UsageError."""
+    known = sorted(settings.sink)
+    name = known[0] if name is None and len(known) == 1 else name
+    if name not in settings.sink:
+        what = f"no [sink.{name}] in the configuration" if name else "name one"
+        raise UsageError(f"serve sink: {what}; there are: {', '.join(known) or 'none'}")
+    return name, settings.sink[name]
+
+
+async def serve_sink(room: Room) -> None:
+    """Raises UsageError."""
+    name, own = sink_named(room.settings, room.member)
+    standing = Standing(name, own.into)
+    work = _Work(room.settings, room.base, name, own, standing)
+    metrics = ProcessMetrics([standing.read, standing.costs], standing.details)
+    tls = None if own.address is None else room.tls(Role.SINK, name)
+    async with room.answering("sink", own.address, metrics, tls):
+        log.info("sink serves", sink=name, into=own.into)
+        room.up()
+        again_s = AGAIN_S
+        while not room.stop.is_set():
+            begun_s = time.monotonic()
+            await work.run(room.stop)
+            again_s = AGAIN_S if time.monotonic() - begun_s > AGAIN_MOST_S else min(2 * again_s, AGAIN_MOST_S)
+            await until(room.stop, again_s)
+
+
+@dataclass(slots=True)
+class _Work:
+    settings: Settings
+    base: Path
+    name: str
+    own: SinkSettings
+    standing: Standing
+    ending: threading.Event = field(default_factory=threading.Event)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop``, or something fails. Raises UsageError."""
+        running = asyncio.create_task(asyncio.to_thread(self._run))
+        await first(stop, [running])
+        if stop.is_set():
+            self.ending.set()
+        try:
+            await running
+        except UsageError:
+            raise
+        except ObjectsUnavailable as error:
+            self.standing.told(error.what)
+        except (PhotonError, OSError) as error:
+            self.standing.told(str(error))
+
+    def _run(self) -> None:
+        into = self.own.into
+        if is_topic(into):
+            self._into_server(self._kafka())
+        elif into.startswith(("postgresql:", "postgres:")):
+            self._into_server(self._postgres())
+        elif isinstance(place := placed(self.base, into), ObjectPath):
+            self._into_objects(place)
+        else:
+            self._into_parquet(place)
+
+    @property
+    def output(self) -> Output:
+        datacentre = self.own.datacentre or next(iter(self.settings.datacentre))
+        return Output(output_here(self.settings, self.base, datacentre))
+
+    def _batches(self, cursor: bytes | None, sleep: Callable[[float], object]) -> Iterator[Batch]:
+        self.standing.told("")
+        found = self.output.batches(
+            kinds=self.own.kinds, cursor=cursor, follow=True, until=self.ending.is_set, sleep=sleep
+        )
+        for batch in found:
+            self.standing.bytes += len(batch.data)
+            yield batch
+
+    def _kafka(self) -> Callable[[], Target]:
+        from photon.sinks.kafka import KafkaTarget
+
+        own, client = self.own, self.own.client
+        topic = topic_address(own.into, f"sink.{self.name}.into")
+        settings = client_settings(None if client is None else self.base / client)
+        return lambda: KafkaTarget(topic, self.name, own.kinds, settings)
+
+    def _postgres(self) -> Callable[[], Target]:
+        from photon.sinks.postgres import PostgresTarget
+
+        return lambda: PostgresTarget(self.own.into, self.own.table or self.name, self.name, self.own.kinds)
+
+    def _into_server(self, connect: Callable[[], Target]) -> None:
+        limits = RollLimits(COMMIT_BYTES, COMMIT_S)
+        pour_into(
+            connect, self._batches, limits, wait=self.ending.wait, monotonic=time.monotonic, say=self.standing.told
+        )
+
+    def _into_objects(self, into: ObjectPath) -> None:
+        from photon.sinks.objects import ObjectSink, follow
+
+        place = self.output.place
+
+        def open_() -> ObjectSink:
+            sink = ObjectSink(RealDisk(), place, into, self.own.kinds)
+            self.standing.told("")
+            return sink
+
+        before = self.standing.bytes
+
+        def wrote(size: int) -> None:
+            self.standing.bytes = before + size
+
+        follow(open_, self.ending.wait, self.standing.told, wrote)
+
+    def _into_parquet(self, into: Path) -> None:
+        from photon.sinks.parquet import Form, ParquetSink, pour
+
+        limits, form = RollLimits(), Form(None, None, None)
+        kinds = tuple(self.own.kinds)
+        with ParquetSink(RealDisk(), into, kinds, limits, time.monotonic, form, self._say) as files:
+
+            def idle(seconds: float) -> None:
+                files.tick()
+                self.ending.wait(seconds)
+
+            pour(self._batches(files.cursor, idle), files)
+
+    def _say(self, line: str) -> None:
+        log.info(line, sink=self.name)

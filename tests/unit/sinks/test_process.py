@@ -1,0 +1,102 @@
+"""``photon serve sink``: what is published goes on to where the deployment says, and what hinders it is said."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from photon.assembly.room import Room
+from photon.computing.publisher import Publisher
+from photon.computing.wire import Item
+from photon.config.disk import RealDisk
+from photon.config.errors import UsageError
+from photon.config.loader import ConfigError, convert
+from photon.config.settings import Settings
+from photon.fleet.numbers import Numbers
+from photon.fleet.polling import Gatherer
+from photon.fleet.processes import processes
+from photon.library import Output
+from photon.objects import directory as module
+from photon.objects import retrying
+from photon.outputs.output_places import EMBEDDED_STATE
+from photon.sinks import objects, process
+from photon.sinks.process import serve_sink
+from photon.status.shards import alarms_of
+from photon.supervision.ports import free_ports
+from tests.unit.objects.fakes import MemoryBucket, unavailable
+
+WAIT_S = 60.0
+
+
+def settings_of(into: str, **more: object) -> Settings:
+    (port,) = free_ports(1)
+    pipeline = {"join": "clicks", "primary": "q", "foreign": "c", "output": "out", "state": f"out/{EMBEDDED_STATE}",
+                "eventstore": "127.0.0.1:1", "joiners": {"s": {"address": "127.0.0.1:2"}}}  # fmt: skip
+    sink = {"into": into, "address": f"127.0.0.1:{port}", **more}
+    join = {"adapter": "a.py:A"}
+    return convert(
+        {"join": {"clicks": join}, "datacentre": {"east": pipeline}, "sink": {"lake": sink}}, "photon.toml"
+    )
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the store refuses; empty: nothing."""
+    refused: list[str] = []
+    bucket = MemoryBucket(lambda request: unavailable() if refused else None)
+    monkeypatch.setattr(module, "opener", lambda url: bucket)
+    monkeypatch.setattr(module, "_buckets", {})
+    monkeypatch.setattr(retrying, "ATTEMPTS", 2)
+    monkeypatch.setattr(objects, "FOLLOW_S", 0.02)
+    monkeypatch.setattr(process, "AGAIN_S", 0.02)
+    return refused
+
+
+async def test_it_waits_for_a_store_that_is_away_and_says_so(tmp_path: Path, away: list[str]) -> None:
+    away.append("all")
+    publisher = Publisher(RealDisk(), tmp_path / "out", "s")
+    publisher.publish([Item(number, "", "", number, b"\x01", "x") for number in range(3)])
+    publisher.close()
+    settings, stop, gatherer = settings_of("s3://lake/x"), asyncio.Event(), Gatherer(None)
+    (sink,) = (each for each in processes(settings) if each.kind == "sink")
+    assert (sink.datacentre, sink.identity, sink.arguments) == ("east", "sink-lake", ("lake",))
+    serving = asyncio.create_task(serve_sink(Room(settings, tmp_path, stop, member="lake")))
+    try:
+        for waits in (True, False):
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    [heard] = await gatherer.gather([sink])
+                    if heard.up and bool(heard.details["problem"]) is waits:
+                        break
+                    assert not serving.done(), serving
+                    await asyncio.sleep(0.05)
+            told = [each["what"] for each in alarms_of([heard], Numbers([heard]))]
+            assert [each.partition(":")[0] for each in told] == (["waits"] if waits else [])
+            assert (Numbers([heard]).max("photon_sink_stalled_seconds") > 0) is waits
+            away.clear()
+    finally:
+        stop.set()
+        await serving
+        await gatherer.close()
+    assert list(Output.of_join("s3://lake/x").batches()) == list(Output.of_join(tmp_path / "out").batches())
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"datacentre": "west"}, "sink.lake.datacentre: there is no west; there are: east"),
+        ({"kinds": ["all"]}, "sink.lake.kinds: 'all' is none"),
+        ({"kinds": []}, "sink.lake.kinds: is empty"),
+        ({"address": "nowhere"}, "sink.lake.address: address 'nowhere' must be host:port"),
+    ],
+)
+def test_a_sink_that_cannot_be_is_one_line(more: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
+        settings_of("s3://lake/x", **more)
+
+
+async def test_one_that_the_file_does_not_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there are: lake"):
+        await serve_sink(Room(settings_of("s3://lake/x"), tmp_path, asyncio.Event(), member="sea"))
