@@ -189,6 +189,8 @@ def test_no_pod_sees_a_certificate_that_is_not_its_own(objects: Objects) -> None
         [certs] = [each["projected"] for each in template["spec"]["volumes"] if each["name"] == "certs"]
         secrets = [each["secret"]["name"] for each in certs["sources"]]
         assert {*secrets} <= issued.keys()
+        paths = [item["path"] for each in certs["sources"] for item in each["secret"]["items"]]
+        assert len({*paths}) == len(paths) == 1 + 2 * len(secrets)
         if name != "registry":
             [secret] = secrets
             labels = template["metadata"]["labels"]
