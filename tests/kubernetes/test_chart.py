@@ -233,6 +233,15 @@ def test_who_may_call_is_let_in_and_nobody_else(objects: Objects) -> None:
                 assert datacentre == name.rpartition("-")[2], (name, role)
 
 
+def test_each_replica_is_called_by_its_own_name(objects: Objects) -> None:
+    script = json.dumps(of_kind(objects, "StatefulSet")["registry"])
+    replicas = script.partition("set -- ")[2].partition(";")[0].split()
+    services = of_kind(objects, "Service")
+    for number, replica in enumerate(replicas):
+        wanted = services[f"registry-{replica}"]["spec"]["selector"]
+        assert wanted["statefulset.kubernetes.io/pod-name"] == f"registry-{number}"
+
+
 def test_joiners_are_scaled_by_lag_and_nothing_else_is(objects: Objects) -> None:
     scaled = of_kind(objects, "HorizontalPodAutoscaler")
     assert scaled.keys() == {name for name in of_kind(objects, "StatefulSet") if name.startswith("joiner-")}
