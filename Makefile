@@ -111,7 +111,7 @@ $(KUBERNETES)/swagger.json: | $(KUBERNETES)/helm
 $(KUBERNETES)/kubernetes: tests/kubernetes/cluster/main.go tests/kubernetes/cluster/go.mod
 	@echo "building Kubernetes, some ten minutes of one core if nothing is cached ..."
 	@mkdir -p $(KUBERNETES)/cluster && cp $^ $(KUBERNETES)/cluster
-	@cd $(KUBERNETES)/cluster && go build -mod=mod -o ../kubernetes .
+	@cd $(KUBERNETES)/cluster && go build -mod=mod -ldflags "-X k8s.io/component-base/version.gitVersion=$(lastword $(subst @, ,$(API))) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34" -o ../kubernetes .
 
 test-kubernetes: install  ## the chart against the API's schemas by Helm (built with Go); PHOTON_FULL=1: on a real cluster of three nodes
 	@$(MAKE) --no-print-directory $(KUBERNETES)/swagger.json $(if $(PHOTON_FULL),$(KUBERNETES)/kubernetes) || test -z "$$CI"

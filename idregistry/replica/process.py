@@ -78,7 +78,8 @@ async def serve_registry(
     peer_clocks = PeerClocks(settings.name, clocks, settings.peers, settings.tls)
     server = make_server(SERVER_OPTIONS, tls=settings.tls, datacentre_of=datacentres_in(replica.config))
     health = HealthServicer()
-    await health.set(REGISTRY.name, _NOT_SERVING)
+    for name in ("", REGISTRY.name):
+        await health.set(name, _NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     servicer = RegistryServicer(replica)
     REGISTRY.add(server, servicer)

@@ -189,6 +189,8 @@ def test_no_pod_sees_a_certificate_that_is_not_its_own(objects: Objects) -> None
         [certs] = [each["projected"] for each in template["spec"]["volumes"] if each["name"] == "certs"]
         secrets = [each["secret"]["name"] for each in certs["sources"]]
         assert {*secrets} <= issued.keys()
+        paths = [item["path"] for each in certs["sources"] for item in each["secret"]["items"]]
+        assert len({*paths}) == len(paths) == 1 + 2 * len(secrets)
         if name != "registry":
             [secret] = secrets
             labels = template["metadata"]["labels"]
@@ -229,6 +231,15 @@ def test_who_may_call_is_let_in_and_nobody_else(objects: Objects) -> None:
         for role, datacentre in let_in.items():
             if kind not in ("registry", "copies") and role not in ("status", "operator"):
                 assert datacentre == name.rpartition("-")[2], (name, role)
+
+
+def test_each_replica_is_called_by_its_own_name(objects: Objects) -> None:
+    script = json.dumps(of_kind(objects, "StatefulSet")["registry"])
+    replicas = script.partition("set -- ")[2].partition(";")[0].split()
+    services = of_kind(objects, "Service")
+    for number, replica in enumerate(replicas):
+        wanted = services[f"registry-{replica}"]["spec"]["selector"]
+        assert wanted["statefulset.kubernetes.io/pod-name"] == f"registry-{number}"
 
 
 def test_joiners_are_scaled_by_lag_and_nothing_else_is(objects: Objects) -> None:

@@ -125,7 +125,7 @@ spec:
       {{- end }}
       # Each asks by a process of its own, so they are few once it is up. A replica without a majority is not ready, and no
       # restart helps it: what is killed after 20 minutes is what hangs.
-      startupProbe: {{ toJson (merge (dict "periodSeconds" 3 "timeoutSeconds" 20 "failureThreshold" 200) $probe) }}
+      startupProbe: {{ toJson (merge (dict "periodSeconds" 5 "timeoutSeconds" 20 "failureThreshold" 120) $probe) }}
       readinessProbe: {{ toJson (merge (dict "periodSeconds" 20 "timeoutSeconds" 20 "failureThreshold" 2) $probe) }}
       livenessProbe: {{ toJson (merge (dict "periodSeconds" 60 "timeoutSeconds" 30 "failureThreshold" 20) $probe) }}
       resources:
@@ -152,10 +152,10 @@ spec:
       projected:
         defaultMode: 0440
         sources:
-          {{- range .identities }}
+          {{- range $number, $_ := .identities }}
           - secret:
               name: {{ $values.tls.prefix }}{{ . }}
-              items: [{key: ca.crt, path: ca.crt}, {key: tls.crt, path: {{ . }}.crt}, {key: tls.key, path: {{ . }}.key}]
+              items: [{{ if not $number }}{key: ca.crt, path: ca.crt}, {{ end }}{key: tls.crt, path: {{ . }}.crt}, {key: tls.key, path: {{ . }}.key}]
           {{- end }}
     {{- end }}
     {{- if has "key" .mounts }}
