@@ -284,8 +284,8 @@ _RELAY = [
 ]
 
 _SINK = [
-    *_counters("photon_sink", ("sink",), bytes="Of output, handed over or written, since the start."),
-    *_gauges("photon_sink", ("sink",), stalled_seconds="Since something keeps it from going on; 0: it goes on."),
+    *_counters("photon_sink", (), bytes="Of output, handed over or written, since the start."),
+    *_gauges("photon_sink", (), stalled_seconds="Since something keeps it from going on; 0: it goes on."),
 ]
 
 _COMPUTE = [

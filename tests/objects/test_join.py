@@ -218,9 +218,9 @@ def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
 
 
 def _processes(file: Path) -> list[dict[str, Any]]:
-    said = photon("status", "processes", file, "-o", "json")
+    said = photon("status", "processes", "--config", file, "-o", "json")
     assert said.code == 0, said.err
-    found: list[dict[str, Any]] = orjson.loads(said.out)
+    found: list[dict[str, Any]] = orjson.loads(said.out)["processes"]
     return found
 
 

@@ -66,7 +66,7 @@ class Standing:
     async def read(self, into: Readings) -> None:
         """See Source."""
         stalled_s = time.monotonic() - self.since_s if self.problem else 0.0
-        into.put_all("photon_sink", {"bytes_total": self.bytes, "stalled_seconds": stalled_s}, sink=self.name)
+        into.put_all("photon_sink", {"bytes_total": self.bytes, "stalled_seconds": stalled_s})
 
     async def costs(self, into: Readings) -> None:
         """See Source."""
