@@ -76,6 +76,7 @@ class Cluster:
                 child.wait(20)
             if child.poll() is None:
                 child.kill()
+        _run(str(PROGRAM), "kube-proxy", "--cleanup")
         _run("iptables", "-D", "FORWARD", *PODS_TO_PODS)
         _run("ip", "address", "del", f"{DNS}/32", "dev", "lo")
         for bridge in self._bridges:
