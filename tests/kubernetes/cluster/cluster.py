@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import ssl
@@ -64,11 +65,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends all of it: first the pods, then who runs them."""
-        with contextlib.suppress(Exception):
-            self.kubectl("delete", "namespace", "default", "--wait=false")
-        for socket_ in self.directory.glob("node*/containerd.sock"):
-            self._end_containers(socket_)
+        """Ends all of it: first who starts pods, then the pods."""
         for child in reversed(self._children):
             child.send_signal(signal.SIGTERM)
         for child in reversed(self._children):
@@ -76,6 +73,8 @@ class Cluster:
                 child.wait(20)
             if child.poll() is None:
                 child.kill()
+        self._end_containers()
+        _run(str(PROGRAM), "kube-proxy", "--cleanup")
         _run("iptables", "-D", "FORWARD", *PODS_TO_PODS)
         _run("ip", "address", "del", f"{DNS}/32", "dev", "lo")
         for bridge in self._bridges:
@@ -185,13 +184,17 @@ state = "{d}/state"
         for socket_ in sorted(self.directory.glob("node*/containerd.sock")):
             _checked("ctr", "--address", str(socket_), "-n", "k8s.io", "images", "import", str(image))
 
-    def _end_containers(self, socket_: Path) -> None:
-        ctr = ("ctr", "--address", str(socket_), "-n", "k8s.io")
-        found = subprocess.run(
-            [*ctr, "tasks", "ls", "-q"], capture_output=True, text=True, check=False
-        ).stdout.split()
-        for each in found:
-            _run(*ctr, "tasks", "kill", "--signal", "SIGKILL", "--all", each)
+    def _end_containers(self) -> None:
+        """What is left of them when nobody starts them again, and the shims of this cluster's containerds."""
+        for listed in CONTAINERS.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):
+                for each in listed.read_text().split():
+                    os.kill(int(each), signal.SIGKILL)
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                words = command.read_bytes()
+                if b"containerd-shim" in words and os.fsencode(self.directory) in words:
+                    os.kill(int(command.parent.name), signal.SIGKILL)
 
     # -- names ----------------------------------------------------------------------------------------------------
     def _names(self) -> None:
