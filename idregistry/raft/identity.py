@@ -254,8 +254,10 @@ def _read(disk: Disk, path: Path) -> _Record:
     try:
         magic, version, crc = _HEADER.unpack_from(data)
         body = data[_HEADER.size :]
-        if magic != MAGIC or version not in _READABLE or crc != zlib.crc32(body):
+        if magic != MAGIC or crc != zlib.crc32(body):
             raise ValueError("bad header or checksum")
+        if version not in _READABLE:
+            raise RaftStopped(f"{path}: version {version}, this release reads {VERSION} at most; start a later one")
         return msgspec.msgpack.decode(body, type=_Record)
     except (struct.error, ValueError, msgspec.MsgspecError) as e:
         raise RaftStopped(f"{path} is damaged ({e}): restore it, or replace this replica") from None
