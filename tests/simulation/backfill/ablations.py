@@ -17,7 +17,8 @@ from photon.spark.backfill.core import BatchCore, Insert, Instruction, Stage
 from photon.spark.backfill.driver import Driver
 from photon.spark.backfill.manifest import Manifest
 from photon.spark.backfill.staging import Part, staged_batches
-from tests.simulation.backfill.world import Variant
+from tests.simulation.world import backfill
+from tests.simulation.world.world import Variant
 
 
 # -- attempts ------------------------------------------------------------------------------------------------------
@@ -129,11 +130,11 @@ class NewTokenOnRedo(Driver):
     """Rule 5: done again under another token."""
 
     async def _redo(self) -> None:
-        driver.BatchShell, kept = NewTokenShell, driver.BatchShell  # type: ignore[misc]
+        driver.BatchShell = NewTokenShell  # type: ignore[misc]
         try:
             await super()._redo()
         finally:
-            driver.BatchShell = kept  # type: ignore[misc]
+            driver.BatchShell = BatchShell  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -144,17 +145,21 @@ class Ablation:
     finds: str
 
 
+def _with(name: str, part: type) -> Variant:
+    return Variant(patches=((backfill, name, part),))
+
+
 ABLATIONS = {
-    "token of the run": Ablation(Variant(batch=TokenOfRun), "2 times"),
-    "token of the task": Ablation(Variant(batch=TokenOfTask), "2 times"),
-    "inserted before staged": Ablation(Variant(core=InsertsBeforeStaging), "lost|owned"),
-    "unknown dropped": Ablation(Variant(core=UnknownDropped), "lost"),
-    "unknown taken for won": Ablation(Variant(core=UnknownIsWon), "2 times"),
-    "no redo of discarded attempts": Ablation(Variant(driver=NoRedo), "lost"),
-    "manifest before redo": Ablation(Variant(driver=ManifestBeforeRedo), "lost"),
-    "cleared and tidied before the manifest": Ablation(Variant(driver=TidiedBeforeManifest), "lost"),
-    "staging gone before clearing": Ablation(Variant(driver=StagingGoesFirst), "owned at rest"),
-    "not fenced before the list is read": Ablation(Variant(driver=NotFenced), "lost"),
-    "shards not told of a new incarnation": Ablation(Variant(driver=NotIntroduced), "lost"),
-    "new token on redo": Ablation(Variant(driver=NewTokenOnRedo), "lost"),
+    "token of the run": Ablation(_with("BatchName", TokenOfRun), "2 times"),
+    "token of the task": Ablation(_with("BatchName", TokenOfTask), "2 times"),
+    "inserted before staged": Ablation(_with("BatchCore", InsertsBeforeStaging), "lost|owned"),
+    "unknown dropped": Ablation(_with("BatchCore", UnknownDropped), "lost"),
+    "unknown taken for won": Ablation(_with("BatchCore", UnknownIsWon), "2 times"),
+    "no redo of discarded attempts": Ablation(_with("Driver", NoRedo), "lost"),
+    "manifest before redo": Ablation(_with("Driver", ManifestBeforeRedo), "lost"),
+    "cleared and tidied before the manifest": Ablation(_with("Driver", TidiedBeforeManifest), "lost"),
+    "staging gone before clearing": Ablation(_with("Driver", StagingGoesFirst), "owned at rest"),
+    "not fenced before the list is read": Ablation(_with("Driver", NotFenced), "lost"),
+    "shards not told of a new incarnation": Ablation(_with("Driver", NotIntroduced), "lost"),
+    "new token on redo": Ablation(_with("Driver", NewTokenOnRedo), "lost"),
 }

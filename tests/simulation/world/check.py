@@ -20,6 +20,7 @@ from photon.idregistry.core.id_table import Entry
 from photon.joiner.api import ForeignEvent
 from photon.joiner.slot.place import DIRECTORY_OF
 from photon.joiner.verdicts import tag_of
+from tests.simulation.world import backfill
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.process import DispatcherProcess, JoinerProcess
 from tests.simulation.world.retiring import LostSlot, listed_ids, sealed_files
@@ -124,6 +125,8 @@ def records(world: World) -> Iterator[Record]:
     for place in world.datacentres:
         for joiner in place.joiners:
             yield from _records_on(place.disks[joiner], joiner, place.name)
+    for kind, name, line in backfill.lines(world):
+        yield _record(kind, f"backfill/{name}", backfill.DATACENTRE, line, _fields(line))
     if not world.lost:
         return
     entries = {event_id: owner.entry for event_id, owner in owners(world).items() if owner}

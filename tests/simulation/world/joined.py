@@ -19,7 +19,7 @@ from photon.joiner import adopter as joiner_adopter
 from photon.joiner.copies import service as copies_service
 from photon.joiner.slot.slot import STATE_NAME
 from photon.operations.slots import retiring as slot_retiring
-from tests.simulation.world import adopting, clocks, keepers, replacing, replica, resharding
+from tests.simulation.world import adopting, backfill, clocks, keepers, replacing, replica, resharding
 from tests.simulation.world.process import JoinerProcess, Process, Replica, SimulatedLock
 from tests.simulation.world.world import Patch, Variant, World
 from tests.simulation.world.world import run_seed as run_world
@@ -102,6 +102,9 @@ class JoinedWorld(World):
                 place.disks[f"{place.name}-operator"] = place.disks[f"{place.name}-keeper"]
         if self.apart:
             clocks.drift(self, self.settings)
+        if self.seed % 7 == 2:
+            self.backfill = backfill.plan(self, self.settings)
+            self.unrests.append(backfill.undone)
         north = self.places["north"]
         if self.targets:
             self._add("north-resharder", resharding.ReshardingOperator, north)
@@ -112,6 +115,7 @@ class JoinedWorld(World):
             *([(replacing.lose_replica, 2), (replacing.rot_replica, 2)] if self.replaces else []),
             *([(adopting.remove_joiner, 4)] if self.removes else []),
             *([(clocks.set_replica_clock, 3)] if self.apart else []),
+            *(backfill.FAULTS if self.backfill is not None else []),
         ]
         self.unrests[:0] = [
             resharding.changing, replacing.unreplaced, adopting.not_left_empty, keepers.behind, replica.unsettled,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ from photon.joiner.shell import ShellLimits
 from photon.joiner.slot.output import OutputLimits
 from photon.verifier.verifier import Verifier
 from tests.simulation.world import check, clocks, settings, site_faults, state
+from tests.simulation.world.backfill import Backfill
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.loop import StandStill, VirtualLoop, bury
 from tests.simulation.world.model_raft import PULSE_S, make_groups
@@ -124,6 +125,7 @@ class World:
     """Errors that tell of what really happened."""
     faults_s = settings.FAULTS_S
     """Things go wrong until then."""
+    backfill: Backfill | None = None
     common_faults = site_faults.KINDS
     """What goes wrong in any of these worlds, with weights."""
 
@@ -165,7 +167,7 @@ class World:
         """What goes wrong here beyond ``common_faults``: (fault, weight)."""
         self.unrests: list[Callable[[Any], str]] = [check.unrest]
         """Each says what is not done yet; empty at rest."""
-        self.checks: list[Callable[[Any], list[str]]] = [check.findings]
+        self.checks: list[Callable[[Any], Iterable[str]]] = [check.findings]
         """Each finds broken promises at rest; the first is the one to tell."""
         self.moved: dict[str, str] = {}
         """Name that an address had -> of the process that is there now."""

@@ -12,7 +12,7 @@ from photon.idregistry.api import Answer, token_of
 from photon.joiner.rows import Rows
 from photon.spark.backfill.batch_names import BatchName, TooManyBatches
 from photon.spark.backfill.core import BatchCore, Finish, GiveUp, Insert, Stage, Write
-from tests.simulation.backfill.world import Event, rows_of
+from tests.unit.spark.backfill.rows import Event, rows_of
 
 OURS, OTHERS = token_of(7, 1), token_of(8, 1)
 A = Answer

@@ -42,8 +42,8 @@ from photon.spark.backfill.staging import (
 )
 from photon.spark.backfill.work import COLUMNS, batches, columns_of
 from tests.lines import joined_lines
-from tests.simulation.backfill.world import Event, rows_of
 from tests.unit.joiner.test_matching import ORDER_AT, Payments
+from tests.unit.spark.backfill.rows import Event, rows_of
 
 DISK = RealDisk()
 NAME = BatchName(3, 8, 1)
