@@ -144,7 +144,7 @@ def test_schedules_reach_what_they_are_for() -> None:
         "backfill is no more: kill",
         "attempt is no more: kill",
         "AttemptFailed",
-        "in a write",
+        "in the middle of a write",
     ):
         assert any(what in line for line in told), what
     assert speculated > 10
