@@ -80,9 +80,12 @@ class Backfill:
         """Whether an attempt that begins now finds both its lines."""
         if event.event_id in self.late and self.random.random() < 0.5:
             return False
+        return self.there(world, event, world.loop.now)
+
+    def there(self, world: World, event: Event, at_s: float) -> bool:
         assert event.primary is not None
         return all(
-            log.arrivals[DATACENTRE][log.index_of[offset]] <= world.loop.now
+            log.arrivals[DATACENTRE][log.index_of[offset]] <= at_s
             for name, offset in (_line(event)[0], event.primary[:2])
             for log in world.truth.foreign + world.truth.primary
             if log.name == name
