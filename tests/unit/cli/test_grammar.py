@@ -73,7 +73,7 @@ def test_each_kind_of_process_is_served_and_takes_what_it_says() -> None:
     for name, kind in served.items():
         module, _, coroutine = kind.serve.partition(":")
         takes = inspect.signature(getattr(importlib.import_module(module), coroutine)).parameters
-        ours = set(kind.takes.split()) - {"datacentre", "name", "stages"}
+        ours = set(kind.takes.split()) - {"datacentre", "name", "stages", "listen"}
         assert ours <= takes.keys() & known.keys(), name
 
 
