@@ -68,6 +68,9 @@ class Collector:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        for path in map(self._directory.joinpath, ("traces", "metrics", "logs")):
+            if path.exists():  # without the line that the kill cut
+                path.write_bytes(b"".join(path.read_bytes().rpartition(b"\n")[:2]))
         with open(self._directory / "collector.log", "ab") as log:
             config = f"--config=file:{self._directory / 'collector.yaml'}"
             self._process = subprocess.Popen([PROGRAM, config], stdout=log, stderr=log)
