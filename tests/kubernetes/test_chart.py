@@ -151,13 +151,18 @@ def test_what_every_container_is_denied_and_how_much_it_gets(objects: Objects) -
             assert mount.get("readOnly") or mount["name"] in ("tmp", "state", "output", "registry"), (name, mount)
 
 
-def test_what_keeps_something_never_runs_twice_and_is_evicted_one_at_a_time(objects: Objects) -> None:
-    sets, budgets = of_kind(objects, "StatefulSet"), of_kind(objects, "PodDisruptionBudget")
-    assert sets.keys() == budgets.keys()
-    for name, each in sets.items():
-        labels = each["spec"]["template"]["metadata"]["labels"]
-        assert budgets[name]["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        assert budgets[name]["spec"]["maxUnavailable"] == 1
+def test_replicas_are_evicted_one_at_a_time_and_a_pipeline_together(objects: Objects) -> None:
+    """A pipeline's pods have to be on one node: a budget would keep the second joiner of two on a drained one, and
+    the first waits for it."""
+    [(name, budget)] = of_kind(objects, "PodDisruptionBudget").items()
+    labels = of_kind(objects, "StatefulSet")[name]["spec"]["template"]["metadata"]["labels"]
+    assert (name, budget["spec"]["maxUnavailable"]) == ("registry", 1)
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert "photon/machine" not in labels
+
+
+def test_what_keeps_something_never_runs_twice(objects: Objects) -> None:
+    sets = of_kind(objects, "StatefulSet")
     for name, template, _ in pods(objects):
         kind = template["metadata"]["labels"]["app.kubernetes.io/component"]
         claims = [each for each in template["spec"]["volumes"] if "persistentVolumeClaim" in each]
@@ -204,7 +209,12 @@ def test_no_pod_sees_a_certificate_that_is_not_its_own(objects: Objects) -> None
 def test_who_may_call_is_let_in_and_nobody_else(objects: Objects) -> None:
     """As the table of rights says, method by method; from other clusters only what is called across."""
     policies = of_kind(objects, "NetworkPolicy")
-    assert "ingress" not in policies.pop("photon-default")["spec"]
+    closed = policies.pop("photon-default")["spec"]
+    assert "ingress" not in closed
+    spark = {"app.kubernetes.io/instance": "photon", "app.kubernetes.io/component": "spark"}
+    assert not closed["podSelector"]["matchLabels"].items() <= spark.items()  # its executors call its driver
+    for _, template, _ in pods(objects):
+        assert closed["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     ports = {
         name: [each["name"] for each in container.get("ports", ())]
         for name, _, container in pods(objects)
