@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -288,10 +289,33 @@ def test_a_datacentre_that_is_held_is_left_alone(made: Path) -> None:
                 assert (each["spec"]["updateStrategy"]["rollingUpdate"]["partition"] > 0) == held
 
 
+def test_names_that_yaml_takes_for_something_else_stay_names(made: Path) -> None:
+    text = (CHART.parent / "three-zones.toml").read_text()
+    file = made / "norway.toml"
+    file.write_text(text.replace("datacentre.a", "datacentre.no"))
+    done = CliRunner().invoke(main, ["up", str(file), "--helm", str(made / "norway.yaml")])
+    assert done.exit_code == 0, done.output
+    found = rendered("-f", made / "norway.yaml", "--set-json", 'zones={"no": "1", "b": "2"}')
+    labels = [template["metadata"]["labels"] for _, template, _ in pods(found)]
+    assert {each.get("photon/datacentre") for each in labels} == {"no", "b", None}
+    chosen = [template["spec"].get("nodeSelector") for _, template, _ in pods(found)]
+    assert {*chain.from_iterable(each.values() for each in chosen if each)} == {"1", "2"}
+
+
+def test_memory_and_access_to_a_store_are_given_where_they_are_needed(made: Path) -> None:
+    secret = '[{"secretRef": {"name": "bucket"}}]'
+    given = ("--set", "memory.registry=2Gi", "--set-json", f"logs.envFrom={secret}")
+    for name, _, container in pods(rendered("-f", made / "three-zones.yaml", *given)):
+        kind = name.partition("-")[0]
+        assert (container["resources"]["limits"]["memory"] == "2Gi") == (kind == "registry"), name
+        assert ("envFrom" in container) == ("logs" in MOUNTS[kind]), name
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ("joiners.replicas=0", "at '/joiners/replicas': minimum: got 0, want 1"),
+        ("memory.registry=2GB", "at '/memory/registry': '2GB' does not match pattern"),
         ("image.tga=2", "at '/image': additional properties 'tga' not allowed"),
         ("antiAffinity=never", "at '/antiAffinity': value must be one of 'required', 'preferred'"),
         ("storage.state.size=50 GB", "at '/storage/state/size': '50 GB' does not match pattern"),

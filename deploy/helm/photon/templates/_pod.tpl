@@ -4,10 +4,10 @@ app.kubernetes.io/name: photon
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .kind }}
 {{- with .datacentre }}
-photon/datacentre: {{ . }}
+photon/datacentre: {{ quote . }}
 {{- end }}
 {{- with .name }}
-photon/service: {{ . }}
+photon/service: {{ quote . }}
 {{- end }}
 {{- end }}
 
@@ -30,11 +30,12 @@ set --{{ range . }} {{ .replica }}{{ end }}; shift "$POD_INDEX"
      arguments (of photon), or replicas, or none: a pod that waits for commands. */}}
 {{- define "photon.pod" -}}
 {{- $values := .root.Values }}
+{{- $memory := get $values.memory .kind | default .memory }}
 metadata:
   labels:
     {{- include "photon.labels" . | nindent 4 }}
     {{- if has "state" .mounts }}
-    photon/machine: {{ .datacentre }}
+    photon/machine: {{ quote .datacentre }}
     {{- end }}
   annotations:
     photon/settings: {{ sha256sum $values.deployment.file }}
@@ -65,7 +66,7 @@ spec:
       whenUnsatisfiable: {{ ternary "DoNotSchedule" "ScheduleAnyway" (eq $values.antiAffinity "required") }}
       labelSelector: {matchLabels: {app.kubernetes.io/instance: {{ .root.Release.Name }}, app.kubernetes.io/component: registry}}
   {{- else if get $values.zones .region }}
-  nodeSelector: {topology.kubernetes.io/zone: {{ get $values.zones .region }}}
+  nodeSelector: {topology.kubernetes.io/zone: {{ get $values.zones .region | quote }}}
   {{- end }}
   affinity:
     {{- $apart := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (dict "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/component" "registry")) }}
@@ -83,7 +84,7 @@ spec:
     podAffinity:
       requiredDuringSchedulingIgnoredDuringExecution:
         - topologyKey: kubernetes.io/hostname
-          labelSelector: {matchLabels: {app.kubernetes.io/instance: {{ .root.Release.Name }}, photon/machine: {{ .datacentre }}}}
+          labelSelector: {matchLabels: {app.kubernetes.io/instance: {{ .root.Release.Name }}, photon/machine: {{ quote .datacentre }}}}
     {{- end }}
   containers:
     - name: photon
@@ -111,6 +112,9 @@ spec:
         - {name: PHOTON_CONFIG, value: /etc/photon/{{ $values.deployment.config }}}
         - {name: PHOTON_AUDIT, value: /state/audit.jsonl}
         {{- end }}
+      {{- if and $values.logs.envFrom (has .kind (list "eventstore" "verifier" "dispatcher" "operator")) }}
+      envFrom: {{ toJson $values.logs.envFrom }}
+      {{- end }}
       {{- if .port }}
       ports:
         - {name: photon, containerPort: {{ .port }}}
@@ -129,8 +133,8 @@ spec:
       readinessProbe: {{ toJson (merge (dict "periodSeconds" 20 "timeoutSeconds" 20 "failureThreshold" 2) $probe) }}
       livenessProbe: {{ toJson (merge (dict "periodSeconds" 60 "timeoutSeconds" 30 "failureThreshold" 20) $probe) }}
       resources:
-        requests: {cpu: {{ if eq .kind "operator" }}1m{{ else }}{{ get $values.cpu .kind | default $values.cpu.default }}{{ end }}, memory: {{ if eq .kind "operator" }}16Mi{{ else }}{{ .memory }}{{ end }}}
-        limits: {cpu: {{ $values.cpuLimit | quote }}, memory: {{ .memory }}}
+        requests: {cpu: {{ if eq .kind "operator" }}1m{{ else }}{{ get $values.cpu .kind | default $values.cpu.default }}{{ end }}, memory: {{ if eq .kind "operator" }}16Mi{{ else }}{{ $memory }}{{ end }}}
+        limits: {cpu: {{ $values.cpuLimit | quote }}, memory: {{ $memory }}}
       securityContext:
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
