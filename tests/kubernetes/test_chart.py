@@ -162,6 +162,15 @@ def test_replicas_are_evicted_one_at_a_time_and_a_pipeline_together(objects: Obj
     assert "photon/machine" not in labels
 
 
+def test_what_answers_is_not_killed_while_it_does_not_serve(objects: Objects) -> None:
+    for name, _, container in pods(objects):
+        if not name.startswith(("status-", "operator-")):
+            asked = {probe: container[f"{probe}Probe"]["exec"]["command"] for probe in ("readiness", "liveness")}
+            assert asked["liveness"] == [*asked["readiness"][:-1], f"{asked['readiness'][-1]} --alive"], name
+        started = container["startupProbe"]
+        assert started["periodSeconds"] * started["failureThreshold"] >= 3600
+
+
 def test_what_keeps_something_never_runs_twice(objects: Objects) -> None:
     sets = of_kind(objects, "StatefulSet")
     for name, template, _ in pods(objects):

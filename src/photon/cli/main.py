@@ -285,23 +285,27 @@ def main(debug: bool) -> None:
               help="Directory with ca.crt and the process's own pair; without it plain text.")  # fmt: skip
 @click.option("--identity", metavar="NAME", help="Which pair of --tls, if it has several.")
 @click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True, help="Seconds.")
+@click.option("--alive", is_flag=True, help="Any answer will do: a replica without a majority does not serve, and a "
+                                           "restart helps it not.")  # fmt: skip
 @formatted
-def health(address: str, certificates: Path | None, identity: str | None, timeout: float, out: Printed) -> None:
+def health(
+    address: str, certificates: Path | None, identity: str | None, timeout: float, alive: bool, out: Printed
+) -> None:
     """Ask the process at HOST:PORT whether it serves; silent when it does. A container's health check.
 
     \b
     It uses the process's own certificate, so run it in the process's container or on its machine.
     Example:
       photon health 127.0.0.1:7001 --tls certs/ --identity registry-r1
-    Exit codes: 0 it serves, 1 it does not, or does not answer.
+    Exit codes: 0 it serves (--alive: it answers), 1 it does not, or does not answer.
     """
     from photon.fleet.probe import probe
 
-    probe(address, certificates, identity, timeout)
+    probe(address, certificates, identity, timeout, alive=alive)
     if out.json:
         import json  # of the standard library, as all that a health check imports
 
-        click.echo(json.dumps({"address": address, "serving": True}))
+        click.echo(json.dumps({"address": address, "alive" if alive else "serving": True}))
 
 
 @click.command()

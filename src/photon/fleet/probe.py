@@ -30,10 +30,13 @@ class Unhealthy(PhotonError):
     """It does not answer, or says that it does not serve; one line."""
 
 
-def probe(address: str, certificates: Path | None, identity: str | None, timeout_s: float) -> None:
+def probe(
+    address: str, certificates: Path | None, identity: str | None, timeout_s: float, *, alive: bool = False
+) -> None:
     """Returns when the process at ``host:port`` says that it serves. ``certificates``: directory of ``ca.crt`` and
     one pair, which is shown and whose identity is demanded of the other; None: plain text. ``identity``: which pair,
-    where there are several. Raises Unhealthy, UsageError."""
+    where there are several. ``alive``: returns also when it says that it does not serve. Raises Unhealthy,
+    UsageError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"{address}: must be host:port")
@@ -47,7 +50,7 @@ def probe(address: str, certificates: Path | None, identity: str | None, timeout
                     answer = _ask(secured, address)
     except OSError as error:
         raise Unhealthy(f"{address}: {error.strerror or error}") from None
-    if answer != SERVING:
+    if answer != SERVING and not (alive and answer):
         raise Unhealthy(f"{address}: answers, but does not serve")
 
 

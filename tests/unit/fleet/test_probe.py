@@ -38,8 +38,8 @@ async def plain() -> AsyncIterator[HealthyServer]:
     await server.stop(0)
 
 
-async def ask(server: HealthyServer, certificates: Path | None = None) -> None:
-    await asyncio.to_thread(probe, f"127.0.0.1:{server.port}", certificates, None, TIMEOUT_S)
+async def ask(server: HealthyServer, certificates: Path | None = None, *, alive: bool = False) -> None:
+    await asyncio.to_thread(probe, f"127.0.0.1:{server.port}", certificates, None, TIMEOUT_S, alive=alive)
 
 
 def test_it_knows_the_suffix_of_identities() -> None:
@@ -49,6 +49,7 @@ def test_it_knows_the_suffix_of_identities() -> None:
 async def test_it_follows_what_the_process_says(plain: HealthyServer) -> None:
     with pytest.raises(Unhealthy, match="does not serve"):
         await ask(plain)
+    await ask(plain, alive=True)
     await plain.serving()
     await ask(plain)
     await plain.health.enter_graceful_shutdown()
@@ -77,8 +78,9 @@ async def test_a_server_that_is_none_of_ours() -> None:
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(Unhealthy):
-            await asyncio.to_thread(probe, f"127.0.0.1:{port}", None, None, TIMEOUT_S)
+        for alive in (False, True):
+            with pytest.raises(Unhealthy):
+                await asyncio.to_thread(probe, f"127.0.0.1:{port}", None, None, TIMEOUT_S, alive=alive)
 
 
 def test_usage(tmp_path: Path) -> None:

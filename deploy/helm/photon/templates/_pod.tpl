@@ -119,19 +119,25 @@ spec:
       ports:
         - {name: photon, containerPort: {{ .port }}}
       {{- end }}
-      {{- $probe := dict "exec" (dict "command" (list "photon" "health" (printf "127.0.0.1:%d" (int .port)))) }}
+      {{- $health := printf "exec photon health 127.0.0.1:%d" (int .port) }}
       {{- if .replicas }}
-      {{- $probe = dict "exec" (dict "command" (list "/bin/sh" "-euc" (printf "%s; exec photon health 127.0.0.1:%d --identity \"registry-$1\"" (include "photon.replica" .replicas) (int .port)))) }}
-      {{- else if eq .kind "status" }}
-      {{- $probe = dict "httpGet" (dict "path" "/healthz" "port" "photon") }}
-      {{- else if eq .kind "operator" }}
-      {{- $probe = dict "exec" (dict "command" (list "/bin/true")) }}
+      {{- $health = printf "%s; %s --identity \"registry-$1\"" (include "photon.replica" .replicas) $health }}
       {{- end }}
-      # Each asks by a process of its own, so they are few once it is up. A replica without a majority is not ready, and no
-      # restart helps it: what is killed after 20 minutes is what hangs.
-      startupProbe: {{ toJson (merge (dict "periodSeconds" 5 "timeoutSeconds" 20 "failureThreshold" 120) $probe) }}
-      readinessProbe: {{ toJson (merge (dict "periodSeconds" 20 "timeoutSeconds" 20 "failureThreshold" 2) $probe) }}
-      livenessProbe: {{ toJson (merge (dict "periodSeconds" 60 "timeoutSeconds" 30 "failureThreshold" 20) $probe) }}
+      {{- $serves := dict "exec" (dict "command" (list "/bin/sh" "-euc" $health)) }}
+      {{- $lives := dict "exec" (dict "command" (list "/bin/sh" "-euc" (printf "%s --alive" $health))) }}
+      {{- if eq .kind "status" }}
+      {{- $serves = dict "httpGet" (dict "path" "/healthz" "port" "photon") }}
+      {{- $lives = $serves }}
+      {{- else if eq .kind "operator" }}
+      {{- $serves = dict "exec" (dict "command" (list "/bin/true")) }}
+      {{- $lives = $serves }}
+      {{- end }}
+      # Each asks by a process of its own, so they are few once it is up. A replica without a majority answers and is not
+      # ready, and no restart helps it: what is killed is what has not answered for 20 minutes, or an hour after its start
+      # does not serve: it may have much to read first.
+      startupProbe: {{ toJson (merge (dict "periodSeconds" 5 "timeoutSeconds" 20 "failureThreshold" 720) $serves) }}
+      readinessProbe: {{ toJson (merge (dict "periodSeconds" 20 "timeoutSeconds" 20 "failureThreshold" 2) $serves) }}
+      livenessProbe: {{ toJson (merge (dict "periodSeconds" 60 "timeoutSeconds" 30 "failureThreshold" 20) $lives) }}
       resources:
         requests: {cpu: {{ if eq .kind "operator" }}1m{{ else }}{{ get $values.cpu .kind | default $values.cpu.default }}{{ end }}, memory: {{ if eq .kind "operator" }}16Mi{{ else }}{{ $memory }}{{ end }}}
         limits: {cpu: {{ $values.cpuLimit | quote }}, memory: {{ $memory }}}
