@@ -24,7 +24,7 @@ from photon.outputs.content import OutputMissing
 from photon.outputs.mirrored import MANIFEST, MirroredFile, MirroredPlace, slots_of
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.outputs.published import RETIRED_NAME
-from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken
+from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
 from tests.unit.objects.fakes import MemoryBucket, unavailable
 from tests.unit.outputs.helpers import WrittenSlot
 
@@ -240,6 +240,25 @@ def written(base: Path) -> WrittenSlot:
     slot.append(0, b"{}\n")
     slot.finish(0)
     return slot
+
+
+def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """Or an alarm about what fails each time would end, and begin, with each attempt."""
+    slot, told = written(tmp_path), list[str]()
+
+    def followed() -> None:
+        follow(lambda: ObjectSink(DISK, slot.place, INTO, ["joined"]), lambda seconds: True, told.append)
+
+    slot.append(1, b"{}\n")
+    slot.path(1).unlink()
+    slot.append(2, b"{}\n")
+    slot.finish(2)
+    with pytest.raises(OutputMissing):
+        followed()
+    assert not told
+    slot.path(1).write_bytes(b"{}\n")
+    followed()
+    assert told == [""]
 
 
 def test_readers_are_told_of_a_retired_slot_of_which_nothing_is_left(bucket: MemoryBucket, tmp_path: Path) -> None:
