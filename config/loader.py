@@ -420,7 +420,7 @@ def _registry_problems(settings: Settings) -> list[str]:
 
 
 def _sink_problems(settings: Settings) -> Iterator[str]:
-    there = ", ".join(settings.datacentre) or "none"
+    there, places = ", ".join(settings.datacentre) or "none", dict[str, str]()
     for name, sink in settings.sink.items():
         if sink.datacentre is None and len(settings.datacentre) != 1:
             yield f"sink.{name}.datacentre: is missing; the configuration has the datacentres {there}"
@@ -430,6 +430,12 @@ def _sink_problems(settings: Settings) -> Iterator[str]:
             yield f"sink.{name}.kinds: {bad[0]!r} is none; there are: {', '.join(KINDS)}"
         if not sink.kinds:
             yield f"sink.{name}.kinds: is empty; there are: {', '.join(KINDS)}"
+        if re.match(r"\w+://[^/@]*:[^/@]*@", sink.into) or "password=" in sink.into:
+            yield f"sink.{name}.into: holds a password, and is shown; put that into PGPASSWORD or ~/.pgpass"
+        if not is_topic(sink.into) and not sink.into.startswith(("postgresql:", "postgres:")):
+            into = sink.into.rstrip("/")
+            if (other := places.setdefault(into, name)) != name:
+                yield f"sink.{name}.into: is that of sink.{other} too; each needs a place of its own"
 
 
 _POSITIVE_LIMITS = (

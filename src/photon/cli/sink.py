@@ -185,6 +185,12 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
     )
 
 
+def _say(problem: str) -> None:
+    """Empty: it goes on."""
+    if problem:
+        say(problem)
+
+
 def _poured(source: _Published, connect: Callable[[], Target], commit_age: float, where: str) -> int:
     import time
 
@@ -192,7 +198,7 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
     from photon.sinks.transactions import COMMIT_BYTES, pour_into
 
     limits = RollLimits(COMMIT_BYTES, commit_age)
-    records = pour_into(connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=say)
+    records = pour_into(connect, source.batches, limits, wait=source.stop.wait, monotonic=time.monotonic, say=_say)
     source.at.show({"records": records}, f"{records:,} records {where}")
     return DONE
 
@@ -236,7 +242,7 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
         return ObjectSink(RealDisk(), place, into, kinds)
 
     if follow:
-        sink = follow_output(open_, stop.wait, lambda line: say(line) if line else None)
+        sink = follow_output(open_, stop.wait, _say)
     else:
         sink = open_()
         sink.pass_(all_of_it=True)

@@ -7,6 +7,7 @@ What its manifest names is published. The name of a part says how much of a file
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,7 +36,9 @@ MANIFEST = "manifest.jsonl"
 PART = ".upto-"
 LOOK_S = 2.0
 """The manifest is looked at so often at most: a request is billed."""
-_NAME = re.compile(rf"([a-z]+/([^/]+?)-[0-9]{{1,18}})(?:{re.escape(PART)}[0-9]{{1,18}})?{re.escape(FINAL_SUFFIX)}")
+LOOKS = 8
+"""Attempts to read one that is written meanwhile."""
+_NAME = re.compile(rf"[a-z]+/[^/]+-[0-9]{{1,18}}(?:{re.escape(PART)}[0-9]{{1,18}})?{re.escape(FINAL_SUFFIX)}")
 
 
 class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,7 +54,20 @@ class MirroredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     closed: bool = False
     """Of a part: its file has no more."""
     retired: bool = False
-    """As ``SlotOutput.retired``."""
+    """As ``SlotOutput.retired``; of a slot of which nothing is left one part without bytes says so."""
+
+    @property
+    def plain(self) -> str:
+        """``OutputFile.name``."""
+        return self.file.partition(PART)[0].removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX
+
+    @property
+    def kind(self) -> str:
+        return self.file.partition("/")[0]
+
+    @property
+    def slot(self) -> str:
+        return self.plain.partition("/")[2].rpartition("-")[0]
 
 
 _LINES = msgspec.json.Decoder(MirroredFile)
@@ -63,27 +79,38 @@ def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
         lines = _LINES.decode_lines(data)
     except DECODE_ERRORS as bad:
         raise PublishedDamaged(where, str(bad)) from None
+    for each in lines:
+        if _NAME.fullmatch(each.file) is None:
+            raise PublishedDamaged(where, f"{each.file!r} is no name of an output file")
     return {each.file: each for each in lines}
 
 
-def slots_of(manifest: Iterable[MirroredFile], where: Path, kinds: Collection[str] | None) -> list[SlotOutput]:
-    """What a manifest says is published. Raises PublishedDamaged."""
+def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta, bytes]:
+    """As it is now. ``meta``: as it was a moment ago. Raises FileNotFoundError, OSError."""
+    objects, left = bucket_of(where).objects, LOOKS
+    while True:
+        left -= 1
+        meta = meta or objects.head(where.key)  # with its version, which listings do not tell
+        try:
+            return meta, objects.read(meta, 0, meta.size) if meta.size else b""
+        except OSError as error:
+            if error.errno != errno.ESTALE or not left:  # else: the next one was written meanwhile
+                raise
+            meta = None
+
+
+def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
+    """What a manifest says is published."""
     files: dict[str, dict[str, OutputFile]] = {}
     retired = set()
     for each in manifest:
-        if (said := _NAME.fullmatch(each.file)) is None:
-            raise PublishedDamaged(where, f"{each.file!r} is no name of an output file")
-        plain, slot = said[1] + PLAIN_SUFFIX, said[2]
-        stored = each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX
         closed = PART not in each.file or each.closed or each.retired
         if each.retired:
-            retired.add(slot)
-        if kinds is None or plain.partition("/")[0] in kinds:
-            file = OutputFile(
-                plain, each.uncompressed_bytes, closed, True, each.first_ns, each.last_ns, stored=stored
-            )
-            files.setdefault(slot, {})[plain] = file
-        files.setdefault(slot, {})
+            retired.add(each.slot)
+        files.setdefault(each.slot, {})[each.plain] = OutputFile(
+            each.plain, each.uncompressed_bytes, closed, True, each.first_ns, each.last_ns,
+            stored=each.file.removesuffix(FINAL_SUFFIX) + PLAIN_SUFFIX,
+        )  # fmt: skip
     return [SlotOutput(slot, ordered(own), slot in retired) for slot, own in sorted(files.items())]
 
 
@@ -118,11 +145,10 @@ class MirroredPlace(OutputPlace):
         seen, where = self._seen, self.output / MANIFEST
         assert isinstance(where, ObjectPath)
         if self.monotonic() - seen.looked_s >= LOOK_S:
-            objects = bucket_of(where).objects
-            meta = objects.head(where.key)
+            meta = bucket_of(where).objects.head(where.key)
             if meta != seen.meta:
-                data = objects.read(meta, 0, meta.size) if meta.size else b""
-                found = slots_of(manifest_of(data, where).values(), where, None)
+                meta, data = current_manifest(where, meta)
+                found = slots_of(manifest_of(data, where).values())
                 seen.meta, seen.slots = meta, {each.slot: each for each in found}
             seen.looked_s = self.monotonic()
         return seen.slots

@@ -7,16 +7,21 @@ object appears whole; the manifest is replaced after all that it names is there.
 deleted an hour later, so that whoever has read the manifest before finds it.
 
 **One writer.** The manifest is swapped: it is written only over the one that this sink has read or written last. So
-of two sinks one ends before anybody sees what it wrote, and the manifest never goes back. A prefix whose manifest
-names files of another output is refused.
+of two sinks one ends before anybody sees what it wrote. A prefix whose manifest names files of another output, or of
+kinds that this sink does not write, is refused.
+
+**Nothing is taken back.** What a manifest has named the next one names, too, or more of the same file, whatever is
+published at the moment (a disk that is not mounted, a power cut); but not of a slot that is retired.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -29,15 +34,17 @@ from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
 from photon.outputs.content import FileContent, OutputMissing
-from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, manifest_of
+from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_of
 from photon.outputs.output_places import OutputPlace
-from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
 
 READ_BYTES = 1 << 20
 FOLLOW_S = 5.0
 """Between two looks at what has become final."""
 KEPT_NS = 3600 * NS_PER_S
 """An object that counts no more stays for so long."""
+SWAPS = 4
+"""Attempts to put a manifest over what this sink has put there itself, unanswered."""
 
 
 class PrefixTaken(PhotonError):
@@ -63,6 +70,7 @@ def follow(
     ``wrote``: hears the bytes in all. Raises as ObjectSink and ``pass_``."""
     sink, away = open_(), False
     sink.pass_()
+    tell("")
     while not pause(FOLLOW_S):
         try:
             sink.pass_()
@@ -92,16 +100,24 @@ class ObjectSink:
         self._kinds = kinds
         self._clock = clock or SystemClock()
         self.mirrored = Mirrored()
+        self._at: Meta | None = None
+        self._manifest: bytes | None = None
+        self._unanswered: set[bytes] = set()
+        """Digests of manifests that may be there, for all this sink has heard."""
         with told(into):
-            there = below(into)
+            with contextlib.suppress(FileNotFoundError):
+                self._at, self._manifest = current_manifest(self._to(MANIFEST))
+            there = below(into)  # after the manifest: what it names is there
         self._there = {name: meta.size for name, meta in there.items()}
-        self._at = there.get(MANIFEST)
-        self._manifest = self._read() if self._at is not None else None
         self._counting = manifest_of(self._manifest or b"", self._to(MANIFEST))
         self._known = not self._counting
         """The prefix holds this output, as far as can be seen."""
         since = 0 if self._at is None else self._at.modified_ns
-        self._gone = {name: since for name in there if PART in name and name not in self._counting}
+        self._gone = {
+            name: max(since, meta.modified_ns)  # another sink may have written it just now, for its next manifest
+            for name, meta in there.items()
+            if PART in name and name not in self._counting
+        }
         """Parts that do not count, and since when at the latest."""
 
     def pass_(self, *, all_of_it: bool = False) -> None:
@@ -116,43 +132,60 @@ class ObjectSink:
                     file=name, bytes=self._there[name], uncompressed_bytes=file.length, first_ns=file.first_ns,
                     last_ns=file.last_ns, closed=PART in name and file.closed, retired=slot.retired,
                 )  # fmt: skip
+        self._keep(counting, published)
         self._say(counting)
         self._clear()
 
     def _files(self, slot: SlotOutput, all_of_it: bool) -> Iterator[tuple[str, OutputFile]]:
         output = slot.output or self._place.output
         newest = {file.kind: file.number for file in slot.files if file.final}
+        named = set[str]()
         for file in slot.files:
+            name = ""
             if not slot.retired and file.final:
                 name = self._final(output, file)
+                if not name and file.kind in named:  # readers would pass over it
+                    raise OutputMissing(output / _object(file), f"was moved away before it was below {self._into}")
             # Readers go from file to file: none is passed over because a later one is final already.
-            elif slot.retired or all_of_it or file.number < newest.get(file.kind, -1):
-                name = self._part(output, file) if file.length else ""
-            else:
-                name, file = self._shown(file)
+            elif file.length and (slot.retired or all_of_it or file.number < newest.get(file.kind, -1)):
+                name = self._part(output, file)
             if name:
+                named.add(file.kind)
                 yield name, file
+        if slot.retired and not named:  # readers that stand in it are to know
+            none = OutputFile(name_of(min(self._kinds), slot.slot, 0), 0, True, False)
+            yield self._part(output, none), none
+
+    def _keep(self, counting: dict[str, MirroredFile], published: Sequence[SlotOutput]) -> None:
+        """What readers were shown counts until there is more of it, or its slot is retired."""
+        retired = {slot.slot for slot in published if slot.retired}
+        now = {each.plain: each for each in counting.values()}
+        for name, shown in self._counting.items():
+            if name not in self._there or shown.slot in retired:
+                continue
+            found = now.get(shown.plain)
+            if found is None or found.uncompressed_bytes < shown.uncompressed_bytes:
+                if found is not None:
+                    del counting[found.file]
+                counting[name] = shown
 
     def _check(self, published: Sequence[SlotOutput]) -> None:
         """Raises UsageError: the prefix holds another output."""
         if self._known:
             return
-        lengths = {_object(file): file.length for slot in published for file in slot.files}
-        ours = [
-            name
-            for name in self._counting
-            if name in lengths or f"{name.partition(PART)[0]}{FINAL_SUFFIX}" in lengths
-        ]
-        changed = [name for name in ours if lengths.get(name, self._length(name)) != self._length(name)]
+        if others := {each.kind for each in self._counting.values()} - set(self._kinds):
+            raise UsageError(
+                f"{self._into}: holds {', '.join(sorted(others))} too, which would stay as it is; name these kinds "
+                "as well, or another prefix"
+            )
+        retired = {slot.slot for slot in published if slot.retired}
+        lengths = {file.name: file.length for slot in published if not slot.retired for file in slot.files}
+        ours = [each for each in self._counting.values() if each.plain in lengths or each.slot in retired]
+        changed = [each.file for each in ours if each.plain in lengths and _other(each, lengths[each.plain])]
         if not ours or changed:
             what = f"{changed[0]} is another one" if changed else "nothing of what is there is of this output"
-            raise UsageError(
-                f"{self._into}: holds another output, or other kinds of it ({what}); name another prefix"
-            )
+            raise UsageError(f"{self._into}: holds another output ({what}); name another prefix")
         self._known = True
-
-    def _length(self, name: str) -> int:
-        return self._counting[name].uncompressed_bytes
 
     def _final(self, output: Path, file: OutputFile) -> str:
         """Its name there; empty where it is neither here nor there."""
@@ -173,7 +206,7 @@ class ObjectSink:
             content = FileContent(self._disk, output / file.name, 0)
             with tempfile.NamedTemporaryFile(prefix="photon-") as packed:
                 with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as into:
-                    while data := content.read(min(READ_BYTES, file.length - content.at)):
+                    while (left := file.length - content.at) and (data := content.read(min(READ_BYTES, left))):
                         into.write(data)
                 if content.at < file.length:
                     what = f"has {content.at} bytes, but {file.length} were published"
@@ -181,15 +214,6 @@ class ObjectSink:
                 packed.flush()
                 self._put(name, Path(packed.name))
         return name
-
-    def _shown(self, file: OutputFile) -> tuple[str, OutputFile]:
-        """What an earlier run has written of a file that is not final still: readers were shown it, so it counts
-        until there is more of it. Empty: nothing."""
-        stem = file.name.removesuffix(PLAIN_SUFFIX) + PART
-        ends = [name.removeprefix(stem).removesuffix(FINAL_SUFFIX) for name in self._there if name.startswith(stem)]
-        length = max((int(end) for end in ends if end.isdecimal() and int(end) <= file.length), default=0)
-        shown = replace(file, length=length, closed=file.closed and length == file.length)
-        return f"{stem}{length}{FINAL_SUFFIX}" if length else "", shown
 
     def _clear(self) -> None:
         """Parts that have not counted for long."""
@@ -212,13 +236,6 @@ class ObjectSink:
         assert isinstance(to, ObjectPath)
         return to
 
-    def _read(self) -> bytes:
-        to = self._to(MANIFEST)
-        with told(to):
-            objects = bucket_of(to).objects
-            self._at = objects.head(to.key)  # with its version, which listings do not tell
-            return objects.read(self._at, 0, self._at.size) if self._at.size else b""
-
     def _say(self, counting: Mapping[str, MirroredFile]) -> None:
         manifest = b"".join(msgspec.json.encode(counting[name]) + b"\n" for name in sorted(counting))
         if manifest != self._manifest:
@@ -230,17 +247,35 @@ class ObjectSink:
         self._counting = dict(counting)
 
     def _swapped(self, manifest: bytes) -> Meta:
-        to = self._to(MANIFEST)
+        to, over = self._to(MANIFEST), self._at
         with told(to):
-            try:
-                return bucket_of(to).objects.swap(to.key, manifest, self._at)
-            except ObjectChanged:
-                if self._read() == manifest and self._at is not None:  # by an attempt that was not answered
-                    return self._at
+            for _ in range(SWAPS):
+                self._unanswered.add(_digest(manifest))
+                try:
+                    return self._answered(bucket_of(to).objects.swap(to.key, manifest, over))
+                except ObjectChanged:
+                    over, found = current_manifest(to)
+                if found == manifest:  # by an attempt that was not answered
+                    return self._answered(over)
+                if found != self._manifest and _digest(found) not in self._unanswered:
+                    break
         raise PrefixTaken(
             f"{self._into}: another sink writes there, for its manifest is not the one that this one has written; "
             "end one of the two, or name another prefix"
         )
+
+    def _answered(self, at: Meta) -> Meta:
+        self._unanswered.clear()
+        return at
+
+
+def _digest(manifest: bytes) -> bytes:
+    return hashlib.blake2b(manifest, digest_size=16).digest()
+
+
+def _other(shown: MirroredFile, length: int) -> bool:
+    """Whether a file of which so much is published is another one than that which was shown."""
+    return length < shown.uncompressed_bytes if PART in shown.file else length != shown.uncompressed_bytes
 
 
 def _object(file: OutputFile) -> str:

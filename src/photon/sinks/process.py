@@ -145,7 +145,6 @@ class _Work:
         return Output(output_here(self.settings, self.base, datacentre))
 
     def _batches(self, cursor: bytes | None, sleep: Callable[[float], object]) -> Iterator[Batch]:
-        self.standing.told("")
         found = self.output.batches(
             kinds=self.own.kinds, cursor=cursor, follow=True, until=self.ending.is_set, sleep=sleep
         )
@@ -178,9 +177,7 @@ class _Work:
         place = self.output.place
 
         def open_() -> ObjectSink:
-            sink = ObjectSink(RealDisk(), place, into, self.own.kinds)
-            self.standing.told("")
-            return sink
+            return ObjectSink(RealDisk(), place, into, self.own.kinds)
 
         before = self.standing.bytes
 
@@ -198,6 +195,7 @@ class _Work:
 
             def idle(seconds: float) -> None:
                 files.tick()
+                self.standing.told("")
                 self.ending.wait(seconds)
 
             pour(self._batches(files.cursor, idle), files)

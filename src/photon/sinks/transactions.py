@@ -131,7 +131,8 @@ def pour_into(
     monotonic: Callable[[], float],
     say: Callable[[str], object],
 ) -> int:
-    """All batches to the server, across its absences; how many records were committed.
+    """All batches to the server, across its absences; how many records were committed. ``say``: hears what is the
+    matter, and the empty text whenever all is committed.
 
     Raises what the target does; Unreachable only where the server never answered.
     """
@@ -148,11 +149,15 @@ def pour_into(
 
                 def idle(seconds: float, transaction: _Transaction = transaction) -> None:
                     transaction.tick()
+                    if transaction.cursor is None:
+                        say("")
                     wait(seconds)
 
                 cursor = target.committed.cursor
                 for batch in batches(None if cursor is None else cursor.encode(), idle):
                     transaction.add(batch)
+                    if transaction.cursor is None:
+                        say("")
                 transaction.commit()
                 return target.committed.records - first
         except Unreachable as error:

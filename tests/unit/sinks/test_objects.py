@@ -15,13 +15,18 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
 from photon.objects import directory as module
+from photon.objects import retrying
 from photon.objects.api import Meta
 from photon.objects.paths import ObjectPath
-from photon.outputs import OutputPlace, PublishedDamaged
+from photon.objects.transfer import ObjectsUnavailable
+from photon.outputs import OutputPlace, PublishedDamaged, retired_bytes
 from photon.outputs.content import OutputMissing
 from photon.outputs.mirrored import MANIFEST, MirroredFile, MirroredPlace, slots_of
-from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken
+from photon.outputs.output_places import EMBEDDED_STATE
+from photon.outputs.published import RETIRED_NAME
+from photon.sinks.objects import KEPT_NS, ObjectSink, PrefixTaken, follow
 from tests.unit.objects.fakes import MemoryBucket, unavailable
+from tests.unit.outputs.helpers import WrittenSlot
 
 DISK = RealDisk()
 INTO = ObjectPath("s3://lake/x")
@@ -33,6 +38,21 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> MemoryBucket:
     monkeypatch.setattr(module, "opener", lambda url: made)
     monkeypatch.setattr(module, "_buckets", {})
     return made
+
+
+def lost(bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Answers to so many swaps as it is given are lost."""
+    swap, answers = bucket.swap, list[int]()
+
+    def unanswered(key: str, data: bytes, over: Meta | None) -> Meta:
+        found = swap(key, data, over)
+        if answers:
+            answers.pop()
+            raise unavailable()
+        return found
+
+    monkeypatch.setattr(bucket, "swap", unanswered)
+    return answers
 
 
 def publish(output: Path, *numbers: int) -> None:
@@ -112,17 +132,176 @@ def test_a_manifest_that_was_written_without_an_answer_is_ours(
     bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(tmp_path, 1)
-    swap, answers = bucket.swap, iter([False, True])
-
-    def unanswered(key: str, data: bytes, over: Meta | None) -> Meta:
-        found = swap(key, data, over)
-        if not next(answers, True):
-            raise unavailable()
-        return found
-
-    monkeypatch.setattr(bucket, "swap", unanswered)
+    lost(bucket, monkeypatch).append(1)
     sink(tmp_path).pass_(all_of_it=True)
     assert shown(bucket) == [1]
+
+
+def test_so_it_is_when_there_is_more_to_be_named_once_the_store_answers(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "ATTEMPTS", 1)
+    publish(tmp_path, 1)
+    own, answers = sink(tmp_path), lost(bucket, monkeypatch)
+    for number in (2, 3):
+        answers.append(1)
+        with pytest.raises(ObjectsUnavailable):
+            own.pass_(all_of_it=True)
+        publish(tmp_path, number)
+    own.pass_(all_of_it=True)
+    assert shown(bucket) == [1, 2, 3]
+
+
+def test_who_cannot_read_what_another_one_has_written_writes_nothing_over_it(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "ATTEMPTS", 1)
+    publish(tmp_path, 1)
+    first, second = sink(tmp_path), sink(tmp_path)
+    second.pass_(all_of_it=True)
+    with monkeypatch.context() as away:
+        away.setattr(bucket, "_fails", lambda request: unavailable() if request.startswith("read ") else None)
+        with pytest.raises(ObjectsUnavailable):
+            first.pass_()
+    with pytest.raises(PrefixTaken):
+        first.pass_()
+    assert shown(bucket) == [1]
+
+
+def test_a_manifest_that_is_written_while_it_is_read_is_read_again(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(tmp_path, 1)
+    own = sink(tmp_path)
+    own.pass_(all_of_it=True)
+    publish(tmp_path, 2)
+    head = bucket.head
+
+    def late(key: str) -> Meta:
+        found = head(key)
+        monkeypatch.setattr(bucket, "head", head)
+        own.pass_(all_of_it=True)
+        return found
+
+    monkeypatch.setattr(bucket, "head", late)
+    assert [offsets(each.data) for each in Output(MirroredPlace.at(INTO)).batches()] == [[1, 2]]
+
+
+def test_a_part_that_another_sink_is_about_to_name_stays(
+    bucket: MemoryBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long ago the last manifest was written."""
+    publish(tmp_path, 1)
+    sink(tmp_path).pass_(all_of_it=True)
+    publish(tmp_path, 2)
+    own, swap, meta = sink(tmp_path), bucket.swap, bucket._meta
+    before = set(bucket.data)
+    monkeypatch.setattr(
+        bucket, "_meta",
+        lambda key: meta(key)._replace(modified_ns=0 if key in before else SystemClock().now_ns()),
+    )  # fmt: skip
+
+    def late(key: str, data: bytes, over: Meta | None) -> Meta:
+        monkeypatch.setattr(bucket, "swap", swap)
+        sink(tmp_path).pass_()
+        return swap(key, data, over)
+
+    monkeypatch.setattr(bucket, "swap", late)
+    own.pass_(all_of_it=True)
+    assert shown(bucket) == [1, 2]
+
+
+def test_what_was_shown_stays_while_nothing_is_published(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """A disk that is not mounted, say."""
+    publish(tmp_path, 1)
+    own = sink(tmp_path)
+    own.pass_(all_of_it=True)
+    (tmp_path / EMBEDDED_STATE).rename(tmp_path / "away")
+    own.pass_()
+    assert shown(bucket) == [1]
+
+
+def test_what_was_shown_stays_when_less_is_published_after_a_power_cut(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    slot.append(1, b"{}\n{}\n")
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"])
+    own.pass_(all_of_it=True)
+    slot.files[slot.name(1)] = 3
+    slot.publish()
+    own.pass_()
+    own.pass_(all_of_it=True)
+    assert b"".join(each.data for each in Output(MirroredPlace.at(INTO)).batches()) == b"{}\n" * 3
+    with pytest.raises(UsageError, match="is another one"):
+        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+
+
+def written(base: Path) -> WrittenSlot:
+    slot = WrittenSlot(base)
+    slot.append(0, b"{}\n")
+    slot.finish(0)
+    return slot
+
+
+def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """Or an alarm about what fails each time would end, and begin, with each attempt."""
+    slot, told = written(tmp_path), list[str]()
+
+    def followed() -> None:
+        follow(lambda: ObjectSink(DISK, slot.place, INTO, ["joined"]), lambda seconds: True, told.append)
+
+    slot.append(1, b"{}\n")
+    slot.path(1).unlink()
+    slot.append(2, b"{}\n")
+    slot.finish(2)
+    with pytest.raises(OutputMissing):
+        followed()
+    assert not told
+    slot.path(1).write_bytes(b"{}\n")
+    followed()
+    assert told == [""]
+
+
+def test_readers_are_told_of_a_retired_slot_of_which_nothing_is_left(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"])
+    own.pass_()
+    end = Output(MirroredPlace.at(INTO)).end()
+    (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
+    own.pass_()
+    assert list(Output(MirroredPlace.at(INTO)).batches(cursor=end)) == []
+    assert list(Output(MirroredPlace.at(INTO)).batches()) == []
+    again = WrittenSlot(tmp_path, "s1")
+    again.append(0, b"{}\n")
+    ObjectSink(DISK, again.place, INTO, ["joined"]).pass_(all_of_it=True)
+    assert [each.slot for each in Output(MirroredPlace.at(INTO)).batches(cursor=end)] == ["s1"]
+
+
+def test_a_sink_begun_before_its_only_slot_was_retired_goes_on_after_it(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+    (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
+    ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+    assert list(Output(MirroredPlace.at(INTO)).batches()) == []
+
+
+def test_a_file_that_is_gone_before_it_was_written_is_not_passed_over(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    for number in (1, 2):
+        slot.append(number, b"{}\n")
+        slot.finish(number)
+    final = slot.path(1).with_name(slot.path(1).name + ".gz")
+    final.rename(tmp_path / "moved")
+    with pytest.raises(OutputMissing, match="was moved away before it was below s3://lake/x"):
+        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+    assert not any(MANIFEST in key for key in bucket.data)
+
+
+def test_kinds_that_are_there_are_written_on(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    slot.append(0, b"{}\n", "unmatched")
+    ObjectSink(DISK, slot.place, INTO, ["joined", "unmatched"]).pass_(all_of_it=True)
+    with pytest.raises(UsageError, match="holds unmatched too"):
+        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
 
 
 def test_the_prefix_of_another_output_is_refused(bucket: MemoryBucket, tmp_path: Path) -> None:
@@ -180,7 +359,7 @@ def test_files_of_a_manifest() -> None:
         MirroredFile(file=name, bytes=1, uncompressed_bytes=9, first_ns=None, last_ns=None, **more)
         for name, more in lines
     ]
-    east, west = slots_of(manifest, INTO / MANIFEST, ["joined"])
+    east, west = slots_of(manifest)
     assert [(file.number, file.closed) for file in east.files] == [(1, True), (2, True), (3, False)]
     assert east.files[2].path == "joined/east-1-000003.upto-5.jsonl"
     assert (east.slot, west.slot, west.retired, west.files[0].closed) == ("east-1", "west-1", True, True)

@@ -30,15 +30,16 @@ from tests.unit.objects.fakes import MemoryBucket, unavailable
 WAIT_S = 60.0
 
 
-def settings_of(into: str, **more: object) -> Settings:
+def settings_of(into: str, *, sea: dict[str, object] | None = None, **more: object) -> Settings:
     (port,) = free_ports(1)
     pipeline = {"join": "clicks", "primary": "q", "foreign": "c", "output": "out", "state": f"out/{EMBEDDED_STATE}",
                 "eventstore": "127.0.0.1:1", "joiners": {"s": {"address": "127.0.0.1:2"}}}  # fmt: skip
     sink = {"into": into, "address": f"127.0.0.1:{port}", **more}
     join = {"adapter": "a.py:A"}
     return convert(
-        {"join": {"clicks": join}, "datacentre": {"east": pipeline}, "sink": {"lake": sink}}, "photon.toml"
-    )
+        {"join": {"clicks": join}, "datacentre": {"east": pipeline},
+         "sink": {"lake": sink} | ({} if sea is None else {"sea": sea})}, "photon.toml",
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -95,6 +96,18 @@ async def test_it_waits_for_a_store_that_is_away_and_says_so(tmp_path: Path, awa
 def test_a_sink_that_cannot_be_is_one_line(more: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
         settings_of("s3://lake/x", **more)
+
+
+@pytest.mark.parametrize("into", ["postgresql://shop:secret@db/shop", "postgresql://db/shop?password=secret"])
+def test_a_password_is_not_for_the_file(into: str) -> None:
+    with pytest.raises(ConfigError, match=r"sink\.lake\.into: holds a password") as told:
+        settings_of(into)
+    assert "secret" not in str(told.value)
+
+
+def test_two_sinks_do_not_write_to_one_place() -> None:
+    with pytest.raises(ConfigError, match=r"sink\.sea\.into: is that of sink\.lake too"):
+        settings_of("s3://lake/x", sea={"into": "s3://lake/x/"})
 
 
 async def test_one_that_the_file_does_not_name(tmp_path: Path) -> None:

@@ -135,6 +135,18 @@ def test_a_server_that_never_answered_is_an_error_and_one_that_went_away_is_wait
     assert (written, asked) == (0, [0.1, 0.2, 0.4, 0.8]), "ended while it waited"
 
 
+def test_it_goes_on_only_once_something_is_committed() -> None:
+    """Or an alarm about a server that takes nothing would end, and begin, with each attempt."""
+    said: list[str] = []
+    pour_into(
+        lambda: Connection(Server([FINE, FINE, NOT_AT_ALL])),
+        lambda cursor, sleep: batches(cursor, lambda seconds: None), RollLimits(4),
+        wait=lambda seconds: len(said) == 2, monotonic=lambda: 0.0, say=said.append,
+    )  # fmt: skip
+    assert len(said) == 2, said
+    assert all(said), said
+
+
 def test_what_others_have_put_there_is_refused() -> None:
     with pytest.raises(UsageError, match="holds no cursor of a Photon sink"):
         committed_of(b"{}", "here")
