@@ -173,6 +173,8 @@ def problems(settings: Settings) -> list[str]:
             for name in keys
             if not re.fullmatch(NAME, name)
         ]
+    if settings.telemetry is not None and "@" in settings.telemetry.endpoint:  # it stands in log lines
+        found.append("telemetry.endpoint: names a user; give what proves who sends in OTEL_EXPORTER_OTLP_HEADERS")
     for name, join in settings.join.items():
         described = join.primary is not None and join.foreign is not None
         if join.adapter is None and not described:

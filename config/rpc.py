@@ -93,14 +93,15 @@ class _Stub:
             response_deserializer=GetMessageClass(method.output_type).FromString,
             _registered_method=True,
         )
-        if spans.tracer is not None:
+        if spans.tracer is not None and _kind(method) == "unary_unary" and not hasattr(made, "future"):
             made = _tracing(made)
         setattr(self, name, made)
         return made
 
 
 def _tracing(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of a stub that takes the current span along."""
+    """A call of a stub, on an event loop and with one answer, that takes the current span along. Threads, as those
+    between replicas, trace nothing and use more of a stub than its call."""
 
     def traced(request: Any, **options: Any) -> Any:
         span = spans.current.get()

@@ -2,7 +2,8 @@
 
     python deploy/artifacts.py dist [DIRECTORY]             sdist and wheel of the last commit, into dist
     python deploy/artifacts.py key FILE                     a new private key in FILE, and its public one in FILE.pub
-    python deploy/artifacts.py sign DIRECTORY --key FILE    photon.intoto.jsonl: what was made of what, signed
+    python deploy/artifacts.py sign DIRECTORY --key FILE    photon.intoto.jsonl: what was made of what, built again to
+                                                            see that it is true, and signed
     python deploy/artifacts.py verify DIRECTORY             are all files there what was released? [--key PUBLIC]
 
 ``dist`` builds from an export of the commit, so that nothing of the working tree gets in, with the commit's time and
@@ -36,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "deploy" / "docker" / "build-requirements.txt"
 INGREDIENTS = ROOT / "deploy" / "docker" / "requirements.txt"
 PUBLIC_NAME = "deploy/release.pub"
-STATEMENT = "photon.intoto.jsonl"
+STATEMENT, BILL = "photon.intoto.jsonl", "photon.cdx.json"
 STATEMENT_BYTES_MAX = 1 << 20
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
@@ -172,7 +173,7 @@ def opened(line: bytes, key: Ed25519PublicKey) -> dict[str, Any]:
         made = json.loads(line)
         kind, payload = made["payloadType"], base64.b64decode(made["payload"], validate=True)
         signatures = [base64.b64decode(each["sig"], validate=True) for each in made["signatures"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Changed(f"{STATEMENT}: is no signed statement") from None
     if kind != PAYLOAD_TYPE or not any(_is_signed(key, each, payload) for each in signatures):
         raise Changed(f"{STATEMENT}: is not signed with the key {key_id(key)[:16]}…, or was changed after that")
@@ -213,7 +214,8 @@ def new_key(path: Path) -> str:
     try:
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(private)
-        Path(f"{path}.pub").write_bytes(public)
+        with open(f"{path}.pub", "xb") as file:
+            file.write(public)
     except OSError as error:
         raise Undone(f"{error.filename}: {error.strerror}; a key is never replaced") from None
     return key_id(key.public_key())
@@ -248,8 +250,20 @@ def public_key(path: Path) -> Ed25519PublicKey:
 
 
 # -- commands --------------------------------------------------------------------------------------------------------
+def check_made(directory: Path, root: Path) -> None:
+    """Raises Undone: what is there is not made of the last commit, as a statement would say."""
+    found = {each.name: digest(each) for each in artifacts(directory) if each.name != BILL}
+    if git("status", "--porcelain", root=root):
+        raise Undone("what is not committed is in no release: commit it, then make dist sbom")
+    with tempfile.TemporaryDirectory(prefix="photon-again-") as again:
+        made = {each.name: digest(each) for each in build(Path(again), root)}
+    if wrong := sorted({name for name, _ in found.items() ^ made.items()}):
+        raise Undone(f"{directory / wrong[0]}: is not what the last commit gives; empty {directory}, make dist sbom")
+
+
 def sign(directory: Path, key: Ed25519PrivateKey, root: Path = ROOT) -> Path:
     """Writes the statement. Raises Undone."""
+    check_made(directory, root)
     commit, epoch = git("log", "-1", "--format=%H %ct", root=root).split()
     out = directory / STATEMENT
     out.write_text(envelope(statement(directory, commit, epoch), key))
@@ -286,12 +300,7 @@ def run(given: argparse.Namespace) -> None:
         print(sign(given.directory, private_key(given.key)))
     else:
         key = public_key(given.key)
-        said = verify(given.directory, key)
-        [commit] = [
-            each["digest"]["gitCommit"]
-            for each in said["predicate"]["buildDefinition"]["resolvedDependencies"]
-            if each["name"] == "source"
-        ]
+        commit = verify(given.directory, key)["predicate"]["buildDefinition"]["externalParameters"]["commit"]
         for each in artifacts(given.directory):
             print(f"{each.name}: as released, of commit {commit[:12]}")
         print(f"signed with the key {key_id(key)}")
@@ -309,7 +318,7 @@ def main() -> int:
         command.add_argument("--key", type=Path, default=key, required=key is None)
     try:
         run(parser.parse_args())
-    except (Changed, Undone) as wrong:
+    except (Changed, Undone, OSError) as wrong:
         print(f"artifacts: {wrong}", file=sys.stderr)
         return CHANGED if isinstance(wrong, Changed) else UNDONE
     return GOOD

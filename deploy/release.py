@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -173,6 +174,10 @@ def check_version(release: Release) -> str:
     if last is not None and wanted not in successors(last):
         allowed = " or ".join(map(text_of, successors(last)))
         raise Failed(f"{release.version} does not follow {text_of(last)}", f"name {allowed}")
+    headings = re.findall("^## (.*)$", (release.root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    before = max(filter(None, map(numbers, headings[1:])), default=None)
+    if before is not None and (last is None or last < before):
+        raise Failed(f"CHANGELOG.md names {text_of(before)}, and no tag does", "git fetch --tags")
     return "the first one" if last is None else f"follows {text_of(last)}"
 
 
@@ -205,9 +210,12 @@ def check_baseline(release: Release) -> str:
     todo = "make baseline, and commit it"
     if not path.exists():
         raise Failed(f"{path.relative_to(release.root)} is missing", todo)
-    with tarfile.open(path) as archive:
-        member = archive.extractfile("formats.json")
-        kept = json.load(member) if member else None
+    try:
+        with tarfile.open(path) as archive:
+            member = archive.extractfile("formats.json")
+            kept = json.load(member) if member else None
+    except (tarfile.TarError, lzma.LZMAError, EOFError, KeyError, ValueError) as error:
+        raise Failed(f"{path.name} cannot be read: {error}", todo) from None
     if kept != formats(release.root):
         raise Failed(f"{path.name} was made before a format changed", todo)
     return path.name
@@ -216,7 +224,11 @@ def check_baseline(release: Release) -> str:
 def check_gate(release: Release) -> str:
     """It passed on this very commit; it is run where it did not."""
     head, record = release.git("rev-parse", "HEAD"), release.root / GATE
-    if not record.exists() or record.read_text().strip() != head:
+
+    def noted() -> bool:
+        return record.exists() and record.read_text().strip() == head
+
+    if not noted():
         log = release.root / "build" / "gate.log"
         log.parent.mkdir(exist_ok=True)
         print(f"running the gate, an hour; see {log}", file=sys.stderr)
@@ -224,6 +236,10 @@ def check_gate(release: Release) -> str:
             code = subprocess.run(["make", "gate"], cwd=release.root, stdout=file, stderr=file).returncode
         if code:
             raise Failed("make gate failed", f"see {log}")
+        if not noted():
+            raise Failed(
+                f"make gate passed, but on something else than {head[:12]}", "leave the clone alone meanwhile"
+            )
     return f"passed on {head[:12]}"
 
 
@@ -245,7 +261,7 @@ def check_build(release: Release) -> str:
 
 def check_sbom(release: Release) -> str:
     """The bill of materials lies next to them."""
-    out = release.dist / "photon.cdx.json"
+    out = release.dist / artifacts.BILL
     if supply_chain.sbom(out):
         raise Failed("it could not be made", "make sbom says why")
     return out.name
@@ -343,7 +359,7 @@ def _verdict(name: str, step: Callable[[Release], str], release: Release) -> Ver
         return Verdict(name, "ok", step(release), seconds=round(time.monotonic() - begun, 1))
     except Failed as failed:
         return Verdict(name, "failed", str(failed), failed.todo, round(time.monotonic() - begun, 1))
-    except (artifacts.Undone, artifacts.Changed, OSError, subprocess.TimeoutExpired) as wrong:
+    except (artifacts.Undone, artifacts.Changed, OSError, subprocess.SubprocessError) as wrong:
         return Verdict(name, "failed", str(wrong), "mend that", round(time.monotonic() - begun, 1))
 
 

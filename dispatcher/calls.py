@@ -58,15 +58,15 @@ class Calls:
             return None  # removed since it was chosen
         joiner, name = self._joiners[target.number]
         what = f"{JOINER} {name}"
-        with root("dispatcher.batch", self.asked, joiner=name, events=len(events)) as traced:
-            try:
+        try:
+            with root("dispatcher.batch", self.asked, joiner=name, events=len(events)) as traced:
                 async with asyncio.timeout(self.timeout_s * GRACE):
                     answers = await joiner.join(events, timeout=self.timeout_s)
-            except Exception as error:
-                self.troubles.met(what, f"{type(error).__name__}: {error}", self.clock.monotonic())
-                return None
-            if traced is not None:
-                traced.note(**answers.noted())
+                if traced is not None:
+                    traced.note(**answers.noted())
+        except Exception as error:
+            self.troubles.met(what, f"{type(error).__name__}: {error}", self.clock.monotonic())
+            return None
         self._report(what, answers)
         return answers
 

@@ -296,7 +296,7 @@ def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, n
         "during": latency.during.count, "during_p50_p99_max_ms":
             [latency.during.p50_ms, latency.during.p99_ms, latency.during.max_ms],
         "outstanding": latency.outstanding, "settle_s": report.settle_s,
-        "problems": [each for each in report.problems if not each.startswith(UNDONE)],
+        "problems": problems(report.problems, len(plan)),
         "undone": [each.removeprefix(UNDONE) for each in report.problems if each.startswith(UNDONE)],
         "growing": [use.name for use in report.growing],
         "memory_mib": round(max(each.memory_mib for each in moments)),
@@ -305,6 +305,13 @@ def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, n
         "faults": [[step.at_s, step.for_s, step.do, step.words()] for step in plan],
         "columns": columns, "away": [_away(seen.seen, step) for step in plan if step.do is Do.AWAY],
     }  # fmt: skip
+
+
+def problems(said: Sequence[str], faults: int) -> list[str]:
+    """What must not be. A day on which few faults could be done says nothing of them."""
+    found = [each for each in said if not each.startswith(UNDONE)]
+    undone = len(said) - len(found)
+    return found if 2 * undone <= faults else [*found, f"{undone} of {faults} faults could not be done"]
 
 
 def began_of(epoch_us: int) -> str:

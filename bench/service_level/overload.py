@@ -13,8 +13,8 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,13 @@ class Life:
 
     limit: int
     """Bytes of data."""
-    pids: set[int] = field(default_factory=set)
+    limited: int | None = None
+    """Which process has the limit."""
     resident: int = 0
     """The most that was seen, bytes."""
+    restarts: int = 0
+    up: bool = False
+    """When it was looked at last."""
 
 
 class Look:
@@ -79,11 +83,13 @@ class Look:
         for each in ask_patiently(self._running.demo.deployment.run, Request(do="ps"), 30.0).services:
             kind = each.name.split()[0]
             life = self.lives.setdefault(each.name, Life(size(MEMORY.get(kind, OTHERS).replace("m", "MiB"))))
+            life.restarts, life.up = each.restarts, each.pid is not None
             if each.pid is None or (sample := read_process(each.pid, 0.0)) is None:
                 continue
-            if each.pid not in life.pids:
-                life.pids.add(each.pid)
-                resource.prlimit(each.pid, resource.RLIMIT_DATA, (life.limit, life.limit))
+            if each.pid != life.limited:
+                with suppress(ProcessLookupError):  # it has just ended: that is seen the next time
+                    resource.prlimit(each.pid, resource.RLIMIT_DATA, (life.limit, life.limit))
+                life.limited = each.pid
             life.resident = max(life.resident, sample.memory)
             kinds[kind] = max(kinds.get(kind, 0), sample.memory)
         heard = Numbers(asyncio.run(gathered(None, self._asked)))
@@ -144,7 +150,7 @@ def offer(rate: float, seconds: float, say: Callable[[str], None]) -> dict[str, 
             "columns": look.columns,
             "processes": {
                 name: {"limit_mib": life.limit >> 20, "resident_mib": life.resident >> 20,
-                       "restarts": len(life.pids) - 1}
+                       "restarts": life.restarts, "up": life.up}
                 for name, life in look.lives.items()
             },
         }  # fmt: skip
@@ -156,6 +162,8 @@ def problems(found: Mapping[str, Any]) -> list[str]:
     for name, each in found["processes"].items():
         if each["restarts"]:
             said.append(f"{name} ended {each['restarts']} times")
+        if not each["up"]:
+            said.append(f"{name} does not run in the end")
         if each["resident_mib"] > each["limit_mib"]:
             said.append(f"{name} took {each['resident_mib']} MiB, its limit is {each['limit_mib']}")
     return said

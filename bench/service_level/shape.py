@@ -26,15 +26,13 @@ def pace(seconds: float) -> Callable[[float], float]:
     return lambda at_s: 1.0 - SWING * math.cos(2 * math.pi * at_s / seconds)
 
 
-def faults(seed: int, seconds: float, topology: Topology, shards: int | None) -> list[Step]:
-    """A day's: one datacentre is lost and comes back, the registry gets so many ``shards`` (None: it keeps them), and
-    all other kinds take turns, one at a time."""
+def faults(seed: int, seconds: float, topology: Topology, shards: int) -> list[Step]:
+    """A day's: one datacentre is lost and comes back, the registry gets so many ``shards``, and all other kinds take
+    turns, one at a time."""
     rnd = random.Random(seed)
     datacentres = sorted(topology.datacentres)
     away = Step(round(AWAY_AT * seconds, 1), round(AWAY_FOR * seconds, 1), Do.AWAY, (rnd.choice(datacentres),))
-    steps = [away]
-    if shards is not None:
-        steps.append(Step(round(RESHARD_AT * seconds, 1), 0.0, Do.RESHARD, (), {"shards": shards}))
+    steps = [away, Step(round(RESHARD_AT * seconds, 1), 0.0, Do.RESHARD, (), {"shards": shards})]
     every_s = max(EVERY_LEAST_S, min(EVERY_S, EVERY_SHARE * seconds))
     kinds: list[Callable[[float], Step]] = []
     begin = 0.25 * every_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from photon.config.metrics.readings import Readings
@@ -38,7 +38,7 @@ class Sender:
         self._queues = {signal: deque[Any](maxlen=1 if signal == METRICS else QUEUE_MAX) for signal in sends}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._away = False
+        self._away: set[str] = set()  # signals that were not taken last
         self.sent, self.dropped = Counter[str](), Counter[str]()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
@@ -46,7 +46,7 @@ class Sender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Sends what is left, unless the collector is away; takes no longer than STOP_S."""
+        """Sends what is left and was taken before; takes no longer than STOP_S."""
         self._stopping.set()
         self._thread.join(STOP_S)
 
@@ -65,17 +65,17 @@ class Sender:
 
     def _run(self) -> None:
         while not self._stopping.wait(PERIOD_S):
-            self.send()
-        if not self._away:
-            self.send()
+            self.send(self._sends)
+        self.send(self._sends.keys() - self._away)
 
-    def send(self) -> None:
-        """Everything that waits; of each signal until something is not taken."""
-        for signal, send in self._sends.items():
+    def send(self, signals: Iterable[str]) -> None:
+        """Everything of these that waits; of each until something is not taken."""
+        for signal in signals:
             while batch := self._taken(signal):
-                problem = send(batch)
-                (self.dropped if problem else self.sent)[signal] += len(batch)
-                self._tell(problem)
+                problem = self._sends[signal](batch)
+                with self._lock:
+                    (self.dropped if problem else self.sent)[signal] += len(batch)
+                self._tell(signal, problem)
                 if problem:
                     break
 
@@ -84,9 +84,17 @@ class Sender:
             queue = self._queues[signal]
             return [queue.popleft() for _ in range(min(len(queue), BATCH_MAX))]
 
-    def _tell(self, problem: str) -> None:
+    def _tell(self, signal: str, problem: str) -> None:
+        """Lines are a signal as well: a collector that takes the others, and not these, must not be told of twice."""
         if problem and not self._away:
-            log.warning("telemetry is not taken, and dropped meanwhile", endpoint=self._endpoint, problem=problem)
-        elif self._away and not problem:
+            log.warning(
+                "telemetry is not taken, and dropped meanwhile",
+                endpoint=self._endpoint,
+                signal=signal,
+                problem=problem,
+            )
+        if problem:
+            self._away.add(signal)
+        elif signal in self._away:
+            self._away.clear()
             log.info("telemetry is sent again", endpoint=self._endpoint, dropped=dict(self.dropped))
-        self._away = bool(problem)

@@ -15,12 +15,14 @@ from photon.config.extras import check_extras
 from photon.config.metrics.readings import OF_PROCESS, SERVED
 from photon.config.settings import Settings, TelemetrySettings
 from photon.config.stopping import end
-from photon.config.structured import structlog
+from photon.config.structured import get_logger, structlog
 from photon.config.telemetry import spans
 from photon.fleet.processes import KINDS, listening, processes
 
 if TYPE_CHECKING:
     from photon.config.telemetry.otlp import Otlp
+
+log = get_logger(__name__)
 
 Labels = Mapping[str, str]
 """As those that the status page adds: datacentre, service, process."""
@@ -82,10 +84,13 @@ async def _measure(otlp: Otlp, table: TelemetrySettings, settings: Settings, own
     known, clock = listening(settings), SystemClock()
     while True:
         await asyncio.sleep(table.interval)
-        said = []
-        for address, metrics in list(SERVED.items()):
-            labels = known[address].labels if address in known else own
-            if address in KINDS:  # it answers nobody
-                labels = {**own, "service": address}
-            said.append((await metrics.families(), labels))
-        otlp.metrics(metrics_of(said, clock.now_ns()))
+        try:
+            said = []
+            for address, metrics in list(SERVED.items()):
+                labels = known[address].labels if address in known else own
+                if address in KINDS:  # it answers nobody
+                    labels = {**own, "service": address}
+                said.append((await metrics.families(), labels))
+            otlp.metrics(metrics_of(said, clock.now_ns()))
+        except Exception:  # a bug in one reading must not end them all, unnoticed
+            log.exception("the metrics cannot be sent")

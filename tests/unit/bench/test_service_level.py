@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.service_level import page, rows
+from bench.service_level import day, page, rows
 from bench.service_level.overload import problems
 from bench.service_level.rows import Grown, binned, steps
 from bench.service_level.shape import AFTER_S, BEFORE_S, faults, pace
@@ -16,6 +16,7 @@ from photon.fleet.numbers import Numbers
 from photon.fleet.polling import Heard
 from photon.fleet.processes import of_datacentre
 from photon.lab.chaos.api import Do
+from photon.lab.chaos.run import UNDONE
 from photon.lab.chaos.topology import Topology, too_much
 from photon.lab.demo.generator import Generator
 from photon.lab.latency import Verdict
@@ -80,10 +81,16 @@ def test_rows_are_kept_one_a_line_and_a_torn_one_is_left_out(tmp_path: Path) -> 
 
 
 def test_who_died_or_grew_is_a_problem() -> None:
-    process = {"limit_mib": 512, "resident_mib": 90, "restarts": 0}
+    process = {"limit_mib": 512, "resident_mib": 90, "restarts": 0, "up": True}
     assert problems({"lost": 0, "processes": {"joiner east-1": process}}) == []
-    bad = {"lost": 3, "processes": {"joiner east-1": {**process, "resident_mib": 600, "restarts": 2}}}
-    assert len(problems(bad)) == 3
+    bad = {"lost": 3, "processes": {"joiner east-1": {**process, "resident_mib": 600, "restarts": 2, "up": False}}}
+    assert len(problems(bad)) == 4
+
+
+def test_a_day_without_its_faults_is_a_problem() -> None:
+    lost, undone = "2 clicks lost", f"{UNDONE}kill joiner east-1: no such process"
+    assert day.problems([lost, undone], 2) == [lost]
+    assert day.problems([undone, undone], 3) == ["2 of 3 faults could not be done"]
 
 
 def test_the_page_is_what_the_kept_rows_give() -> None:

@@ -65,8 +65,9 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def release(artifacts: ModuleType, key: Path, tmp_path: Path) -> Path:
-    """Two files, signed."""
+def release(artifacts: ModuleType, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two files, signed, whatever made them."""
+    monkeypatch.setattr(artifacts, "check_made", lambda directory, root: None)
     directory = tmp_path / "release"
     directory.mkdir()
     (directory / "photon_join-9.9.9.tar.gz").write_bytes(b"source")
@@ -89,6 +90,36 @@ def test_the_statement_says_what_was_made_of_what(artifacts: ModuleType, release
     assert {each["name"] for each in definition["resolvedDependencies"]} > {"hatchling"}
     artifacts.sign(release, artifacts.private_key(key))
     assert (release / artifacts.STATEMENT).read_bytes() == line
+
+
+def test_only_what_the_last_commit_gives_is_signed(
+    artifacts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(out: Path, root: Path) -> list[Path]:
+        (out / "p-1.tar.gz").write_bytes(b"source")
+        (out / "p-1.whl").write_bytes(b"wheel")
+        return sorted(out.iterdir())
+
+    monkeypatch.setattr(artifacts, "build", build)
+    changed = ""
+    monkeypatch.setattr(artifacts, "git", lambda *words, root: changed)
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    build(dist, tmp_path)
+    (dist / "photon.cdx.json").write_bytes(b"{}")
+    artifacts.check_made(dist, tmp_path)
+    for name, data in (("p-1.whl", b"of the commit before"), ("p-0.whl", b"of the last release")):
+        (dist / name).write_bytes(data)
+        with pytest.raises(artifacts.Undone, match=f"{name}: is not what the last commit gives"):
+            artifacts.check_made(dist, tmp_path)
+        (dist / name).unlink()
+        build(dist, tmp_path)
+    (dist / "p-1.tar.gz").unlink()
+    with pytest.raises(artifacts.Undone, match=r"p-1\.tar\.gz: is not what"):
+        artifacts.check_made(dist, tmp_path)
+    changed = "?? new.py"
+    with pytest.raises(artifacts.Undone, match="not committed"):
+        artifacts.check_made(dist, tmp_path)
 
 
 def test_a_release_as_it_was_signed(release: Path, key: Path) -> None:
@@ -137,6 +168,7 @@ def _signature_of_other_payload(release: Path) -> None:
         (_signature_of_other_payload, "photon.intoto.jsonl: is not signed with the key "),
         (lambda r: (r / "photon.intoto.jsonl").write_text("{}"), "photon.intoto.jsonl: is no signed statement"),
         (lambda r: (r / "photon.intoto.jsonl").write_bytes(b"\xff"), "photon.intoto.jsonl: is no signed statement"),
+        (lambda r: (r / "photon.intoto.jsonl").write_text("[" * 9999), "photon.intoto.jsonl: is no signed statement"),
         (lambda r: (r / "extra.whl").write_bytes(b""), "extra.whl: the release has no such file"),
     ],
 )
@@ -157,6 +189,7 @@ def test_another_key_is_one_line(release: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_one_line(release: Path, key: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
+    (tmp_path / "taken.pub").touch()
     for arguments, line in (
         (("verify", empty, "--key", f"{key}.pub"), "it stands next to each release's files"),
         (("verify", release, "--key", tmp_path / "none"), "name the public key"),
@@ -165,6 +198,7 @@ def test_what_cannot_be_done_is_one_line(release: Path, key: Path, tmp_path: Pat
         (("sign", release, "--key", tmp_path / "none"), "make one with"),
         (("sign", release, "--key", f"{key}.pub"), "others can read"),
         (("key", key), "a key is never replaced"),
+        (("key", tmp_path / "taken"), "taken.pub: File exists; a key is never replaced"),
     ):
         code, told = said(run(*arguments))
         assert (code, line in told) == (UNDONE, True), told

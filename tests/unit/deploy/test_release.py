@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -134,12 +135,53 @@ def test_tree_version_and_changes(release: ModuleType, clone: Path) -> None:
     assert "is no version" in failure(release, "version", clone, "0.2")
 
 
+def test_a_clone_without_tags_is_not_the_first_release(release: ModuleType, clone: Path) -> None:
+    git(clone, "tag", "-d", "v0.1.0")
+    assert release.check_version(release.Release("0.1.0", KEY, clone)) == "the first one"
+    write(clone, "7.0.0", "- more")
+    assert failure(release, "version", clone, "7.0.0").endswith("names 0.1.0, and no tag does; git fetch --tags")
+
+
+def test_a_damaged_baseline_is_one_line(release: ModuleType, clone: Path) -> None:
+    path = clone / release.BASELINES / "0.1.0.tar.xz"
+    path.parent.mkdir(parents=True)
+    for data in (b"", b"no archive", (ROOT / release.BASELINES / "0.1.0.tar.xz").read_bytes()[:9000]):
+        path.write_bytes(data)
+        assert "make baseline" in failure(release, "baseline", clone, "0.1.0")
+
+
 def test_the_gate_counts_for_its_commit_alone(release: ModuleType, clone: Path) -> None:
     (clone / "build").mkdir()
     (clone / "Makefile").write_text("gate:\n\tfalse\n")
     assert failure(release, "gate", clone, "0.1.1").startswith("make gate failed; see ")
+    (clone / "Makefile").write_text("gate:\n\ttrue\n")
+    assert "but on something else than" in failure(release, "gate", clone, "0.1.1")
     (clone / release.GATE).write_text(release.artifacts.git("rev-parse", "HEAD", root=clone) + "\n")
     assert release.check_gate(release.Release("0.1.1", KEY, clone)).startswith("passed on ")
+
+
+def test_the_gate_is_noted_of_the_commit_that_it_ran_on(release: ModuleType, clone: Path) -> None:
+    (clone / "Makefile").write_text((ROOT / "Makefile").read_text())
+    (clone / ".gitignore").write_text("build\n")
+    (clone / ".ci").mkdir()
+    (clone / ".ci/run").write_text('#!/bin/sh\neval "$MEANWHILE"\n')
+    (clone / ".ci/run").chmod(0o755)
+    commit(clone)
+
+    def ran(meanwhile: str) -> tuple[bool, bool]:
+        """Whether it passed, and was noted."""
+        (clone / release.GATE).unlink(missing_ok=True)
+        environment = {**os.environ, "MEANWHILE": meanwhile}
+        made = subprocess.run(
+            ["make", "-o", "install", "gate"], cwd=clone, env=environment, capture_output=True, text=True
+        )
+        return made.returncode == 0, (clone / release.GATE).exists()
+
+    who = "-c user.name=x -c user.email=x@example.org -c commit.gpgsign=false"
+    assert ran("true") == (True, True)
+    assert ran("false") == (False, False)
+    assert ran("touch new") == (True, False)
+    assert ran(f"git add new && git {who} commit -qm x") == (True, False)
 
 
 def test_what_comes_behind_a_failure_stays_open(release: ModuleType) -> None:

@@ -9,9 +9,13 @@ from collections.abc import Sequence
 
 import pytest
 import structlog
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 
 from photon.batch.events import Events
 from photon.config.clock import SystemClock
+from photon.config.telemetry import spans
+from photon.config.telemetry.otlp import OtlpTracer
 from photon.dispatcher import discovery
 from photon.dispatcher.calls import Calls
 from photon.dispatcher.discovery import Discovery
@@ -247,6 +251,19 @@ class Shell:
         async with asyncio.timeout(10.0):
             while len(self.flow.targets) != targets:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
+
+
+class Silent(FakeJoiner):
+    async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
+        raise OSError("it is gone")
+
+
+async def test_a_call_that_fails_is_a_failure_in_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[ReadableSpan] = []
+    monkeypatch.setattr(spans, "tracer", OtlpTracer(1.0, Resource.get_empty(), ended.append))
+    calls = Shell(monkeypatch).calls
+    assert await calls.join(calls.add(Silent("a:1", {}), "a"), Events.of([])) is None
+    assert [each.status.description for each in ended] == ["OSError: it is gone"]
 
 
 async def test_joiners_are_connected_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from photon.config.serving import listen_for
 from photon.config.telemetry import spans
 from photon.config.telemetry.otlp import Otlp, OtlpTracer
 from photon.config.telemetry.sender import LOGS
-from photon.config.tls import open_channel
+from photon.config.tls import open_blocking_channel, open_channel
 from tests.unit.config.test_rpc import PARTS, SERVICE
 
 
@@ -98,6 +99,23 @@ async def test_a_trace_goes_along_with_a_call_and_ends_with_it(ended: list[Reada
             assert (await ask(PARTS(), timeout=20.0)).parts == [b""], "the next call is not of this trace"
     finally:
         await channel.close(None)
+        await server.stop()
+
+
+async def test_calls_that_take_no_trace_along_are_as_ever(ended: list[ReadableSpan]) -> None:
+    """Replicas send each other a stream from a thread, by ``future``."""
+    server = await listen_for("127.0.0.1:0", SERVICE, Servicer())
+    channel, blocking = open_channel(f"127.0.0.1:{server.port}"), open_blocking_channel(f"127.0.0.1:{server.port}")
+    try:
+        stub, of_threads = SERVICE.stub(channel), SERVICE.stub(blocking)
+        with spans.root("batch", 1):
+            assert (await stub.Gather(iter([PARTS()]), timeout=20.0)) == PARTS()
+            assert [each async for each in stub.Pour(PARTS(), timeout=20.0)] == [PARTS()]
+            for call in (of_threads.Gather.future(iter([PARTS()]), timeout=20.0), of_threads.Ask.future(PARTS())):
+                assert await asyncio.to_thread(call.result)
+    finally:
+        await channel.close(None)
+        blocking.close()
         await server.stop()
 
 
