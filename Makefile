@@ -35,7 +35,7 @@ $(VENV)/.photon: pyproject.toml | $(BIN)/python
 	@touch $@
 
 # Photon with one of its extras; what builds a release is of the pinned versions.
-$(VENV)/.%: pyproject.toml | $(BIN)/python
+$(VENV)/.%: pyproject.toml deploy/docker/build-requirements.txt | $(BIN)/python
 	@echo "installing Photon in $(VENV) with what its developers use ($*), some minutes if nothing is cached ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]' -c deploy/docker/build-requirements.txt
 	@touch $@ $(VENV)/.photon $(if $(filter dev,$*),$(VENV)/.docs $(VENV)/.lint)

@@ -124,11 +124,11 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     starting = options.get("startingoffsets", "earliest")
     if starting not in ("earliest", "latest"):
         raise UsageError(f"startingOffsets {starting!r}: is earliest or latest")
+    pulled = tuple(parse_columns(options.get("columns", ""), names))
     export = options.get("export")
     sources = () if export is not None else tuple(_sources(options))
     if watermark is not None and (urls := [each.output for each in sources if not each.state]):
         raise UsageError(f"watermark: {urls[0]} does not say it; read the output itself for that")
-    pulled = tuple(parse_columns(options.get("columns", ""), names))
     return SourceOptions(
         sources,
         None if export is None else RegistrySource(directory=str(Path(export).absolute())),

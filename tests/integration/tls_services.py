@@ -177,6 +177,7 @@ SERVICES: Mapping[Role, tuple[str, Start]] = {
     Role.OBSERVE: (KINDS["observe"].health, _healthy("observe")),
     Role.COPIES: (COPIES.name, _copies),
     Role.COMPUTE: (KINDS["compute"].health, _healthy("compute")),
+    Role.SINK: (KINDS["sink"].health, _healthy("sink")),
     Role.WAN: (CONTROL.name, _wan),
 }
 """What its health is reported under, and how it starts: (an empty directory, certificate) -> address."""

@@ -43,8 +43,11 @@ async def three() -> AsyncIterator[tuple[Cluster, list[RegistryReplica]]]:
         yield cluster, replicas
 
 
+PATIENCE_S = 60.0
+
+
 async def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.005)
@@ -52,7 +55,7 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 
 async def busy_until(registry: RoutedRegistry, incarnation: int, holds: Callable[[], bool]) -> None:
     """Inserts meanwhile: a shard that rests is not checked."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     number = 1_000
     while not holds():
         assert time.monotonic() < deadline
