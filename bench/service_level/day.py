@@ -162,13 +162,7 @@ class Sampling(Watch):
     """Also asks all processes for their metrics, ``POINTS`` times a day."""
 
     def __init__(
-        self,
-        where: Site,
-        target: Target,
-        follower: Follower,
-        truth: Truth,
-        every_s: float,
-        say: Say,
+        self, where: Site, target: Target, follower: Follower, truth: Truth, every_s: float, say: Say
     ) -> None:
         super().__init__(where, target, follower)
         self.follower, self._truth, self._every_s, self._say = follower, truth, every_s, say
