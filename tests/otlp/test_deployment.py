@@ -170,8 +170,8 @@ def test_what_is_sent_and_that_joins_go_on_without_a_collector(tmp_path: Path, c
 
         before = len(collector.spans())
         collector.start()
-        until(lambda: len(logged(site, "telemetry is sent again")) >= 6, WAIT_S, "each process has said so")
         site.write(MORE)
+        until(lambda: len(logged(site, "telemetry is sent again")) >= 6, WAIT_S, "each process has said so")
         until(lambda: len(collector.spans()) > before, WAIT_S, "traces come again")
         until(lambda: len(site.ids()) == EVENTS + 2 * MORE, WAIT_S, "all is joined")
         assert set(logged(site, away).values()) == {1}
