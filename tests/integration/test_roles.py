@@ -37,6 +37,7 @@ OWNER = {
     Role.OBSERVE: (),
     Role.COPIES: ("photon.v1.Copies",),
     Role.COMPUTE: (),
+    Role.SINK: (),
     Role.WAN: ("photon.v1.Wan",),
 }
 """Services of each, beside health and metrics."""
