@@ -29,7 +29,6 @@ from photon.config.errors import UsageError
 from photon.config.metrics.disks import free_space
 from photon.config.metrics.readings import ProcessMetrics, Readings
 from photon.config.roles import Role
-from photon.config.settings import ComputeSettings, Settings
 from photon.config.stopping import first, until
 from photon.config.structured import get_logger
 from photon.config.words import duration, many
@@ -55,7 +54,7 @@ log = get_logger(__name__)
 
 async def serve_compute(room: Room) -> None:
     """Raises UsageError, CannotListen."""
-    name, own = _named(room.settings, room.member)
+    name, own = room.table("compute", room.settings.compute)
     file, state = room.base / own.file, room.base / own.state
     watch = Watch(name, state, room.clock)
     metrics = ProcessMetrics([watch.read, free_space({"state": state})], watch.details)
@@ -65,15 +64,6 @@ async def serve_compute(room: Room) -> None:
         room.up()
         command = ["compute", "run", str(file), "--state", str(state), "--processes", str(own.processes), "--quiet"]
         await _keep(room, file, [sys.executable, "-m", "photon", *command, "--stop-with-parent"], watch)
-
-
-def _named(settings: Settings, name: str | None) -> tuple[str, ComputeSettings]:
-    known = sorted(settings.compute)
-    name = known[0] if name is None and len(known) == 1 else name
-    if name not in settings.compute:
-        what = f"no [compute.{name}] in the configuration" if name else "name one"
-        raise UsageError(f"serve compute: {what}; there are: {', '.join(known) or 'none'}")
-    return name, settings.compute[name]
 
 
 # -- keeping it running ----------------------------------------------------------------------------------------------

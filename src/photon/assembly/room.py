@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from photon.adapters.join_adapters import adapter_of
 from photon.config.clock import Clock, SystemClock
 from photon.config.disk import Disk, RealDisk
+from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Pipeline, Settings, Side
 from photon.config.structured import get_logger
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from photon.idregistry.client.grpc_client import RegistryClient
     from photon.joiner.api import Joiner
 
+T = TypeVar("T")
 Up: TypeAlias = Callable[[], None]
 """A service calls it once it serves."""
 Serve: TypeAlias = Callable[[asyncio.Event, Up], Awaitable[object]]
@@ -77,6 +79,15 @@ class Room:
     up: Up = lambda: None
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
+
+    def table(self, kind: str, tables: Mapping[str, T]) -> tuple[str, T]:
+        """Name and contents of the [KIND.NAME] that ``member`` names, or of the only one. Raises UsageError."""
+        known = sorted(tables)
+        name = known[0] if self.member is None and len(known) == 1 else self.member
+        if name is None or name not in tables:
+            what = f"no [{kind}.{name}] in the configuration" if name else "name one"
+            raise UsageError(f"serve {kind}: {what}; there are: {', '.join(known) or 'none'}")
+        return name, tables[name]
 
     @cached_property
     def datacentre(self) -> str:

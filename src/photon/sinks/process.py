@@ -76,19 +76,9 @@ class Standing:
         return {"sink": self.name, "into": self.into, "problem": self.problem}
 
 
-def sink_named(settings: Settings, name: str | None) -> tuple[str, SinkSettings]:
-    """Raises UsageError."""
-    known = sorted(settings.sink)
-    name = known[0] if name is None and len(known) == 1 else name
-    if name not in settings.sink:
-        what = f"no [sink.{name}] in the configuration" if name else "name one"
-        raise UsageError(f"serve sink: {what}; there are: {', '.join(known) or 'none'}")
-    return name, settings.sink[name]
-
-
 async def serve_sink(room: Room) -> None:
     """Raises UsageError."""
-    name, own = sink_named(room.settings, room.member)
+    name, own = room.table("sink", room.settings.sink)
     standing = Standing(name, own.into)
     work = _Work(room.settings, room.base, name, own, standing)
     metrics = ProcessMetrics([standing.read, standing.costs], standing.details)
