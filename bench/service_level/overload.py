@@ -27,7 +27,6 @@ from bench.service_level.day import began_of
 from bench.service_level.rows import OVERLOAD, Row
 from photon import __version__
 from photon.config.errors import PhotonError
-from photon.config.units import size
 from photon.fleet.ledger import read_ledger
 from photon.fleet.numbers import Numbers
 from photon.fleet.polling import gathered
@@ -44,7 +43,7 @@ PROBE_RATE, PROBE_S = 12_000.0, 40.0
 PER_CLICK = 2
 TIMES = 2.0
 LOOK_S = 2.0
-OTHERS = "384m"
+OTHERS = 384
 """The limit of what MEMORY does not name."""
 PATIENCE = 4.0
 """Times the overload itself: so long it may take to catch up."""
@@ -82,7 +81,7 @@ class Look:
         kinds: dict[str, int] = {}
         for each in ask_patiently(self._running.demo.deployment.run, Request(do="ps"), 30.0).services:
             kind = each.name.split()[0]
-            life = self.lives.setdefault(each.name, Life(size(MEMORY.get(kind, OTHERS).replace("m", "MiB"))))
+            life = self.lives.setdefault(each.name, Life(MEMORY.get(kind, OTHERS) << 20))
             life.restarts, life.up = each.restarts, each.pid is not None
             if each.pid is None or (sample := read_process(each.pid, 0.0)) is None:
                 continue
