@@ -73,11 +73,11 @@ class Count(Computation):
 
     def process_record(self, ctx: Context, record: Record) -> None:
         end = seconds(record.time_ns) + SECOND_NS
-        ctx.state[end] = ctx.state.get(end, 0) + 1
+        ctx.state[str(end)] = ctx.state.get(str(end), 0) + 1
         ctx.set_timer("end", end)
 
     def process_timer(self, ctx: Context, timer: Timer) -> None:
-        ctx.produce("counts", {"second": timer.time_ns, "count": ctx.state.pop(timer.time_ns)})
+        ctx.produce("counts", {"second": timer.time_ns, "count": ctx.state.pop(str(timer.time_ns))})
 
 
 class Total(Computation):

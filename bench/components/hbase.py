@@ -51,7 +51,7 @@ def hbase_at() -> Iterator[tuple[str, str, list[int]]]:
         yield named[0], named[1], []
         return
     with tempfile.TemporaryDirectory(prefix="photon-bench-hbase-") as directory:
-        server = Standalone(Path(directory), standalone.fetch(), Ports(*free_ports(5)))
+        server = Standalone(Path(directory), standalone.fetch(), Ports(*free_ports(5)))  # type: ignore[arg-type]
         server.configure()
         try:
             server.start()

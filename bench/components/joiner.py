@@ -26,7 +26,8 @@ from photon.eventstore.api import EventLookUps, LookUpCode, Progress
 from photon.idregistry.api import Answer, Digester, Opened, Slot
 from photon.idregistry.witness import Witness, Witnessed
 from photon.joiner.api import Outcome
-from photon.joiner.engine import JoinerEngine, Surroundings
+from photon.joiner.engine import JoinerEngine
+from photon.joiner.opening import Surroundings
 from photon.joiner.process import die
 from photon.joiner.slot.slot import SlotPaths
 from photon.joiner.verdicts import envelope_lines

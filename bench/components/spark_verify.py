@@ -31,9 +31,9 @@ from photon.eventstore.api import PrimaryRecord
 from photon.idregistry.api import Digester
 from photon.joiner.api import ForeignEvent
 from photon.joiner.verdicts import ABSENT_REASON
-from photon.spark.sources import OutputSource, PipelineSources, RegistrySource
+from photon.spark.sources import LogSource, OutputSource, PipelineSources, RegistrySource
 from tests.lines import joined_lines, undone_lines
-from tests.spark.small_deployment import FOREIGN, HOUR_NS, KEY, PRIMARY, Deployment, LogSource
+from tests.spark.small_deployment import FOREIGN, HOUR_NS, KEY, PRIMARY, Deployment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,7 +155,7 @@ def verify(spark: SparkSession, root: Path) -> list[Any]:
         return found.selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, kind in
                                   (column.split() for column in schemas.REGISTRY.split(", "))))  # fmt: skip
 
-    exports.registry = entries  # type: ignore[assignment]
+    exports.registry = entries
     registry = RegistrySource(directory=str(root / "entries"))
     task = VerifyTask(_sources(root), "f" * 32, FROM_HOUR, TO_HOUR, MADE_AT, registry=registry)
     found = run(spark, task, root / "report", print)

@@ -29,7 +29,8 @@ from photon.config.disk import RealDisk
 from photon.idregistry.api import Answer, Digester
 from photon.verifier.alarms import AlarmLog
 from photon.verifier.checker import Checker
-from photon.verifier.slot_work import LineFindings, SeenIds
+from photon.verifier.seen_ids import SeenIds
+from photon.verifier.slot_work import LineFindings
 from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.verifier import Verifier
 from tests.lines import joined_lines

@@ -43,6 +43,9 @@ class Prompt:
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         return JoinAnswers.alike(len(events), Outcome.JOINED)
 
+    async def close(self) -> None:
+        return None
+
 
 async def _progress() -> Progress:
     return Progress(read_past_ns=NEVER_NS)

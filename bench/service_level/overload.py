@@ -34,9 +34,9 @@ from photon.fleet.processes import processes
 from photon.lab.chaos.report import read_process
 from photon.lab.chaos.site import CACHE, REPLICAS, ROUND_TRIP_S
 from photon.lab.demo.deployment import DATACENTRES
-from photon.supervision.containers import MEMORY
 from photon.supervision.control import Request
 from photon.supervision.detached import ask_patiently
+from photon.supervision.services import MEMORY
 
 PROBE_RATE, PROBE_S = 12_000.0, 40.0
 """Clicks a second, more than two cores bear; how long they are offered."""

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,7 @@ def main() -> int:
     grow = Steps()
     for _ in range(ids // 10_000):
         command = insert(now, 10_000)
-        grow.run(lambda command=command: machine.apply(3, command))
+        grow.run(partial(machine.apply, 3, command))
     found["growing, 10,000 ids a step"] = grow.shown()
     with tempfile.TemporaryDirectory(prefix="photon-bench-") as name:
         steps, took = through_a_snapshot(Path(name), machine, now)
@@ -127,7 +128,7 @@ def main() -> int:
     restoring = other.restoring()
     reading = Steps()
     for chunk in machine.snapshot():
-        reading.run(lambda chunk=chunk: restoring.take(chunk))
+        reading.run(partial(restoring.take, chunk))
     reading.run(restoring.finish)
     found["reading a snapshot, a chunk a step"] = reading.shown()
     del other
@@ -148,7 +149,7 @@ def collection(ids: int) -> dict[str, float]:
             times = np.full(10_000, bucket << table.bucket_bits)
             tokens = ones.astype(np.uint64)
             table.add(lo, hi, times, tokens, ones, ones.astype(np.uint32), None, ones == 1)
-            met = table.clear(lo, hi, times, tokens)
+            met = table.clear(lo, hi, tokens)
             assert not (met.states == CLEARED).any()
     steps = Steps()
     steps.run(lambda: table.collect(RETENTION_BUCKETS << table.bucket_bits))
