@@ -18,6 +18,9 @@ from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.idregistry.api import Slot
 from photon.joiner.slot.identity import NONCE_BYTES
+from photon.objects.api import ObjectChanged
+from photon.objects.paths import ObjectPath
+from photon.objects.transfer import told
 from photon.spark import logs
 from photon.spark.backfill import job as spark_job
 from photon.spark.backfill.batch_names import BackfillPaths
@@ -93,6 +96,7 @@ async def run(
         say("closing the run; doing again what discarded attempts left")
         await driver.settle()
         manifest = await driver.publish(msgspec.structs.asdict(counts), done.parts)
+    driver.show(manifest)
     batches = sorted({file.batch for file in manifest.files if file.batch})
     say(f"published {len(manifest.files)} files; clearing tokens")
     cleared = await asyncio.to_thread(spark_job.clear, spark, task, batches)
@@ -159,17 +163,35 @@ def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:
 
 @contextmanager
 def alone(places: BackfillPaths) -> Iterator[None]:
-    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4."""
+    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two may
+    be at it: what each replaces it replaces as it has read it, so the first of the two to hear of the other ends."""
+    if places.url:
+        with told_of_others(places):
+            yield
+        return
     places.state.mkdir(parents=True, exist_ok=True)
     busy = f"{places.output}: another photon spark backfill works on it; let it end"
     with file_lock.alone(places.state / LOCK_NAME, busy):
         yield
 
 
-def check_directory(output: Path) -> None:
-    """The output must be a path of a local or mounted file system. Raises UsageError."""
+@contextmanager
+def told_of_others(places: BackfillPaths) -> Iterator[None]:
+    """Raises BackfillFailed, ObjectsUnavailable."""
+    assert isinstance(places.output, ObjectPath)
+    with told(places.output):
+        try:
+            yield
+        except ObjectChanged:
+            raise BackfillFailed(f"{places.output}: another photon spark backfill works on it; leave it to that") from None
+
+
+def check_output(output: Path) -> None:
+    """The output must be a path of a local or mounted file system, or a URL. Raises UsageError."""
+    if isinstance(output, ObjectPath):
+        return
     if "://" in str(output) or ":/" in str(output):
         raise UsageError(
-            f"--output {output}: Hadoop file systems are not supported yet; name a directory that driver and "
-            "executors have mounted"
+            f"--output {output}: Hadoop file systems are not supported; name a directory that driver and executors "
+            "have mounted, or a URL of an object store"
         )

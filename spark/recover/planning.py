@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from photon.idregistry.api import U8, Answer
 from photon.spark.classes import Class
 
-BACKFILL_PREFIX = "backfill-"
-"""Prefix of the slots that backfills register under."""
 
 
 class RepairWay(enum.StrEnum):

@@ -85,6 +85,11 @@ def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
     return {each.file: each for each in lines}
 
 
+def manifest_bytes(files: Iterable[MirroredFile]) -> bytes:
+    """What ``manifest_of`` reads."""
+    return b"".join(msgspec.json.encode(each) + b"\n" for each in sorted(files, key=lambda each: each.file))
+
+
 def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta, bytes]:
     """As it is now. ``meta``: as it was a moment ago. Raises FileNotFoundError, OSError."""
     objects, left = bucket_of(where).objects, LOOKS

@@ -24,8 +24,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from photon.config.clock import NS_PER_S, Clock, SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
@@ -34,7 +32,7 @@ from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
 from photon.outputs.content import FileContent, OutputMissing
-from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_of
+from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_bytes, manifest_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
 
@@ -237,7 +235,7 @@ class ObjectSink:
         return to
 
     def _say(self, counting: Mapping[str, MirroredFile]) -> None:
-        manifest = b"".join(msgspec.json.encode(counting[name]) + b"\n" for name in sorted(counting))
+        manifest = manifest_bytes(counting.values())
         if manifest != self._manifest:
             self._at, self._manifest = self._swapped(manifest), manifest
         now_ns = self._clock.now_ns()
