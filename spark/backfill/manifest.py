@@ -119,7 +119,7 @@ def begun(disk: Disk, path: Path, wanted: BackfillJob) -> BackfillJob:
     known = read_job(disk, path)
     if known is None:
         if isinstance(path, ObjectPath) and disk.names(path.parent.parent):
-            raise UsageError(f"{path.parent.parent}: holds objects already that are no backfill's; name another prefix")
+            raise UsageError(f"{path.parent.parent}: holds other objects already; name another prefix")
         disk.make_dir(path.parent)
         write(disk, path, wanted)
         return wanted

@@ -163,8 +163,8 @@ def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:
 
 @contextmanager
 def alone(places: BackfillPaths) -> Iterator[None]:
-    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL two may
-    be at it: what each replaces it replaces as it has read it, so the first of the two to hear of the other ends."""
+    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL
+    two may be at it: each replaces a file only as it has read it, so one hears of the other, and ends."""
     if places.url:
         with told_of_others(places):
             yield
@@ -183,7 +183,7 @@ def told_of_others(places: BackfillPaths) -> Iterator[None]:
         try:
             yield
         except ObjectChanged:
-            raise BackfillFailed(f"{places.output}: another photon spark backfill works on it; leave it to that") from None
+            raise BackfillFailed(f"{places.output}: another photon spark backfill works on it") from None
 
 
 def check_output(output: Path) -> None:

@@ -17,9 +17,9 @@ from pyspark.sql.functions import col
 import photon
 from photon.adapters.logs.identity import log_name
 from photon.config.errors import UsageError
+from photon.objects.disk import UrlDisk
 from photon.outputs.output_places import KINDS
 from photon.spark import exports, logs, outputs
-from photon.objects.disk import UrlDisk
 from photon.spark.backfill.batch_names import BackfillPaths
 from photon.spark.backfill.manifest import read_job, read_manifest
 from photon.spark.key_filter import HASH_BITS, assembled, part_bits

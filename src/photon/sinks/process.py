@@ -167,7 +167,7 @@ class _Work:
         place = self.output.place
 
         def open_() -> ObjectSink:
-            return ObjectSink(RealDisk(), place, into, self.own.kinds)
+            return ObjectSink(RealDisk(), place, into, self.own.kinds, keep_s=self.own.keep)
 
         before = self.standing.bytes
 

@@ -90,12 +90,14 @@ async def test_it_waits_for_a_store_that_is_away_and_says_so(tmp_path: Path, awa
         ({"datacentre": "west"}, "sink.lake.datacentre: there is no west; there are: east"),
         ({"kinds": ["all"]}, "sink.lake.kinds: 'all' is none"),
         ({"kinds": []}, "sink.lake.kinds: is empty"),
+        ({"keep": "1d", "sea": {"into": "s3://sea/x"}}, "sink.lake.keep: sink.sea takes the same files"),
+        ({"keep": "1d", "into": "lake"}, "sink.lake.keep: is for object stores; lake is none"),
         ({"address": "nowhere"}, "sink.lake.address: address 'nowhere' must be host:port"),
     ],
 )
 def test_a_sink_that_cannot_be_is_one_line(more: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-        settings_of("s3://lake/x", **more)
+        settings_of(**{"into": "s3://lake/x", **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("into", ["postgresql://shop:secret@db/shop", "postgresql://db/shop?password=secret"])

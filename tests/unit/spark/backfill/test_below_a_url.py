@@ -99,7 +99,7 @@ def test_a_prefix_shows_one_output(places: BackfillPaths, bucket: MemoryBucket) 
     disk = UrlDisk()
     with pytest.raises(ObjectChanged):
         driver_of(places, disk).show(manifest_of(written(disk, places, "attempt", BatchName(4, 1, 1))))
-    with pytest.raises(UsageError, match="holds objects already that are no backfill's"):
+    with pytest.raises(UsageError, match="holds other objects already"):
         begun(UrlDisk(), places.job, JOB)
 
 
