@@ -451,3 +451,29 @@ def test_files_go_below_one_url(bucket: MemoryBucket, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="says that files were moved below s3://lake/y"):
         ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
     assert len(list((slot.place.output / "joined").iterdir())) == 2
+
+
+def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """A reader asks twice for a file, and once a look for the manifest; a sink with nothing to write asks for nothing."""
+    slot = written(tmp_path)
+    slot.append(1, b"{}\n")
+    slot.finish(1)
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"])
+    own.pass_()
+    bucket.asked.clear()
+    own.pass_()
+    assert not bucket.asked
+    assert len(list(Output.of_join(str(INTO)).batches())) == 2
+    manifest = [f"head x/{MANIFEST}", f"read x/{MANIFEST} 0 {len(bucket.data[f'x/{MANIFEST}'])}"]
+    files = [key for key in bucket.data if key.startswith("x/joined/")]
+    sizes = {key: len(bucket.data[key]) for key in files}
+    assert bucket.asked == manifest + [
+        each for key in files for each in (f"head {key}", f"read {key} 0 {sizes[key]}")
+    ]
+    bucket.asked.clear()
+    assert MirroredPlace.at(INTO).look_up()
+    assert bucket.asked == manifest[:1]
+    slot.append(2, b"{}\n")
+    slot.finish(2)
+    own.pass_()
+    assert len(list(Output.of_join(str(INTO)).batches())) == 3
