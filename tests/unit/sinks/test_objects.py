@@ -412,7 +412,8 @@ def test_local_files_go_once_they_are_there_whatever_ends_it(monkeypatch: pytest
         try:
             ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
         except Ends:
-            ended, disk.left = True, 0
+            ended = True
+        disk.left = 0
         lines = [b'{"n":%d}' % number for number in range(4)]
         assert [line for batch in Output(slot.place).batches() for line in batch.lines()] == lines
         ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
@@ -454,7 +455,7 @@ def test_files_go_below_one_url(bucket: MemoryBucket, tmp_path: Path) -> None:
 
 
 def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_path: Path) -> None:
-    """A reader asks twice for a file, and once a look for the manifest; a sink with nothing to write asks for nothing."""
+    """A reader asks twice for a file, and once a look for the manifest; a sink with nothing to write does not."""
     slot = written(tmp_path)
     slot.append(1, b"{}\n")
     slot.finish(1)
