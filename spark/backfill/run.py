@@ -21,6 +21,7 @@ from photon.joiner.slot.identity import NONCE_BYTES
 from photon.objects.api import ObjectChanged
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import told
+from photon.outputs.mirrored import MANIFEST
 from photon.spark import logs
 from photon.spark.backfill import job as spark_job
 from photon.spark.backfill.batch_names import BackfillPaths
@@ -83,7 +84,7 @@ async def run(
         encode=encoder(job.format), suffix=job.format,
         draw_nonce=lambda: os.urandom(NONCE_BYTES), pause=asyncio.sleep,
     )  # fmt: skip
-    if (manifest := read_manifest(disk, plan.places.manifest)) is not None and not _staged(disk, plan.places):
+    if (manifest := read_manifest(disk, plan.places.manifest)) is not None and _done(disk, plan.places):
         return BackfillOutcome(manifest, None, 0, 0)
     say("opening the slot; doing again what an earlier run left")
     manifest = await driver.begin()
@@ -141,8 +142,9 @@ def said_by_spark(error: Exception) -> str | None:
     return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
 
 
-def _staged(disk: Disk, places: BackfillPaths) -> bool:
-    return bool(disk.names(places.staging))
+def _done(disk: Disk, places: BackfillPaths) -> bool:
+    """Whether nothing is to be done after the manifest was written."""
+    return not disk.names(places.staging) and (not places.url or disk.exists(places.output / MANIFEST))
 
 
 def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:

@@ -86,7 +86,7 @@ class UrlDisk(RealDisk):
     def names(self, directory: Path) -> Sequence[str]:
         if not isinstance(directory, ObjectPath):
             return super().names(directory)
-        prefix, names = f"{directory.key}/", set[str]()
+        prefix, names = f"{directory.key}/" if directory.key else "", set[str]()
         found = self._listed[directory] = {}
         for page in bucket_of(directory).objects.list(prefix, ""):
             for meta in page:
@@ -110,7 +110,7 @@ class UrlDisk(RealDisk):
             meta = objects.swap(path.key, data, None if met is None else met.meta)
         except ObjectChanged:
             meta = objects.head(path.key)
-            if meta.size != len(data) or objects.read(meta, 0, meta.size) != data:
+            if meta.size != len(data) or (data and objects.read(meta, 0, meta.size) != data):
                 raise
             # else: by an attempt that was not answered
         self._keep(path, opened(path, meta))
