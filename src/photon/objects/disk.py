@@ -79,7 +79,7 @@ class UrlDisk(RealDisk):
             return True
         try:
             self.size(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
