@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from photon.spark.backfill.batch_names import HOUR_PREFIX, SLOT_PREFIX
 from photon.spark.classes import Class
 from photon.spark.verify.figures import ClassCount, LedgerDifference, LedgerLine
 from photon.spark.verify.narrow_rows import LINE, RECORD
@@ -162,7 +163,7 @@ def counted(rows: DataFrame) -> dict[Cell, CountedHour]:
     once, as in the ledger."""
     names = ["hour", "datacentre", "role", "kind", "unread", "fresh", "backfilled"]
     events = rows.where("judged AND hour IS NOT NULL AND (pairs IS NULL OR pair = pairs)")
-    judged = events.selectExpr("*", "file LIKE '%/hour=%' AS backfilled")
+    judged = events.selectExpr("*", f"file LIKE '%/{HOUR_PREFIX}%' OR file LIKE '%/{SLOT_PREFIX}%' AS backfilled")
     groups = judged.groupBy(*names).count().select(*names, "count")
     return folded(CountedGroup(*row) for row in groups.collect())
 

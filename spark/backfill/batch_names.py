@@ -12,10 +12,15 @@ from typing import NamedTuple
 
 from photon.config.errors import PhotonError
 from photon.idregistry.api import BATCH_BITS, Kind, incarnation_of, token_of
+from photon.objects.paths import ObjectPath, placed
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, name_of
 
 ATTEMPT_BITS = 24
 NUMBER_BITS = BATCH_BITS - ATTEMPT_BITS
 HOUR_NS = 3_600_000_000_000
+HOUR_PREFIX = "hour="
+SLOT_PREFIX = "backfill-"
+"""Of names of slots that backfills register under."""
 STATE_DIRECTORY = ".backfill"
 STAGED_SUFFIX = ".batch"
 RESULT_SUFFIX = ".result"
@@ -50,7 +55,12 @@ class BatchName(NamedTuple):
                 f"task attempt {self.attempt}, batch {self.number}: a run has at most {1 << ATTEMPT_BITS} attempts "
                 f"of {1 << NUMBER_BITS} batches; take a shorter range"
             )
-        return token_of(self.incarnation, self.attempt << NUMBER_BITS | self.number)
+        return token_of(self.incarnation, self.of_run)
+
+    @property
+    def of_run(self) -> int:
+        """No other batch of its incarnation has it."""
+        return self.attempt << NUMBER_BITS | self.number
 
     @classmethod
     def of_token(cls, token: int) -> BatchName:
@@ -72,6 +82,11 @@ class BackfillPaths(NamedTuple):
 
     output: Path
 
+    @classmethod
+    def at(cls, output: str | Path) -> BackfillPaths:
+        """``output``: a URL, or a path. Raises UsageError."""
+        return cls(placed(Path(), output))
+
     @property
     def state(self) -> Path:
         """Photon's own, until the end and after it."""
@@ -83,9 +98,14 @@ class BackfillPaths(NamedTuple):
         return self.state / "staging"
 
     @property
+    def url(self) -> bool:
+        """Below a URL files have the names that readers of one know (``outputs/mirrored.py``), from the beginning."""
+        return isinstance(self.output, ObjectPath)
+
+    @property
     def manifest(self) -> Path:
-        """The manifest of what is visible."""
-        return self.output / "manifest.json"
+        """The manifest of what is visible; below a URL it is shown as MANIFEST, too."""
+        return (self.state if self.url else self.output) / "manifest.json"
 
     @property
     def job(self) -> Path:
@@ -113,4 +133,11 @@ class BackfillPaths(NamedTuple):
 
 def hour_directory(hour: int) -> str:
     """``hour=2026-11-20T09`` for whole hours since 1970, UTC."""
-    return f"hour={_EPOCH + timedelta(hours=hour):%Y-%m-%dT%H}"
+    return f"{HOUR_PREFIX}{_EPOCH + timedelta(hours=hour):%Y-%m-%dT%H}"
+
+
+def object_name(kind: str, hour: int, batch: BatchName, writer: str) -> str:
+    """Of a part below a URL: a final file of a slot for each hour, run and writer, so that cursors stay small and no
+    two writers ever touch one object."""
+    slot = f"{SLOT_PREFIX}{hour_directory(hour).removeprefix(HOUR_PREFIX)}-{batch.incarnation:06x}.{writer}"
+    return name_of(kind, slot, batch.of_run).removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX

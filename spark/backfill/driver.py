@@ -5,7 +5,7 @@
 2. Spark's tasks stage, insert and write (``attempt``).
 3. ``settle``: open once more. From here on no attempt wins anything, speculative ones that live on included, so the
    list of staged batches is final. Those without a result are done again under their tokens.
-4. ``publish``: output files get their names, then the manifest is replaced.
+4. ``publish``: output files get their names, then the manifest is replaced; ``show``: readers of a URL get theirs.
 5. ``clear``: tokens of what the manifest names (rule 8). 6. ``tidy``: staging goes.
 
 Steps 5 and 6 of a run that was cut short are done by the next one, which changes the manifest no more.
@@ -25,8 +25,9 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError
 from photon.idregistry.api import I64, U8, U64, Answer, Registry, Slot
 from photon.joiner.slot.identity import open_incarnation
+from photon.outputs.mirrored import MANIFEST, MirroredFile, manifest_bytes
 from photon.spark.backfill.attempt import BatchShell
-from photon.spark.backfill.batch_names import KIND_OF_DIRECTORY, STAGED_SUFFIX, BackfillPaths, BatchName
+from photon.spark.backfill.batch_names import HOUR_NS, KIND_OF_DIRECTORY, STAGED_SUFFIX, BackfillPaths, BatchName
 from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.manifest import (
     FILES_MAX,
@@ -142,7 +143,12 @@ class Driver:
         for batch, part in self._parts(unregistered):
             directories.add((self._places.output / part.name).parent)
             self._name(part)
-            files.append(BackfillFile(part.name, part.kind, part.hour, part.records, part.bytes, part.crc32, batch))
+            files.append(
+                BackfillFile(
+                    part.name, part.kind, part.hour, part.records, part.bytes, part.crc32, batch,
+                    part.uncompressed_bytes,
+                )
+            )  # fmt: skip
             if len(files) > FILES_MAX:
                 raise BackfillFailed(f"more than {FILES_MAX} output files; take a shorter range")
         for directory in sorted(directories):
@@ -153,6 +159,18 @@ class Driver:
         await self._pause(0.0)
         write(self._disk, self._places.manifest, manifest)
         return manifest
+
+    def show(self, manifest: Manifest) -> None:
+        """Below a URL: to who reads outputs there. Raises OSError, ObjectChanged where another output is shown."""
+        if self._places.url:
+            shown = (
+                MirroredFile(
+                    file=file.name, bytes=file.bytes, uncompressed_bytes=file.lines_bytes,
+                    first_ns=file.hour * HOUR_NS, last_ns=(file.hour + 1) * HOUR_NS - 1,
+                )
+                for file in manifest.files
+            )  # fmt: skip
+            self._disk.replace(self._places.output / MANIFEST, manifest_bytes(shown))
 
     async def clear(self, manifest: Manifest) -> int:
         """Clears the tokens of what the manifest names, and says of how many ids. Raises BackfillFailed."""
@@ -173,6 +191,13 @@ class Driver:
                 await self._pause(0.0)
                 self._disk.remove(self._places.staging / name)
         self._disk.sync_dir(self._places.staging)
+        if self._places.url:
+            named = {file.name for file in manifest.files}
+            for kind in KIND_OF_DIRECTORY:
+                for name in self._disk.names(self._places.output / kind):
+                    if f"{kind}/{name}" not in named:
+                        self._disk.remove(self._places.output / kind / name)
+            return
         for directory in sorted({(self._places.output / file.name).parent for file in manifest.files}):
             for name in self._disk.names(directory):
                 if name.startswith(HIDDEN):
@@ -181,6 +206,8 @@ class Driver:
     # -- inside -------------------------------------------------------------------------------------------------
     def _drop_unregistered(self, kept: Collection[str]) -> None:
         """Drops those that an earlier run named and did not publish."""
+        if self._places.url:
+            return
         for kind in KIND_OF_DIRECTORY:
             for hour in self._disk.names(self._places.output / kind):
                 for name in self._disk.names(self._places.output / kind / hour):

@@ -10,6 +10,8 @@ import msgspec
 
 from photon.config.disk import Disk
 from photon.config.errors import DECODE_ERRORS, PhotonError, UsageError
+from photon.objects.paths import ObjectPath, placed
+from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 from photon.spark.backfill.batch_names import BackfillPaths
 
 MANIFEST_VERSION = 1
@@ -32,6 +34,18 @@ class BackfillFile(msgspec.Struct, frozen=True):
     bytes: int
     crc32: int
     batch: str
+    uncompressed_bytes: int = 0
+    """Of a compressed one."""
+
+    @property
+    def lines_bytes(self) -> int:
+        return self.uncompressed_bytes or self.bytes
+
+    @property
+    def plain(self) -> str:
+        """``OutputFile.name`` of a compressed one."""
+        name = self.name.removesuffix(FINAL_SUFFIX)
+        return self.name if name == self.name else name + PLAIN_SUFFIX
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -104,6 +118,8 @@ def begun(disk: Disk, path: Path, wanted: BackfillJob) -> BackfillJob:
     """The job of this directory: the one it was begun for, or ``wanted``, which is then kept. Raises UsageError."""
     known = read_job(disk, path)
     if known is None:
+        if isinstance(path, ObjectPath) and disk.names(path.parent.parent):
+            raise UsageError(f"{path.parent.parent}: holds other objects already; name another prefix")
         disk.make_dir(path.parent)
         write(disk, path, wanted)
         return wanted
@@ -137,7 +153,7 @@ class KnownBackfill(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        return Path(self.output)
+        return placed(Path(), self.output)
 
 
 def remember(disk: Disk, base: Path, output: Path, job: BackfillJob) -> None:

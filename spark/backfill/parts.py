@@ -2,10 +2,14 @@
 
 joined/hour=2026-11-20T09/part-<batch>.jsonl    once published
 joined/hour=2026-11-20T09/.part-<batch>.<writer>.jsonl    before; Spark and most tools leave such names alone
+
+Below a URL, where nothing is renamed and only what a manifest names is read, it is there under one name:
+joined/backfill-<hour>-<incarnation>.<writer>-<batch>.jsonl.gz
 """
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +22,14 @@ from photon.idregistry.api import Kind
 from photon.joiner.rows import Rows
 from photon.outputs.arrow_columns import table_of
 from photon.outputs.records import decode
-from photon.spark.backfill.batch_names import DIRECTORY_OF_KIND, HOUR_NS, BackfillPaths, hour_directory
+from photon.spark.backfill.batch_names import (
+    DIRECTORY_OF_KIND,
+    HOUR_NS,
+    BackfillPaths,
+    BatchName,
+    hour_directory,
+    object_name,
+)
 from photon.spark.backfill.staging import Part
 
 KINDS_MAX = 8
@@ -58,10 +69,16 @@ class PartWriter:
         return parts
 
     def _part(self, name: str, kind: Kind, hour: int, lines: Sequence[bytes]) -> Part:
-        directory = f"{DIRECTORY_OF_KIND[kind]}/{hour_directory(hour)}"
-        written = f"{directory}/{HIDDEN}{name}.{self._writer}.{self._suffix}"
+        kind_name = directory = DIRECTORY_OF_KIND[kind]
+        data, uncompressed = self._encode(lines), 0
+        if self._places.url:
+            written = final = object_name(directory, hour, BatchName.parse(name), self._writer)
+            data, uncompressed = gzip.compress(data, mtime=0), len(data)
+        else:
+            directory = f"{kind_name}/{hour_directory(hour)}"
+            written = f"{directory}/{HIDDEN}{name}.{self._writer}.{self._suffix}"
+            final = f"{directory}/part-{name}.{self._suffix}"
         self._make(self._places.output / directory)
-        data = self._encode(lines)
         path = self._places.output / written
         if self._disk.exists(path):  # of this writer's, cut short
             self._disk.remove(path)
@@ -71,10 +88,8 @@ class PartWriter:
             file.sync()
         finally:
             file.close()
-        final = f"{directory}/part-{name}.{self._suffix}"
-        kind_name = DIRECTORY_OF_KIND[kind]
         records = sum(line.count(b"\n") for line in lines)  # an event with several primaries has so many
-        return Part(final, written, kind_name, hour, records, len(data), zlib.crc32(data))
+        return Part(final, written, kind_name, hour, records, len(data), zlib.crc32(data), uncompressed)
 
     def _make(self, directory: Path) -> None:
         if directory in self._made:

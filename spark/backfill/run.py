@@ -18,6 +18,10 @@ from photon.config.disk import Disk
 from photon.config.errors import UsageError
 from photon.idregistry.api import Slot
 from photon.joiner.slot.identity import NONCE_BYTES
+from photon.objects.api import ObjectChanged
+from photon.objects.paths import ObjectPath
+from photon.objects.transfer import told
+from photon.outputs.mirrored import MANIFEST
 from photon.spark import logs
 from photon.spark.backfill import job as spark_job
 from photon.spark.backfill.batch_names import BackfillPaths
@@ -80,7 +84,7 @@ async def run(
         encode=encoder(job.format), suffix=job.format,
         draw_nonce=lambda: os.urandom(NONCE_BYTES), pause=asyncio.sleep,
     )  # fmt: skip
-    if (manifest := read_manifest(disk, plan.places.manifest)) is not None and not _staged(disk, plan.places):
+    if (manifest := read_manifest(disk, plan.places.manifest)) is not None and _done(disk, plan.places):
         return BackfillOutcome(manifest, None, 0, 0)
     say("opening the slot; doing again what an earlier run left")
     manifest = await driver.begin()
@@ -93,6 +97,7 @@ async def run(
         say("closing the run; doing again what discarded attempts left")
         await driver.settle()
         manifest = await driver.publish(msgspec.structs.asdict(counts), done.parts)
+    driver.show(manifest)
     batches = sorted({file.batch for file in manifest.files if file.batch})
     say(f"published {len(manifest.files)} files; clearing tokens")
     cleared = await asyncio.to_thread(spark_job.clear, spark, task, batches)
@@ -137,8 +142,9 @@ def said_by_spark(error: Exception) -> str | None:
     return " ".join((ours or raised or lines or ["Spark failed"])[0].split())[:SAID_CHARS_MAX]
 
 
-def _staged(disk: Disk, places: BackfillPaths) -> bool:
-    return bool(disk.names(places.staging))
+def _done(disk: Disk, places: BackfillPaths) -> bool:
+    """Whether nothing is to be done after the manifest was written."""
+    return not disk.names(places.staging) and (not places.url or disk.exists(places.output / MANIFEST))
 
 
 def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:
@@ -159,17 +165,35 @@ def _task(plan: BackfillPlan, job: BackfillJob, driver: Driver) -> BackfillTask:
 
 @contextmanager
 def alone(places: BackfillPaths) -> Iterator[None]:
-    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4."""
+    """Raises UsageError while another driver works on this output. On NFS the lock needs version 4. Below a URL
+    two may be at it: each replaces a file only as it has read it, so one hears of the other, and ends."""
+    if places.url:
+        with told_of_others(places):
+            yield
+        return
     places.state.mkdir(parents=True, exist_ok=True)
     busy = f"{places.output}: another photon spark backfill works on it; let it end"
     with file_lock.alone(places.state / LOCK_NAME, busy):
         yield
 
 
-def check_directory(output: Path) -> None:
-    """The output must be a path of a local or mounted file system. Raises UsageError."""
+@contextmanager
+def told_of_others(places: BackfillPaths) -> Iterator[None]:
+    """Raises BackfillFailed, ObjectsUnavailable."""
+    assert isinstance(places.output, ObjectPath)
+    with told(places.output):
+        try:
+            yield
+        except ObjectChanged:
+            raise BackfillFailed(f"{places.output}: another photon spark backfill works on it") from None
+
+
+def check_output(output: Path) -> None:
+    """The output must be a path of a local or mounted file system, or a URL. Raises UsageError."""
+    if isinstance(output, ObjectPath):
+        return
     if "://" in str(output) or ":/" in str(output):
         raise UsageError(
-            f"--output {output}: Hadoop file systems are not supported yet; name a directory that driver and "
-            "executors have mounted"
+            f"--output {output}: Hadoop file systems are not supported; name a directory that driver and executors "
+            "have mounted, or a URL of an object store"
         )

@@ -55,6 +55,8 @@ class Part(msgspec.Struct, frozen=True):
     records: int
     bytes: int
     crc32: int
+    uncompressed_bytes: int = 0
+    """Of a compressed one."""
 
 
 class Result(msgspec.Struct, frozen=True):

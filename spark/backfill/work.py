@@ -20,13 +20,13 @@ from photon.batch.events import Events
 from photon.batch.records import Records
 from photon.config.certificate_files import load
 from photon.config.clock import NEVER_NS, Clock, SystemClock
-from photon.config.disk import RealDisk
 from photon.eventstore.api import EventLookUps, LookUpCode
 from photon.idregistry.api import Slot
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.joiner.api import WAIT_NS, Outcome
 from photon.joiner.rows import Rows
 from photon.joiner.verdicts import Judge, envelope_lines, rows_of, settle_mismatched
+from photon.objects.disk import UrlDisk
 from photon.spark.backfill.attempt import BatchShell
 from photon.spark.backfill.batch_names import ATTEMPT_WRITER, BackfillPaths, BatchName
 from photon.spark.backfill.core import BatchCore
@@ -122,8 +122,8 @@ class TaskAttempt:
         self._lines = envelope_lines(
             Envelope(with_joined_at=task.joined_at, with_token=task.registers, adapter=self._adapter)
         )
-        self._places = BackfillPaths(Path(task.output))
-        self._disk = RealDisk()
+        self._places = BackfillPaths.at(task.output)
+        self._disk = UrlDisk()
         self._clock = SystemClock()
         self._parts = PartWriter(self._disk, self._places, ATTEMPT_WRITER, encoder(task.format), task.format)
         self._number = 0
@@ -280,6 +280,6 @@ async def _clear(task: BackfillTask, names: list[str]) -> int:
     registry = task.registry.client(clock)
     try:
         deadline = clock.monotonic() + task.patience_s
-        return await clear_staged(RealDisk(), BackfillPaths(Path(task.output)), registry, names, deadline, clock)
+        return await clear_staged(UrlDisk(), BackfillPaths.at(task.output), registry, names, deadline, clock)
     finally:
         await registry.close()

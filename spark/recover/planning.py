@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from photon.idregistry.api import U8, Answer
+from photon.spark.backfill.batch_names import SLOT_PREFIX
 from photon.spark.classes import Class
-
-BACKFILL_PREFIX = "backfill-"
-"""Prefix of the slots that backfills register under."""
 
 
 class RepairWay(enum.StrEnum):
@@ -103,7 +101,7 @@ def ways(
 
 
 def _way(finding: ReportedProblem, answer: int, *, also_unmatched: bool) -> RepairWay:
-    if finding.slot is not None and finding.slot.startswith(BACKFILL_PREFIX):
+    if finding.slot is not None and finding.slot.startswith(SLOT_PREFIX):
         return RepairWay.BACKFILLED
     if finding.kind is Class.LOST_OWNED:
         return RepairWay.SLOT_DOWN

@@ -16,8 +16,8 @@ from pyspark.sql.functions import col
 
 import photon
 from photon.adapters.logs.identity import log_name
-from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
+from photon.objects.disk import UrlDisk
 from photon.outputs.output_places import KINDS
 from photon.spark import exports, logs, outputs
 from photon.spark.backfill.batch_names import BackfillPaths
@@ -200,14 +200,14 @@ def registry_of_join(spark: SparkSession, task: VerifyTask, window: TimeRange) -
 
 def backfilled(directory: Path, join: str) -> list[outputs.RangeWork]:
     """The files that a backfill shows. Raises BackfillDamaged, UsageError for what is no backfill of this join."""
-    places, disk = BackfillPaths(directory.absolute()), RealDisk()
+    places, disk = BackfillPaths(directory.absolute()), UrlDisk()
     job = read_job(disk, places.job)
     if job is None or job.join != join:
         raise UsageError(f"--backfill {directory}: holds no backfill of join {join}; name its output directory")
     manifest = read_manifest(disk, places.manifest)
     return [
-        outputs.RangeWork(job.datacentre, job.slot, file.name, file.bytes, True, False,
-                          str(places.output / file.name), 0, file.bytes,
+        outputs.RangeWork(job.datacentre, job.slot, file.plain, file.lines_bytes, True, False,
+                          str(places.output / file.plain), 0, file.lines_bytes,
                           file.hour * HOUR_NS, (file.hour + 1) * HOUR_NS - 1)
         for file in (manifest.files if manifest is not None else ())
     ]  # fmt: skip

@@ -87,6 +87,33 @@ def test_it_is_killed_and_the_store_is_away(site: Site, tmp_path: Path) -> None:
     assert len(there) == len(written)
 
 
+def test_local_files_go_and_who_reads_here_goes_on_there(site: Site, tmp_path: Path) -> None:
+    """kill -9 between steps: what is read here is the same at each moment, also by the next run of the join."""
+    logs = Logs(tmp_path, clicks=400)
+    roll = ("--set", "output.roll_size=4KiB")
+    logs.write(0.6)
+    assert logs.once("--keep-pending", "--max-rejected", "1000", *roll).code == 0
+    joined = logs.output / "joined"
+    before, lines = {path.name for path in joined.iterdir()}, photon("read", logs.output).out
+    final = {name for name in before if name.endswith(".gz")}
+    assert len(final) > 3
+    command = ("sink", "objects", logs.output, "--into", f"{site.url}/lake", "--keep", "0s")
+    for requests in (2, 6, 12, 18):
+        with running(*command, log=tmp_path / "killed.log") as process:
+            end = site.faults.seen.total() + requests
+            until("it writes", lambda end=end: site.faults.seen.total() >= end or process.poll() is not None)
+            process.kill()
+        assert photon("read", logs.output).out == lines
+    done = photon(*command)
+    assert done.code == 0, done.err
+    assert {path.name for path in joined.iterdir()} == before - final | {max(final)}
+    assert photon("read", logs.output).out == lines
+    logs.write()
+    assert logs.once("--max-rejected", "1000", *roll).code == 0
+    read = [orjson.loads(line)["event_id"] for line in photon("read", logs.output).out.splitlines()]
+    assert len(read) == len(set(read)) == len(logs.truth.joined)
+
+
 def test_not_a_url(tmp_path: Path) -> None:
     result = photon("sink", "objects", tmp_path, "--into", tmp_path)
     assert result.code == 2

@@ -43,6 +43,7 @@ from photon.config.python_file import load_python
 from photon.config.tls import OPERATOR
 from photon.fleet.access import output_here, tls_of
 from photon.fleet.watermarks import VerifierTail
+from photon.objects.disk import UrlDisk
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 
@@ -110,7 +111,7 @@ class Site:
     base: Path
     """What paths in the topology are relative to."""
     state: Path
-    disk: Disk = field(default_factory=RealDisk)
+    disk: Disk = field(default_factory=UrlDisk)
     clock: Clock = field(default_factory=SystemClock)
 
     load: Callable[[], Topology] | None = None

@@ -211,8 +211,12 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
               help="For URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which says which count.")  # fmt: skip
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Which records; may be given several times.")  # fmt: skip
+@click.option("--keep", "keep_s", type=DURATION, metavar="DURATION",
+              help="Remove final files here so long after their writing, once the manifest names them.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Continue with new files, until SIGTERM.")
-def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], follow: bool) -> int:
+def objects(
+    at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], keep_s: float | None, follow: bool
+) -> int:
     """Write output files to an object store, each whole, and a manifest of those that count.
 
     It may be ended at any moment and continues: what is there is not written again. With --follow files come once
@@ -221,7 +225,7 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
     \b
     Examples:
       photon sink objects out/ --into s3://lake/clicks
-      photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow
+      photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow --keep 1d
     Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
     """
     import time
@@ -239,7 +243,7 @@ def objects(at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...
     stop, begun = stop_flag(), time.monotonic()
 
     def open_() -> ObjectSink:
-        return ObjectSink(RealDisk(), place, into, kinds)
+        return ObjectSink(RealDisk(), place, into, kinds, keep_s=keep_s)
 
     if follow:
         sink = follow_output(open_, stop.wait, _say)

@@ -92,12 +92,15 @@ def _written(at: Deployed, compose: Path | None, helm: Path | None) -> int:
     from photon.supervision.containers import Containers
     from photon.supervision.kubernetes import values
 
+    def beside(name: str) -> str:
+        return (at.base / name).read_text(encoding="utf-8")
+
     made: dict[Path, str] = {}
     if compose is not None:
         made[compose] = Containers(at.settings, os.path.relpath(at.config, compose.parent), compose.name).compose()
     if helm is not None:
         text = at.config.read_text(encoding="utf-8")
-        made[helm] = values(at.settings, os.path.relpath(at.config, helm.parent), text, helm.name)
+        made[helm] = values(at.settings, os.path.relpath(at.config, helm.parent), text, helm.name, beside)
     for file, text in made.items():
         RealDisk().replace(file, text.encode())
     files = [*map(str, made)]

@@ -176,9 +176,9 @@ KINDS: Mapping[str, Kind] = {
     "registry": Kind(
         1, "photon.v1.Registry", _registry, "photon.assembly.registry:serve_replica", "name listen id_rules"),
     "wan": Kind(0, "photon.v1.Wan", _wan),
-    "compute": Kind(6, "photon.v1.Compute", _compute, "photon.assembly.compute:serve_compute", "name"),
+    "compute": Kind(6, "photon.v1.Compute", _compute, "photon.assembly.compute:serve_compute", "name listen"),
     "observe": Kind(5, "photon.v1.Observe", _observers, "photon.assembly.observe:serve_observe", "name"),
-    "sink": Kind(6, "photon.v1.Sink", _sinks, "photon.sinks.process:serve_sink", "name"),
+    "sink": Kind(6, "photon.v1.Sink", _sinks, "photon.sinks.process:serve_sink", "name listen"),
     "status": Kind(
         6, "", _of_pipelines("status", _status), "photon.status.process:serve_status", "datacentre listen"),
 }  # fmt: skip

@@ -200,9 +200,12 @@ def _number(text: str) -> int:
 
 def open_object(path: ObjectPath, *, places: bool = False) -> ObjectFile:
     """``places``: it is not read from begin to end. Raises FileNotFoundError, OSError, UsageError."""
-    bucket = bucket_of(path)
-    meta = bucket.meta(path.key)
-    return ObjectFile(bucket.chunks, meta, file_key(path, meta), places=places)
+    return opened(path, bucket_of(path).meta(path.key), places=places)
+
+
+def opened(path: ObjectPath, meta: Meta, *, places: bool = False) -> ObjectFile:
+    """As ``open_object``, of what is known to be there."""
+    return ObjectFile(bucket_of(path).chunks, meta, file_key(path, meta), places=places)
 
 
 def counts() -> dict[str, int]:

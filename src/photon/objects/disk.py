@@ -1,4 +1,5 @@
-"""A disk on which paths may be URLs too: objects are read as files are, and nothing is written to them."""
+"""A disk on which paths may be URLs too: an object is read as a file is, and written whole. A file that was moved
+into a bucket is read there."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from photon.config.disk import RealDisk
-from photon.objects.directory import open_object
-from photon.objects.paths import ObjectPath
+from photon.config.disk import AppendFile, RealDisk
+from photon.objects.api import Meta, ObjectChanged
+from photon.objects.directory import bucket_of, open_object, opened
+from photon.objects.paths import ObjectPath, placed
 from photon.objects.ranges import ObjectFile
 
 T = TypeVar("T")
 OPEN_MAX = 1024
 """Objects of which it knows size and ETag."""
+MOVED_NAME = ".moved"
+"""In an output: the URL below which its final files stand that are not here any more."""
 
 
 class UrlDisk(RealDisk):
@@ -24,38 +28,146 @@ class UrlDisk(RealDisk):
 
     def __init__(self) -> None:
         self._open: OrderedDict[ObjectPath, ObjectFile] = OrderedDict()
+        self._listed: dict[ObjectPath, dict[str, Meta]] = {}
 
     def _of(self, path: ObjectPath, call: Callable[[ObjectFile], T]) -> T:
         if (file := self._open.pop(path, None)) is None:
-            file = open_object(path)
+            listed = self._listed.get(path.parent, {}).get(path.name)  # type: ignore[call-overload]
+            file = open_object(path) if listed is None else opened(path, listed)
         try:
             found = call(file)
         except OSError as error:
             if error.errno == errno.ESTALE:
+                self._forget(path)
                 raise FileNotFoundError(errno.ENOENT, "was replaced", str(path)) from None
             raise
+        self._keep(path, file)
+        return found
+
+    def _keep(self, path: ObjectPath, file: ObjectFile) -> None:
         self._open[path] = file
         if len(self._open) > OPEN_MAX:
             self._open.popitem(last=False)
-        return found
+
+    def _forget(self, path: ObjectPath) -> ObjectFile | None:
+        self._listed.get(path.parent, {}).pop(path.name, None)  # type: ignore[call-overload]
+        return self._open.pop(path, None)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """As RealDisk; OSError also of a store that does not answer."""
         if not isinstance(path, ObjectPath):
-            return super().read(path, offset, length)
+            try:
+                return super().read(path, offset, length)
+            except FileNotFoundError:
+                if (moved := moved_to(path)) is None:
+                    raise
+                path = moved
         return self._of(path, lambda file: file.read(offset, file.size() - offset if length is None else length))
 
     def size(self, path: Path) -> int:
-        return self._of(path, ObjectFile.size) if isinstance(path, ObjectPath) else super().size(path)
+        if not isinstance(path, ObjectPath):
+            try:
+                return super().size(path)
+            except FileNotFoundError:
+                if (moved := moved_to(path)) is None:
+                    raise
+                path = moved
+        return self._of(path, ObjectFile.size)
 
     def exists(self, path: Path) -> bool:
-        if not isinstance(path, ObjectPath):
-            return super().exists(path)
+        if not isinstance(path, ObjectPath) and super().exists(path):
+            return True
         try:
             self.size(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         return True
 
     def names(self, directory: Path) -> Sequence[str]:
-        return [] if isinstance(directory, ObjectPath) else super().names(directory)
+        if not isinstance(directory, ObjectPath):
+            return super().names(directory)
+        prefix, names = f"{directory.key}/" if directory.key else "", set[str]()
+        found = self._listed[directory] = {}
+        for page in bucket_of(directory).objects.list(prefix, ""):
+            for meta in page:
+                name, slash, _ = meta.key[len(prefix) :].partition("/")
+                names.add(name)
+                if not slash:
+                    found[name] = meta
+        return sorted(names)
+
+    def append(self, path: Path) -> AppendFile:
+        """An object appears when it is synced, in place of the one that was there."""
+        return _Upload(path, self) if isinstance(path, ObjectPath) else super().append(path)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """An object only where it is still as it was met, or was not met and is not there. Raises ObjectChanged."""
+        if not isinstance(path, ObjectPath):
+            super().replace(path, data)
+            return
+        objects, met = bucket_of(path).objects, self._forget(path)
+        try:
+            meta = objects.swap(path.key, data, None if met is None else met.meta)
+        except ObjectChanged:
+            meta = objects.head(path.key)
+            if meta.size != len(data) or (data and objects.read(meta, 0, meta.size) != data):
+                raise
+            # else: by an attempt that was not answered
+        self._keep(path, opened(path, meta))
+
+    def remove(self, path: Path) -> None:
+        if not isinstance(path, ObjectPath):
+            super().remove(path)
+            return
+        self._forget(path)
+        bucket_of(path).objects.delete(path.key)
+
+    def make_dir(self, directory: Path) -> None:
+        if not isinstance(directory, ObjectPath):
+            super().make_dir(directory)
+
+    def sync_dir(self, directory: Path) -> None:
+        if not isinstance(directory, ObjectPath):
+            super().sync_dir(directory)
+
+    def uploaded(self, path: ObjectPath, parts: list[bytes]) -> None:
+        self._forget(path)
+        bucket_of(path).objects.write(path.key, parts)
+
+
+def moved_to(path: Path) -> ObjectPath | None:
+    """Where a final file of an output stands if it is not here."""
+    if path.suffix != ".gz" or len(path.parents) < 2:
+        return None
+    try:
+        url = placed(Path(), (path.parents[1] / MOVED_NAME).read_text().strip())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _below(url, path) if isinstance(url, ObjectPath) else None
+
+
+def _below(url: ObjectPath, path: Path) -> ObjectPath:
+    found = url / path.parent.name / path.name
+    assert isinstance(found, ObjectPath)
+    return found
+
+
+class _Upload:
+    """See AppendFile."""
+
+    def __init__(self, path: ObjectPath, disk: UrlDisk) -> None:
+        self._path, self._disk = path, disk
+        self._parts: list[bytes] = []
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self._parts))
+
+    def write(self, *chunks: bytes) -> None:
+        self._parts += chunks
+
+    def sync(self) -> None:
+        self._disk.uploaded(self._path, self._parts)
+
+    def close(self) -> None:
+        self._parts = []

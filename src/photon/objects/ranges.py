@@ -116,7 +116,7 @@ class ObjectFile:
     def __init__(self, chunks: Chunks, meta: Meta, key: tuple[int, int], *, places: bool = False) -> None:
         """``key``: stands for device and inode. ``places``: it is not read from begin to end."""
         self._chunks = chunks
-        self._meta = meta
+        self.meta = meta
         self.key = key
         self._chunk = PLACES_BYTES if places else READ_ON_BYTES
         self._ahead = not places
@@ -125,7 +125,7 @@ class ObjectFile:
 
     def read(self, offset: int, length: int) -> bytes:
         """Fewer bytes only at the end. Raises OSError."""
-        end = min(offset + length, self._meta.size)
+        end = min(offset + length, self.meta.size)
         if offset >= end:
             return b""
         first, last = offset // self._chunk, (end - 1) // self._chunk
@@ -135,23 +135,23 @@ class ObjectFile:
             if number not in self._held:
                 self._held[number] = self._part(number)
         parts = [self._held.pop(number) for number in wanted]
-        if self._ahead and (last + 1) * self._chunk < self._meta.size:
+        if self._ahead and (last + 1) * self._chunk < self.meta.size:
             self._fetch_ahead(last + 1)
         parts[-1] = parts[-1][: end - last * self._chunk]
         parts[0] = parts[0][offset - first * self._chunk :]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _bounds(self, number: int) -> tuple[int, int]:
-        return number * self._chunk, min((number + 1) * self._chunk, self._meta.size)
+        return number * self._chunk, min((number + 1) * self._chunk, self.meta.size)
 
     def _part(self, number: int) -> bytes:
-        return self._chunks.get(self._meta, *self._bounds(number))
+        return self._chunks.get(self.meta, *self._bounds(number))
 
     def _fetch_ahead(self, number: int) -> None:
-        self._chunks.ahead(self._meta, *self._bounds(number))
+        self._chunks.ahead(self.meta, *self._bounds(number))
 
     def size(self) -> int:
-        return self._meta.size
+        return self.meta.size
 
     def unlinked(self) -> bool:
         return False

@@ -15,15 +15,17 @@ import msgspec
 from photon.adapters.join_adapters import adapter_of
 from photon.assembly.registry import rule_of
 from photon.config.clock import NS_PER_S, SystemClock
-from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.config.roles import Role, identity
 from photon.config.settings import Settings
 from photon.fleet.access import pipeline_named, registry_of, tls_of
-from photon.spark.backfill.batch_names import BackfillPaths
+from photon.objects.disk import UrlDisk
+from photon.objects.paths import ObjectPath
+from photon.spark.backfill.batch_names import SLOT_PREFIX, BackfillPaths
 from photon.spark.backfill.manifest import JOB_VERSION, BackfillJob, begun, known_backfills, remember
+from photon.spark.backfill.parts import JSONL, PARQUET
 from photon.spark.backfill.registry_boundary import boundary_in
-from photon.spark.backfill.run import BackfillOutcome, BackfillPlan, alone, check_directory, run
+from photon.spark.backfill.run import BackfillOutcome, BackfillPlan, alone, check_output, run
 from photon.spark.backfill.work import BATCH_ROWS, RegistryPlace
 from photon.spark.session import session
 from photon.spark.sources import TimeRange, pipeline_sources
@@ -57,7 +59,12 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
 
     Raises UsageError, PhotonError, OSError and what Spark raises.
     """
-    check_directory(wish.output)
+    check_output(wish.output)
+    if isinstance(wish.output, ObjectPath) and (wish.format != JSONL or wish.compare_below):
+        raise UsageError(
+            f"--output {wish.output}: there are no --format {PARQUET} and no --below-boundary compare below a URL; "
+            "name a directory that driver and executors have mounted"
+        )
     name, pipeline = pipeline_named(settings, wish.datacentre)
     _check_range(wish, _decided_s(settings, base, pipeline.join))
     window = TimeRange(begin_ns=wish.from_ns, end_ns=wish.to_ns)
@@ -67,7 +74,7 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
         places=BackfillPaths(wish.output.absolute()),
         job=BackfillJob(
             version=JOB_VERSION,
-            slot=f"backfill-{name}-{os.urandom(SLOT_BYTES).hex()}",
+            slot=f"{SLOT_PREFIX}{name}-{os.urandom(SLOT_BYTES).hex()}",
             datacentre=name,
             join=pipeline.join,
             from_ns=wish.from_ns,
@@ -85,7 +92,7 @@ def backfill(settings: Settings, base: Path, wish: Wish, say: Callable[[str], No
         batch_rows=wish.batch_rows,
     )
     with alone(plan.places):
-        disk = RealDisk()
+        disk = UrlDisk()
         remember(disk, base, plan.places.output, begun(disk, plan.places.job, plan.job))
         return asyncio.run(_run(settings, base, wish, plan, say))
 
@@ -99,7 +106,7 @@ async def _run(
         if boundary > wish.from_ns:
             plan = _divided(plan, wish, boundary)
         spark = session("photon spark backfill", master=wish.master, settings=wish.spark)
-        return await run(spark, plan, registry, RealDisk(), SystemClock(), say)
+        return await run(spark, plan, registry, UrlDisk(), SystemClock(), say)
 
 
 async def _check_registry(registry: RegistryClient, wish: Wish, join: str, rule: bytes) -> int:
@@ -136,7 +143,7 @@ def _divided(plan: BackfillPlan, wish: Wish, boundary: int) -> BackfillPlan:
 
 
 def _others(base: Path, join: str, wish: Wish) -> Iterator[Path]:
-    for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
+    for known in known_backfills(UrlDisk(), base, join, wish.from_ns, wish.to_ns):
         if known.path.absolute() != wish.output.absolute():
             yield known.path
 

@@ -23,6 +23,7 @@ from photon.dispatcher.database import read_standing
 from photon.fleet.ledger import accounts, ledger_file
 from photon.idregistry.client.deployment_key import deployment_key
 from photon.idregistry.operate.backup import check_backup, read_manifest
+from photon.objects.disk import UrlDisk
 from photon.spark.backfill.manifest import known_backfills
 from photon.spark.recover.repairs import DIRECTORY, Repairs
 from photon.spark.session import session
@@ -86,7 +87,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
     """Those that were named, and those that this deployment knows of."""
     found = {path.absolute(): None for path in wish.backfills}
-    for known in known_backfills(RealDisk(), base, join, wish.from_ns, wish.to_ns):
+    for known in known_backfills(UrlDisk(), base, join, wish.from_ns, wish.to_ns):
         found[known.path.absolute()] = None
     task.backfills = tuple(found)
 

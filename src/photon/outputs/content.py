@@ -9,6 +9,7 @@ from pathlib import Path
 
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError
+from photon.objects.paths import ObjectPath
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX
 
 COMPRESSED_CHUNK_BYTES = 256 << 10
@@ -38,6 +39,7 @@ class FileContent:
         self._disk = disk
         self._plain = path
         self._final = path.with_name(path.name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX)
+        self._only_final = isinstance(path, ObjectPath)  # a look at what is not there would be billed
         self.at = at
         self._unpacking: _Unpacking | None = None
 
@@ -72,7 +74,9 @@ class FileContent:
             try:
                 if self._unpacking is not None:
                     return self._unpacking.read(length, whole=whole)
-                return self._disk.read(self._plain, self.at, length)
+                if not self._only_final:
+                    return self._disk.read(self._plain, self.at, length)
+                was = None
             except FileNotFoundError:
                 was, self._unpacking = self._unpacking, None
             if was is None:

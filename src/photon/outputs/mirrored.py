@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -85,6 +86,11 @@ def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
     return {each.file: each for each in lines}
 
 
+def manifest_bytes(files: Iterable[MirroredFile]) -> bytes:
+    """What ``manifest_of`` reads."""
+    return b"".join(msgspec.json.encode(each) + b"\n" for each in sorted(files, key=lambda each: each.file))
+
+
 def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta, bytes]:
     """As it is now. ``meta``: as it was a moment ago. Raises FileNotFoundError, OSError."""
     objects, left = bucket_of(where).objects, LOOKS
@@ -114,13 +120,37 @@ def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
     return [SlotOutput(slot, ordered(own), slot in retired) for slot, own in sorted(files.items())]
 
 
-@dataclass(slots=True)
-class _Seen:
-    """The manifest as it was seen last."""
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A manifest, which is not read again as long as its ETag is the same."""
 
-    meta: Meta | None = None
-    slots: Mapping[str, SlotOutput] = field(default_factory=dict)
-    looked_s: float = float("-inf")
+    meta: Meta
+    slots: Mapping[str, SlotOutput]
+
+
+_read: OrderedDict[ObjectPath, _Read] = OrderedDict()
+"""Of this process, the newest last."""
+READ_MAX = 64
+
+
+@dataclass(slots=True)
+class _Look:
+    read: _Read | None = None
+    at_s: float = float("-inf")
+
+
+def _read_now(where: ObjectPath) -> _Read:
+    """One request, two where it has changed."""
+    meta = bucket_of(where).objects.head(where.key)
+    known = _read.get(where)
+    if known is None or known.meta != meta:
+        meta, data = current_manifest(where, meta)
+        known = _Read(meta, {each.slot: each for each in slots_of(manifest_of(data, where).values())})
+    _read[where] = known
+    _read.move_to_end(where)
+    if len(_read) > READ_MAX:
+        _read.popitem(last=False)
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +158,7 @@ class MirroredPlace(OutputPlace):
     """``output``: the URL; ``state``: it too. One caller at a time."""
 
     monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
-    _seen: _Seen = field(default_factory=_Seen, compare=False)
+    _last: _Look = field(default_factory=_Look, compare=False)
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
@@ -142,16 +172,12 @@ class MirroredPlace(OutputPlace):
 
     def look_up(self) -> Mapping[str, SlotOutput]:
         """By slot. Raises PublishedDamaged, OSError."""
-        seen, where = self._seen, self.output / MANIFEST
+        last, where = self._last, self.output / MANIFEST
         assert isinstance(where, ObjectPath)
-        if self.monotonic() - seen.looked_s >= LOOK_S:
-            meta = bucket_of(where).objects.head(where.key)
-            if meta != seen.meta:
-                meta, data = current_manifest(where, meta)
-                found = slots_of(manifest_of(data, where).values())
-                seen.meta, seen.slots = meta, {each.slot: each for each in found}
-            seen.looked_s = self.monotonic()
-        return seen.slots
+        if last.read is None or self.monotonic() - last.at_s >= LOOK_S:
+            last.read = _read_now(where)
+            last.at_s = self.monotonic()
+        return last.read.slots
 
     def states(self, disk: Disk) -> list[Path]:
         """One for each slot; nothing stands there."""

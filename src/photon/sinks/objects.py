@@ -10,6 +10,10 @@ deleted an hour later, so that whoever has read the manifest before finds it.
 of two sinks one ends before anybody sees what it wrote. A prefix whose manifest names files of another output, or of
 kinds that this sink does not write, is refused.
 
+**Local files go** where that is asked for (``keep_s``), after the manifest that names them was swapped and the
+object was looked at; ``OUTPUT/.moved`` says before where they are, and whoever reads the output goes on there
+(``UrlDisk``). The newest of each kind stays, which the slot's next start needs.
+
 **Nothing is taken back.** What a manifest has named the next one names, too, or more of the same file, whatever is
 published at the moment (a disk that is not mounted, a power cut); but not of a slot that is retired.
 """
@@ -24,17 +28,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from photon.config.clock import NS_PER_S, Clock, SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.objects.api import Meta, ObjectChanged
 from photon.objects.directory import bucket_of
+from photon.objects.disk import MOVED_NAME
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
 from photon.outputs.content import FileContent, OutputMissing
-from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_of
+from photon.outputs.mirrored import MANIFEST, PART, MirroredFile, current_manifest, manifest_bytes, manifest_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
 
@@ -91,14 +94,17 @@ class ObjectSink:
     """Of one output. One caller at a time."""
 
     def __init__(
-        self, disk: Disk, place: OutputPlace, into: ObjectPath, kinds: Collection[str], clock: Clock | None = None
-    ) -> None:
-        """Raises UsageError, PublishedDamaged, ObjectsUnavailable."""
+        self, disk: Disk, place: OutputPlace, into: ObjectPath, kinds: Collection[str], clock: Clock | None = None,
+        keep_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """``keep_s``: local files go so long after they were written; None: they stay. Raises UsageError,
+        PublishedDamaged, ObjectsUnavailable."""
         self._disk = disk
         self._place = place
         self._into = into
         self._kinds = kinds
         self._clock = clock or SystemClock()
+        self._keep_s = keep_s
         self.mirrored = Mirrored()
         self._at: Meta | None = None
         self._manifest: bytes | None = None
@@ -135,6 +141,8 @@ class ObjectSink:
         self._keep(counting, published)
         self._say(counting)
         self._clear()
+        if self._keep_s is not None:
+            self._move(published, self._keep_s)
 
     def _files(self, slot: SlotOutput, all_of_it: bool) -> Iterator[tuple[str, OutputFile]]:
         output = slot.output or self._place.output
@@ -223,6 +231,47 @@ class ObjectSink:
                 bucket_of(self._into).objects.delete(self._to(name).key)
             del self._there[name], self._gone[name]
 
+    def _move(self, published: Sequence[SlotOutput], keep_s: float) -> None:
+        """Takes away local files that everybody finds in the bucket."""
+        before_ns = self._clock.now_ns() - int(keep_s * NS_PER_S)
+        for slot in published:
+            if slot.retired or slot.output is not None:
+                continue
+            newest = {file.kind: file.number for file in slot.files if file.final}
+            for file in slot.files:
+                if not file.final or file.number == newest[file.kind]:
+                    continue
+                name, path = _object(file), self._place.output / _object(file)
+                with contextlib.suppress(FileNotFoundError):
+                    found = path.stat()
+                    if found.st_mtime_ns <= before_ns and self._stands(name, found.st_size):
+                        self._mark()
+                        self._disk.remove(path)
+
+    def _stands(self, name: str, size: int) -> bool:
+        """Whether the manifest names it, and it is there."""
+        if name not in self._counting:
+            return False
+        to = self._to(name)
+        with told(to):
+            try:
+                there = bucket_of(to).objects.head(to.key).size
+            except FileNotFoundError:
+                there = -1
+        if there != size:  # the next pass puts it there
+            self._there.pop(name, None)
+        return there == size
+
+    def _mark(self) -> None:
+        """Says where files are that are not here."""
+        mark, said = self._place.output / MOVED_NAME, f"{self._into}\n".encode()
+        if not self._disk.exists(mark):
+            self._disk.replace(mark, said)
+        elif (other := self._disk.read(mark)) != said:
+            raise UsageError(
+                f"{mark}: says that files were moved below {other.decode().strip()}; leave keep to that sink"
+            )
+
     def _put(self, name: str, path: Path) -> None:
         to = self._to(name)
         with told(to):
@@ -237,7 +286,7 @@ class ObjectSink:
         return to
 
     def _say(self, counting: Mapping[str, MirroredFile]) -> None:
-        manifest = b"".join(msgspec.json.encode(counting[name]) + b"\n" for name in sorted(counting))
+        manifest = manifest_bytes(counting.values())
         if manifest != self._manifest:
             self._at, self._manifest = self._swapped(manifest), manifest
         now_ns = self._clock.now_ns()

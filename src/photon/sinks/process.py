@@ -51,6 +51,8 @@ class Standing:
     bytes: int = 0
     problem: str = ""
     since_s: float = 0.0
+    went_on: bool = False
+    """Once: what it was told can be right."""
 
     def told(self, problem: str) -> None:
         """Empty: it goes on."""
@@ -62,6 +64,7 @@ class Standing:
             else:
                 log.info("the sink goes on", sink=self.name)
         self.problem = problem
+        self.went_on = self.went_on or not problem
 
     async def read(self, into: Readings) -> None:
         """See Source."""
@@ -104,18 +107,19 @@ class _Work:
     ending: threading.Event = field(default_factory=threading.Event)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``, or something fails. Raises UsageError."""
+        """Until ``stop``, or something fails. Raises UsageError before it has gone on for the first time: the file
+        is to be changed then. Later it is the other side that has changed, and may be changed back."""
         running = asyncio.create_task(asyncio.to_thread(self._run))
         await first(stop, [running])
         if stop.is_set():
             self.ending.set()
         try:
             await running
-        except UsageError:
-            raise
         except ObjectsUnavailable as error:
             self.standing.told(error.what)
         except (PhotonError, OSError) as error:
+            if isinstance(error, UsageError) and not self.standing.went_on:
+                raise
             self.standing.told(str(error))
 
     def _run(self) -> None:
@@ -167,7 +171,7 @@ class _Work:
         place = self.output.place
 
         def open_() -> ObjectSink:
-            return ObjectSink(RealDisk(), place, into, self.own.kinds)
+            return ObjectSink(RealDisk(), place, into, self.own.kinds, keep_s=self.own.keep)
 
         before = self.standing.bytes
 

@@ -170,7 +170,8 @@ class Containers:
 
     def _photon(
         self, kind: str, command: list[str], identity: str, networks: Any, health: Any, *volumes: str,
-        after: Mapping[str, str], build: str = "", ports: Iterable[str] = (), environment: Mapping[str, str] = {},
+        after: Mapping[str, str], build: str = "", ports: Iterable[str] = (),
+        environment: Mapping[str, str | None] = {},
     ) -> dict[str, Any]:  # fmt: skip
         """A process of Photon."""
         found: dict[str, Any] = {"<<": _Alias("photon")}
@@ -191,7 +192,7 @@ class Containers:
         each, kind, port = service.process, service.kind, service.port
         near = [*self._settings.replicas_near().get(each.datacentre, ()), *self._settings.registry.replicas][0]
         networks, health, more, ports = _on(each), _health(each.address or ""), [], []
-        after, environment = self._ready, {}
+        after, environment = self._ready, dict[str, str | None]()
         if kind in PORTS:
             more = ["--listen", f"0.0.0.0:{port}", "--address", f"auto:{port}"]
             networks, health = {self._settings.region(each.datacentre): {}}, _health(f"127.0.0.1:{port}")
@@ -203,7 +204,9 @@ class Containers:
         elif kind == "eventstore":
             networks = {**networks, f"{each.datacentre}-hbase": {}}
             environment = {f"PHOTON_SET_datacentre__{each.datacentre}__hbase__thrift": "${PHOTON_HBASE:-}"}
-        if kind in ("joiner", "verifier", "dispatcher"):
+        elif kind == "sink":
+            environment = dict.fromkeys(_variables(self._settings.sink[each.name].into))
+        if kind in ("joiner", "verifier", "dispatcher", "compute", "sink"):
             after = {"certs": DONE, f"registry-{near}": STARTED}
         volumes = {"key": "key:/key:ro", "logs": f"logs-{each.datacentre}:/logs:ro",
                    "registry": f"{service.name}:/registry", "state": f"state-{each.datacentre}:/state",
@@ -321,6 +324,16 @@ def _on(each: Process) -> dict[str, Any]:
 
 def _health(address: str) -> dict[str, Any]:
     return {"<<": _Alias("health"), "test": ["CMD", "photon", "health", address]}
+
+
+def _variables(into: str) -> tuple[str, ...]:
+    """What a sink takes of the environment, and so of that of ``docker compose``."""
+    if into.startswith("s3:"):
+        words = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "ENDPOINT_URL")
+        return tuple(f"AWS_{word}" for word in words)
+    if into.startswith("gs:"):
+        return ("GOOGLE_APPLICATION_CREDENTIALS",)
+    return ("PGPASSWORD",) if into.startswith("postgres") else ()
 
 
 def _variable(name: str) -> str:

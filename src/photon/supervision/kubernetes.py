@@ -7,7 +7,7 @@ which ports are open to whom is read off the table of rights. The chart says how
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -32,9 +32,9 @@ HEAD = """\
 """
 
 
-def values(settings: Settings, file: str, text: str, name: str) -> str:
+def values(settings: Settings, file: str, text: str, name: str, read: Callable[[str], str]) -> str:
     """The text of the values. ``file``: the deployment file, seen from the values, whose ``name`` this is; ``text``:
-    what it says. Raises NotForContainers."""
+    what it says; ``read``: a file beside it. Raises NotForContainers, and what ``read`` does."""
     problem = next(_problems(settings), None)
     if problem is not None:
         raise NotForContainers(f"{file}: {problem}")
@@ -52,6 +52,8 @@ def values(settings: Settings, file: str, text: str, name: str) -> str:
         "config": config,
         "file": text,
     }
+    if settings.compute:
+        deployment["programs"] = {each.file: read(each.file) for each in settings.compute.values()}
     return HEAD.format(file=file, name=name) + "\n".join(yaml_lines({"deployment": deployment}))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from photon.config.settings import NAME, Settings
 from photon.fleet.processes import Process, of_datacentre, processes
@@ -23,10 +23,12 @@ MOUNTS = {
     "registry": ("key", "registry"), "cache": (), "copies": ("state",), "status": (),
     "eventstore": ("key", "logs", "state"), "joiner": ("key", "state", "output"),
     "verifier": ("key", "logs", "state", "output"), "dispatcher": ("key", "logs", "state", "output"),
-    "operator": ("key", "logs", "state", "output"),
+    "operator": ("key", "logs", "state", "output"), "sink": ("state", "output"), "compute": ("state", "output"),
 }  # fmt: skip
 """Volumes that a kind of process needs, besides its certificate."""
-_ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "status")
+_ORDER = ("cache", "eventstore", "copies", "joiner", "verifier", "dispatcher", "compute", "sink", "status")
+_OF_ALL = ("registry", "compute", "sink")
+"""Kinds that ``photon serve`` runs for no datacentre."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,9 @@ class Service:
 
     def serve(self, config: str, *more: str) -> list[str]:
         """Its arguments; joiners and dispatchers are those that are found by discovery."""
-        words = [self.process.name] if self.kind in ("registry", "cache") else []
+        words = [self.process.name] if self.kind in ("cache", *_OF_ALL) else []
         words = ["auto"] if self.kind in PORTS else words
-        words += [] if self.kind == "registry" else ["--datacentre", self.process.datacentre]
+        words += [] if self.kind in _OF_ALL else ["--datacentre", self.process.datacentre]
         return ["serve", self.kind, *words, *more, "--config", config]
 
 
@@ -58,6 +60,8 @@ def services(settings: Settings) -> Iterator[Service]:
         name = f"joiner-{datacentre}"
         joiner = of_datacentre("joiner", datacentre, name, f"{name}:{PORTS['joiner']}")
         own = [joiner, *(each for each in found if each.datacentre == datacentre)]
+        own += [replace(each, datacentre=datacentre, region=settings.region(datacentre))
+                for each in found if each.kind == "compute"]  # fmt: skip
         for kind in _ORDER:
             yield from (_service(each) for each in own if each.kind == kind)
 
@@ -71,9 +75,25 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
     """What cannot be in containers: key, value, what would be right. ``made``: hosts that are used already."""
     if not settings.registry.replicas:
         yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
-    for table, names in (("compute", settings.compute), ("observe", settings.observe), ("sink", settings.sink)):
-        for name in names:
-            yield f"{table}.{name}: no service is made of it; leave it out, and run it by photon serve {table}"
+    for name in settings.observe:
+        yield f"observe.{name}: no service is made of it; leave it out, and run it by photon serve observe"
+    for name, compute in settings.compute.items():
+        if len(settings.datacentre) != 1:
+            yield (
+                f"compute.{name}: reads outputs on its machine, and there are several datacentres; leave it out, and "
+                "run it by photon serve compute"
+            )
+        if not compute.state.startswith("/state/"):
+            yield f"compute.{name}.state = {compute.state!r}: must be below '/state', where a volume is mounted"
+        if "/" in compute.file:
+            yield f"compute.{name}.file = {compute.file!r}: must stand beside the deployment file, which is mounted"
+        if compute.address is None:
+            yield f'compute.{name}.address: is missing; write address = "compute-{name}:7500"'
+    for name, sink in settings.sink.items():
+        if not re.match(r"\w+:", sink.into):
+            yield f"sink.{name}.into = {sink.into!r}: must be a URL, a topic or PostgreSQL: a container keeps nothing"
+        if sink.address is None:
+            yield f'sink.{name}.address: is missing; write address = "sink-{name}:7600"'
     for name, replica in settings.registry.replicas.items():
         yield from directory(f"registry.replicas.{name}.directory", replica.directory, "/registry")
     for name, pipeline in settings.datacentre.items():

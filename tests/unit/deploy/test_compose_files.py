@@ -99,6 +99,45 @@ def test_what_cannot_be_in_containers_is_one_line_before_anything_is_written(
     assert not where.exists()
 
 
+SINKS = """
+[sink.lake]
+into = "s3://lake/east"
+datacentre = "east"
+address = "sink-lake:7600"
+[sink.shop]
+into = "postgresql://db/shop"
+datacentre = "west"
+address = "sink-shop:7600"
+"""
+
+
+def test_a_sink_is_a_service_of_its_datacentre_with_what_it_takes_of_the_environment() -> None:
+    made = document(convert(tomllib.loads(FILE.read_text() + SINKS), "file"))["services"]
+    lake, shop = made["sink-lake"], made["sink-shop"]
+    assert lake["command"] == ["serve", "sink", "lake", "--config", "/etc/photon/photon.toml"]
+    assert {"state-east:/state", "output-east:/output", "certs-sink-lake:/certs:ro"} <= {*lake["volumes"]}
+    assert [*lake["networks"], *shop["networks"]] == ["east", "west"]
+    assert lake["healthcheck"]["test"] == ["CMD", "photon", "health", "sink-lake:7600"]
+    assert lake["environment"]["AWS_ACCESS_KEY_ID"] is None  # Compose's own, where it is set
+    assert shop["environment"]["PGPASSWORD"] is None
+    assert "AWS_REGION" not in shop["environment"]
+    assert "certs-sink-lake:/certs/sink-lake" in made["certs"]["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (SINKS.replace("s3://lake/east", "lake"), "sink.lake.into = 'lake': must be a URL, a topic or PostgreSQL"),
+        (SINKS.replace('address = "sink-lake:7600"\n', ""), "sink.lake.address: is missing; write address ="),
+        ('[compute.spend]\nfile = "spend.py"\nstate = "/state/spend"', "compute.spend: reads outputs on its machine"),
+        ('[observe.dedup]\nfile = "d.py"\naddresses = ["o:1"]', "observe.dedup: no service is made of it"),
+    ],
+)
+def test_a_sink_or_computation_that_cannot_be_in_containers(more: str, said: str) -> None:
+    with pytest.raises(NotForContainers, match=re.escape(said)):
+        document(convert(tomllib.loads(f"{FILE.read_text()}\n{more}"), "file"))
+
+
 def test_it_is_written_next_to_its_settings_or_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "photon.toml").write_text(FILE.read_text())
     where = tmp_path / "compose.yml"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -40,6 +42,55 @@ def test_logs_that_are_elsewhere_need_no_volume(tmp_path: Path) -> None:
     (tmp_path / "photon.toml").write_text(text)
     found = made(tmp_path / "photon.toml", tmp_path / "values.yaml")
     assert not [each["name"] for each in found["services"] if "logs" in each["mounts"]]
+
+
+ONE = """
+[sink.lake]
+into = "s3://lake/a"
+address = "sink-lake:7600"
+[compute.spend]
+file = "spend.py"
+state = "/state/spend"
+address = "compute-spend:7500"
+"""
+
+
+def one_datacentre() -> str:
+    """Of three-zones the first datacentre alone."""
+    text = (HELM / "three-zones.toml").read_text()
+    first, _, _ = text.partition("[datacentre.b]")
+    return first.replace('datacentre = "b"', 'region = "b"').replace("copies = 2", "copies = 1") + ONE
+
+
+def test_sinks_and_computations_are_services_of_the_datacentre_that_they_read(tmp_path: Path) -> None:
+    (tmp_path / "photon.toml").write_text(one_datacentre())
+    (tmp_path / "spend.py").write_text("# a topology\n")
+    found = made(tmp_path / "photon.toml", tmp_path / "values.yaml")
+    jsonschema.validate({"deployment": found}, json.loads((HELM / "photon" / "values.schema.json").read_text()))
+    own = {each["kind"]: each for each in found["services"]}
+    for kind, name, port in (("sink", "lake", 7600), ("compute", "spend", 7500)):
+        each = own[kind]
+        words = ["serve", kind, name, "--listen", f"0.0.0.0:{port}", "--config", "/etc/photon/photon.toml"]
+        assert each["arguments"] == words
+        assert (each["datacentre"], each["mounts"]) == ("a", ["state", "output"])
+        assert each["identity"] == f"{kind}-{name}"
+    assert found["programs"] == {"spend.py": "# a topology\n"}
+    assert {"sink", "compute"} <= found["callers"].keys()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"/state/spend"', '"spend"', "compute.spend.state = 'spend': must be below '/state'"),
+        ('"spend.py"', '"programs/spend.py"', "compute.spend.file = 'programs/spend.py': must stand beside"),
+        ('address = "compute-spend:7500"', "", "compute.spend.address: is missing"),
+    ],
+)
+def test_a_computation_that_the_chart_cannot_run(tmp_path: Path, old: str, new: str, said: str) -> None:
+    (tmp_path / "photon.toml").write_text(one_datacentre().replace(old, new))
+    done = CliRunner().invoke(main, ["up", str(tmp_path / "photon.toml"), "--helm", str(tmp_path / "values.yaml")])
+    assert done.exit_code == 2
+    assert said in done.output
 
 
 def test_who_may_call_is_what_the_table_of_rights_says() -> None:

@@ -77,7 +77,7 @@ def test_who_is_in_a_hurry_comes_back() -> None:
 
 def test_other_bytes_under_the_name_are_not_read(bucket: MemoryBucket) -> None:
     opened = file(bucket, Chunks(bucket))
-    assert isinstance(opened._meta, Meta)
+    assert isinstance(opened.meta, Meta)
     bucket.data["a"] += b"more"
     with pytest.raises(OSError, match="other bytes"):
         opened.read(0, 5)

@@ -10,7 +10,7 @@ import pytest
 
 from photon.computing.publisher import Publisher
 from photon.computing.wire import Item
-from photon.config.clock import Clock, SystemClock
+from photon.config.clock import NS_PER_S, Clock, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
@@ -372,3 +372,109 @@ def test_a_file_that_lacks_what_was_published_is_told(bucket: MemoryBucket, tmp_
     with pytest.raises(OutputMissing, match="has 10 bytes, but"):
         sink(tmp_path).pass_(all_of_it=True)
     assert not bucket.data
+
+
+class Ends(Exception):
+    """The process ends here."""
+
+
+class EndingDisk(RealDisk):
+    """Ends before its ``left``-th change, counted with the bucket's requests."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def step(self, request: str = "") -> None:
+        self.left -= 1
+        if not self.left:
+            raise Ends
+
+    def replace(self, path: Path, data: bytes) -> None:
+        self.step()
+        super().replace(path, data)
+
+    def remove(self, path: Path) -> None:
+        self.step()
+        super().remove(path)
+
+
+def test_local_files_go_once_they_are_there_whatever_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ended before each step: what was published is read from here and there, to its end, by every next reader."""
+    for left in range(1, 40):
+        slot, disk = WrittenSlot(tmp_path / str(left)), EndingDisk(left)
+        made = MemoryBucket(disk.step)  # type: ignore[arg-type]
+        monkeypatch.setattr(module, "opener", lambda url, made=made: made)
+        monkeypatch.setattr(module, "_buckets", {})
+        for number in range(4):
+            slot.append(number, b'{"n":%d}\n' % number)
+            slot.finish(number)
+        ended = False
+        try:
+            ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+        except Ends:
+            ended = True
+        disk.left = 0
+        lines = [b'{"n":%d}' % number for number in range(4)]
+        assert [line for batch in Output(slot.place).batches() for line in batch.lines()] == lines
+        ObjectSink(disk, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+        assert [path.name for path in (slot.place.output / "joined").iterdir()] == ["s0-000003.jsonl.gz"]
+        assert [line for batch in Output(slot.place).batches() for line in batch.lines()] == lines
+        if not ended:
+            assert left > 12  # some were ended in between
+            return
+    raise AssertionError("never came to its end")
+
+
+def test_what_is_kept_here(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """What is young, and what the bucket has lost, which comes there again."""
+    clock, slot = Now(), written(tmp_path)
+    for number in (1, 2):
+        slot.append(number, b"{}\n")
+        slot.finish(number)
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"], clock, 60.0)
+    own.pass_()
+    there = slot.place.output / "joined"
+    assert len(list(there.iterdir())) == 3
+    clock.later_ns = 61 * NS_PER_S
+    del bucket.data["x/joined/s0-000001.jsonl.gz"]
+    own.pass_()
+    assert sorted(path.name for path in there.iterdir()) == ["s0-000001.jsonl.gz", "s0-000002.jsonl.gz"]
+    own.pass_()
+    assert [path.name for path in there.iterdir()] == ["s0-000002.jsonl.gz"]
+    assert "x/joined/s0-000001.jsonl.gz" in bucket.data
+
+
+def test_files_go_below_one_url(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    slot.append(1, b"{}\n")
+    slot.finish(1)
+    (slot.place.output / ".moved").write_text("s3://lake/y\n")
+    with pytest.raises(UsageError, match="says that files were moved below s3://lake/y"):
+        ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+    assert len(list((slot.place.output / "joined").iterdir())) == 2
+
+
+def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """A reader asks twice for a file, and once a look for the manifest; a sink with nothing to write does not."""
+    slot = written(tmp_path)
+    slot.append(1, b"{}\n")
+    slot.finish(1)
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"])
+    own.pass_()
+    bucket.asked.clear()
+    own.pass_()
+    assert not bucket.asked
+    assert len(list(Output.of_join(str(INTO)).batches())) == 2
+    manifest = [f"head x/{MANIFEST}", f"read x/{MANIFEST} 0 {len(bucket.data[f'x/{MANIFEST}'])}"]
+    files = [key for key in bucket.data if key.startswith("x/joined/")]
+    sizes = {key: len(bucket.data[key]) for key in files}
+    assert bucket.asked == manifest + [
+        each for key in files for each in (f"head {key}", f"read {key} 0 {sizes[key]}")
+    ]
+    bucket.asked.clear()
+    assert MirroredPlace.at(INTO).look_up()
+    assert bucket.asked == manifest[:1]
+    slot.append(2, b"{}\n")
+    slot.finish(2)
+    own.pass_()
+    assert len(list(Output.of_join(str(INTO)).batches())) == 3

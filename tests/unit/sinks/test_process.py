@@ -20,12 +20,14 @@ from photon.fleet.processes import processes
 from photon.library import Output
 from photon.objects import directory as module
 from photon.objects import retrying
+from photon.outputs.mirrored import MirroredFile, manifest_bytes
 from photon.outputs.output_places import EMBEDDED_STATE
 from photon.sinks import objects, process
 from photon.sinks.process import serve_sink
 from photon.status.shards import alarms_of
 from photon.supervision.ports import free_ports
 from tests.unit.objects.fakes import MemoryBucket, unavailable
+from tests.unit.outputs.helpers import written_output
 
 WAIT_S = 60.0
 
@@ -84,18 +86,57 @@ async def test_it_waits_for_a_store_that_is_away_and_says_so(tmp_path: Path, awa
     assert list(Output.of_join("s3://lake/x").batches()) == list(Output.of_join(tmp_path / "out").batches())
 
 
+async def test_what_is_wrong_at_the_start_ends_it_and_later_it_waits(tmp_path: Path, away: list[str]) -> None:
+    """Another output's manifest comes to its prefix, and goes."""
+    other = MirroredFile(file="joined/x-000000.jsonl.gz", bytes=1, uncompressed_bytes=1, first_ns=None, last_ns=None)
+    slot = written_output(tmp_path)
+    slot.append(0, b"{}\n")
+    slot.finish(0)
+    settings, stop, gatherer = settings_of("s3://lake/x"), asyncio.Event(), Gatherer(None)
+    (sink,) = (each for each in processes(settings) if each.kind == "sink")
+    room = Room(settings, tmp_path, stop, member="lake")
+    bucket = module.opener("s3://lake")
+    assert isinstance(bucket, MemoryBucket)
+    bucket.data["x/manifest.jsonl"] = manifest_bytes([other])
+    with pytest.raises(UsageError, match="holds another output"):
+        await serve_sink(room)
+    del bucket.data["x/manifest.jsonl"]
+    serving = asyncio.create_task(serve_sink(room))
+    try:
+        for said in ("", "holds another output", ""):
+            if said:
+                bucket.data["x/manifest.jsonl"] = manifest_bytes([other])
+                slot.append(1, b"{}\n")
+                slot.finish(1)
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    [heard] = await gatherer.gather([sink])
+                    if heard.up and said in heard.details["problem"] and bool(said) is bool(heard.details["problem"]):
+                        break
+                    assert not serving.done(), serving
+                    await asyncio.sleep(0.05)
+            if said:
+                del bucket.data["x/manifest.jsonl"]
+    finally:
+        stop.set()
+        await serving
+        await gatherer.close()
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         ({"datacentre": "west"}, "sink.lake.datacentre: there is no west; there are: east"),
         ({"kinds": ["all"]}, "sink.lake.kinds: 'all' is none"),
         ({"kinds": []}, "sink.lake.kinds: is empty"),
+        ({"keep": "1d", "sea": {"into": "s3://sea/x"}}, "sink.lake.keep: sink.sea takes the same files"),
+        ({"keep": "1d", "into": "lake"}, "sink.lake.keep: is for object stores; lake is none"),
         ({"address": "nowhere"}, "sink.lake.address: address 'nowhere' must be host:port"),
     ],
 )
 def test_a_sink_that_cannot_be_is_one_line(more: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-        settings_of("s3://lake/x", **more)
+        settings_of(**{"into": "s3://lake/x", **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("into", ["postgresql://shop:secret@db/shop", "postgresql://db/shop?password=secret"])

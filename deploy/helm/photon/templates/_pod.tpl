@@ -38,7 +38,7 @@ metadata:
     photon/machine: {{ quote .datacentre }}
     {{- end }}
   annotations:
-    photon/settings: {{ sha256sum $values.deployment.file }}
+    photon/settings: {{ with $values.deployment.programs }}{{ sha256sum (print $values.deployment.file (toJson .)) }}{{ else }}{{ sha256sum $values.deployment.file }}{{ end }}
     {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -114,6 +114,8 @@ spec:
         {{- end }}
       {{- if and $values.logs.envFrom (has .kind (list "eventstore" "verifier" "dispatcher" "operator")) }}
       envFrom: {{ toJson $values.logs.envFrom }}
+      {{- else if and $values.sinks.envFrom (eq .kind "sink") }}
+      envFrom: {{ toJson $values.sinks.envFrom }}
       {{- end }}
       {{- if .port }}
       ports:

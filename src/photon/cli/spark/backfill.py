@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from photon.cli.errors import ATTENTION, DONE
-from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.heads import PLACE, Deployed, deployed
 from photon.cli.tables import print_table, say
 from photon.cli.units import DURATION, given_ns
 from photon.config.errors import UsageError
@@ -42,8 +42,8 @@ NEED_A_PERSON = ("below_boundary", "too_new")
     help="Event times from here on: 2026-11-21T09:00, epoch seconds, or 2d (ago).",
 )
 @click.option("--to", "until", metavar="TIME", required=True, help="Event times before this.")
-@click.option("--output", type=PATH, required=True,
-              help="Directory shared by driver and executors; one for each backfill.")  # fmt: skip
+@click.option("--output", type=PLACE, required=True,
+              help="Directory shared by driver and executors, or a URL; one for each backfill.")  # fmt: skip
 @click.option("--format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
               help="The joiner's lines, or their members as columns.")  # fmt: skip
 @click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
@@ -68,6 +68,7 @@ def backfill(
         --output /mnt/shared/backfill-november
       photon spark backfill --config photon.toml --from 2026-11-20T08 --to 2026-11-20T09 --output out \\
         --format parquet --master spark://host:7077
+      photon spark backfill --config photon.toml --from 2026-11-01 --to 2026-11-20 --output s3://lake/november
     Exit codes: 0 done, 1 failed (run it again), 2 wrong usage, 3 done, and some events were left out.
     """
     from photon.operations.spark_backfill import Wish
@@ -102,10 +103,13 @@ def _as_json(done: BackfillOutcome) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], output: Path) -> None:
+    from photon.objects.paths import ObjectPath
+
     rows = [[f"{count:,}", WORDS.get(name, name)] for name, count in found["events"].items() if count]
     print_table(">events, what became of them", rows)
     size = found["bytes"] / 1e6
-    click.echo(f"{output / 'manifest.json'}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}")
+    shown = output / ("manifest.jsonl" if isinstance(output, ObjectPath) else "manifest.json")
+    click.echo(f"{shown}: {found['files']:,} files, {size:,.1f} MB, as slot {found['slot']}")
 
 
 def pairs(settings: tuple[str, ...]) -> dict[str, str]:

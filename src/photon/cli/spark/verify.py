@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from photon.cli.heads import PATH, Deployed, deployed
+from photon.cli.heads import PATH, PLACE, Deployed, deployed
 from photon.cli.tables import print_table, say
 from photon.cli.units import given_ns
 from photon.config.errors import UsageError
@@ -40,8 +40,8 @@ SLACK_S = 3600.0
 @click.option("--export", type=PATH,
               help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
 @click.option("--keep-export", type=PATH, help="Where to keep that backup.")
-@click.option("--backfill", "backfills", type=PATH, multiple=True,
-              help="Output directory of a backfill of this range; may be given several times.")  # fmt: skip
+@click.option("--backfill", "backfills", type=PLACE, multiple=True,
+              help="Output directory, or URL, of a backfill of this range; may be given several times.")  # fmt: skip
 @click.option("--full", is_flag=True, help="Verify every day of the range, whatever is known of it.")
 @click.option("--without-registry", "no_registry", is_flag=True, help="Compare logs and outputs alone.")
 @click.option("--master", metavar="URL", help="Spark's master; default: as spark-submit says, else local[*].")
