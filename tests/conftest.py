@@ -7,6 +7,7 @@ thousands in all, fresh ones. None has a deadline: a busy machine is no failure.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,11 @@ _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
 """Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel."""
+_CLASSES = Path(sys.prefix) / "spark.jsa"
+_SHARED = f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.exists() else ""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS + _SHARED)
 _TIMES = Times(Path(os.environ["PHOTON_TEST_TIMES"])) if "PHOTON_TEST_TIMES" in os.environ else None
 
 

@@ -255,11 +255,11 @@ class _Run:
 
     def _count(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
-            if progress["batchId"] > self._seen:
+            rows = sum(each["numInputRows"] for each in progress["sources"])  # each batch has its markers
+            if rows and progress["batchId"] > self._seen:  # one that found nothing has the number of the next batch
                 self._seen = progress["batchId"]
-                rows = sum(each["numInputRows"] for each in progress["sources"]) - self._known.partitions
-                self._records += max(rows, 0)
-                self._rate = float(progress.get("processedRowsPerSecond") or 0.0)
+                self._records += max(rows - self._known.partitions, 0)
+            self._rate = float(progress.get("processedRowsPerSecond") or 0.0)
 
     def _status(self, *, ended: bool) -> Status:
         mark = self._publishing.mark

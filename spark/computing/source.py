@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from photon.computing.errors import ComputingError
 from photon.computing.model import Record
 from photon.computing.wire import ENDED_NS
+from photon.config.clock import Clock, SystemClock
 from photon.config.disk import RealDisk
 from photon.config.errors import PhotonError
 from photon.outputs.cursor import Cursor
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 NAME = "photon-compute"
 SPLIT_BYTES = 16 << 20
+IDLE_SHARE, IDLE_S = 0.1, 10.0
+"""While no record comes, a watermark is followed by the next one after this share of the time since the last record,
+and after so long at most: each costs two batches, with files of their own."""
 
 
 class ComputeSource(DataSource):
@@ -61,7 +65,7 @@ class ComputeSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 Spark's name
-        return ComputeStream(decoded(self.options["plan"].encode()))
+        return ComputeStream(decoded(self.options["plan"].encode()), SystemClock())
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -71,8 +75,10 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        self._plan, self._clock = plan, clock
+        self._came_s = self._moved_s = clock.monotonic()
+        """When a record came last, and when the watermark moved last."""
         self._target: Mapping[str, Cursor] | None = None
         self._ended = False
         """Whether this run was at the end of time: one that finds it there moves Spark's once, so that what was put
@@ -116,7 +122,14 @@ class ComputeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._plan.once and found == begun:
             self._ended = True
             return _offset(found, Mark(ENDED_NS), mark)
-        return _offset(found, mark.later(self._mark(found)), mark)
+        now_s = self._clock.monotonic()
+        if found != begun:
+            self._came_s = now_s
+        elif now_s - self._moved_s < min(IDLE_SHARE * (now_s - self._came_s), IDLE_S):
+            return _offset(found, mark, mark)
+        if (moved := mark.later(self._mark(found))) != mark:
+            self._moved_s = now_s
+        return _offset(found, moved, mark)
 
     def _mark(self, cursors: Mapping[str, Cursor]) -> Mark:
         """The least of all streams."""

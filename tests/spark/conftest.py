@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a test process."""
+"""One Spark session, and one cluster, for all tests of a test process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from photon.spark.session import SparkMissing, check_present, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.spark.cluster import Cluster
 
 JAVA = os.environ["SPARK_SUBMIT_OPTS"]
 """For Java processes that spark-submit does not start."""
@@ -62,3 +64,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def spark_event_log(spark: SparkSession) -> Path:
     """Where the session writes what its history is shown from."""
     return Path(spark.conf.get("spark.eventLog.dir", "").removeprefix("file://"))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One application at a time: tests that use it have the mark ``xdist_group("cluster")``."""
+    from tests.spark.cluster import running
+
+    require_spark()
+    with running(tmp_path_factory.mktemp("cluster")) as made:
+        yield made

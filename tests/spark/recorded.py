@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from photon.outputs.next_read import end_of
 from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import SlotListing
 from photon.outputs.reader import Reader
-from photon.outputs.watermarks import Journal, Pair
+from photon.outputs.watermarks import Journal, Pair, pairs_of, read_journal
 from tests.unit.outputs.helpers import WrittenSlot
 
 SECOND = 1_000_000_000
@@ -86,6 +87,22 @@ def write(base: Path, records: int, seconds: int, seed: int = 1) -> None:
         journal.add(Pair(1, low_ns, low_ns, 0, end))
     journal.close()
     (base / "clicks.py").write_text(CLICKS)
+
+
+def move_on(base: Path, seconds: int) -> int:
+    """Time goes on, and no record comes: the watermark then."""
+    journal = Journal(RealDisk(), base / "recorded" / "out" / ".photon")
+    last = pairs_of(journal.begin())[-1]
+    at_ns = (last.exact_ns or 0) + seconds * SECOND
+    journal.add(replace(last, exact_ns=at_ns, percentile_ns=at_ns))
+    journal.close()
+    return at_ns
+
+
+def complete_ns(base: Path) -> int | None:
+    """Up to when all is published."""
+    pairs = pairs_of(read_journal(RealDisk(), base / "streams" / "seconds" / ".photon"))
+    return pairs[-1].exact_ns if pairs else None
 
 
 def published(base: Path) -> dict[str, list[str]]:

@@ -30,8 +30,8 @@ from photon.spark.backfill.driver import BackfillFailed
 from photon.spark.backfill.registry_boundary import boundary_in
 from photon.spark.backfill.run import BackfillOutcome
 from tests.spark.backfill_site import HOURS, Site, T, check_pairs, in_thread, make_site, manifest_of, published
-from tests.spark.cluster import HOST, running
-from tests.spark.conftest import JAVA, require_spark
+from tests.spark.cluster import HOST, Cluster
+from tests.spark.conftest import JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -325,9 +325,9 @@ async def test_workers_that_die_leave_nothing_lost_and_nothing_twice(tmp_path: P
         assert manifest_of(output).counts["own"] > 1
 
 
-async def test_killed_executors_and_speculation_of_a_cluster(tmp_path: Path) -> None:
-    """A standalone cluster of two workers; an executor is killed, and a slow task runs twice."""
-    require_spark()
+@pytest.mark.xdist_group("cluster")
+async def test_killed_executors_and_speculation_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """An executor is killed, and a slow task runs twice."""
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"
     make_faulty(site, "executor", 20)
     settings = {
@@ -336,13 +336,11 @@ async def test_killed_executors_and_speculation_of_a_cluster(tmp_path: Path) -> 
         "executor.extraJavaOptions": JAVA, "driver.host": HOST, "driver.bindAddress": HOST,
     }  # fmt: skip
     more = [flag for name, value in settings.items() for flag in ("--spark", f"spark.{name}={value}")]
-    (tmp_path / "cluster").mkdir()
-    with running(tmp_path / "cluster") as cluster:
-        async with site.running():
-            await to_its_end(site, output, log, "--batch-rows", "100", *more, master=cluster.master)
-            assert sorted(path.name for path in (site.directory / "markers").iterdir()) == ["ended", "slow"]
-            check_pairs(site, published(output)["joined"])
-            assert await site.owned(manifest_of(output).slot) == 0
+    async with site.running():
+        await to_its_end(site, output, log, "--batch-rows", "100", *more, master=cluster.master)
+        assert sorted(path.name for path in (site.directory / "markers").iterdir()) == ["ended", "slow"]
+        check_pairs(site, published(output)["joined"])
+        assert await site.owned(manifest_of(output).slot) == 0
 
 
 async def test_beside_a_live_pipeline_every_event_is_there_once(tmp_path: Path) -> None:

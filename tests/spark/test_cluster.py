@@ -6,15 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import photon
-from tests.spark.cluster import HOME, HOST, Cluster, bare_environment, packed, python_without, running
-from tests.spark.conftest import JAVA, require_spark
+from tests.spark.cluster import HOME, HOST, Cluster, bare_environment, packed, python_without
+from tests.spark.conftest import JAVA
 from tests.spark.test_outputs import slot_with_lines
 
 ROOT = Path(__file__).parents[2]
@@ -49,11 +49,7 @@ class Mine(ConfiguredAdapter):
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    require_spark()
-    with running(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
+pytestmark = pytest.mark.xdist_group("cluster")
 
 
 @pytest.fixture

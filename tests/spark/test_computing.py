@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -17,25 +17,22 @@ import psutil
 import pytest
 
 from tests.spark import recorded
-from tests.spark.cluster import HOST, Cluster, bare_environment, python_without, running
-from tests.spark.conftest import JAVA, require_spark
+from tests.spark.cluster import HOST, Cluster, bare_environment, python_without
+from tests.spark.conftest import JAVA
 
 ROUNDS = int(os.environ.get("PHOTON_SPARK_KILLS", "20" if os.environ.get("PHOTON_FULL") else "3"))
 """How many processes are killed."""
 BATCH_S = 600.0
+COMPUTE = [sys.executable, "-m", "photon", "compute", "run", "clicks.py"]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    require_spark()
-    with running(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
+pytestmark = pytest.mark.xdist_group("cluster")
 
 
 class OnSpark:
     """Runs of one topology, one after the other."""
 
-    def __init__(self, cluster: Cluster, base: Path, python: Path, records: int) -> None:
+    def __init__(self, cluster: Cluster, base: Path, python: Path, *options: str) -> None:
         settings = {
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
@@ -46,9 +43,8 @@ class OnSpark:
             "spark.python.authenticate.socketTimeout": "300s",
         }
         flags = [each for name, value in settings.items() for each in ("--spark", f"{name}={value}")]
-        run = [sys.executable, "-m", "photon", "compute", "run", "clicks.py", "--once", "-o", "json", "--on", "spark"]
-        sizes = ["--partitions", "2", "--records", str(records)]
-        self._command = [*run, "--master", cluster.master, *sizes, *flags]
+        run = [*COMPUTE, *options, "-o", "json", "--on", "spark", "--master", cluster.master, "--partitions", "2"]
+        self._command = [*run, *flags]
         self._base = base
         self._environment = bare_environment() | {"PYSPARK_PYTHON": str(python)}
         self._commits = base / ".photon-compute" / "clicks" / "checkpoint" / "commits"
@@ -68,10 +64,10 @@ class OnSpark:
     def commits(self) -> int:
         return len([each for each in self._commits.glob("[0-9]*") if each.name.isdecimal()])
 
-    def after_a_batch(self) -> bool:
-        """Whether the run goes on after one more batch. One that ended, but not well, is started again."""
-        before, until = self.commits(), time.monotonic() + BATCH_S
-        while self.commits() == before:
+    def goes_on_until(self, reached: Callable[[], bool]) -> bool:
+        """Whether it was before the end. One that ended, but not well, is started again."""
+        until = time.monotonic() + BATCH_S
+        while not reached():
             if self.driver.poll() == 0:
                 return False
             if self.driver.poll() is not None:
@@ -79,6 +75,14 @@ class OnSpark:
             assert time.monotonic() < until, self.said()
             time.sleep(0.05)
         return True
+
+    def after_a_batch(self) -> bool:
+        before = self.commits()
+        return self.goes_on_until(lambda: self.commits() != before)
+
+    def until_complete(self, mark_ns: int) -> None:
+        """All that it makes of the time before is published."""
+        assert self.goes_on_until(lambda: recorded.complete_ns(self._base) == mark_ns)
 
     def kill_driver(self) -> None:
         self.driver.kill()
@@ -109,17 +113,18 @@ def _runs(process: psutil.Process, what: str) -> bool:
         return False
 
 
+@pytest.mark.timeout(600 + 60 * ROUNDS)
 def test_two_engines_produce_the_same(cluster: Cluster, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for base in (here, there):
         recorded.write(base, 2000, 40)
-    embedded = [sys.executable, "-m", "photon", "compute", "run", "clicks.py", "--once", "--quiet"]
-    subprocess.run(embedded, cwd=here, check=True, capture_output=True, timeout=300)
+    subprocess.run([*COMPUTE, "--once", "--quiet"], cwd=here, check=True, capture_output=True, timeout=300)
     expected = recorded.published(here)
     assert all(expected[stream] for stream in ("windows", "anomalies", "seconds"))
 
     chance = random.Random(ROUNDS)
-    runs = OnSpark(cluster, there, python_without(tmp_path / "venv"), 1600 // (ROUNDS + 2))
+    size = str(1600 // (ROUNDS + 2))
+    runs = OnSpark(cluster, there, python_without(tmp_path / "venv"), "--once", "--records", size)
     kills: list[Callable[[], None]] = [
         runs.kill_driver,
         lambda: runs.kill("CoarseGrainedExecutorBackend", chance),
@@ -127,10 +132,12 @@ def test_two_engines_produce_the_same(cluster: Cluster, tmp_path: Path) -> None:
     ]
     runs.start()
     try:
+        began = time.monotonic()
         for kill in islice(cycle(kills), ROUNDS):
             assert runs.after_a_batch()
             time.sleep(chance.random())
             kill()
+            print(f"{time.monotonic() - began:.0f} s: {runs.commits()} batches, {runs.starts} drivers")
         runs.ended()
     finally:
         runs.close()
@@ -141,3 +148,40 @@ def test_two_engines_produce_the_same(cluster: Cluster, tmp_path: Path) -> None:
         runs.ended()
         runs.close()
         assert recorded.published(there) == expected
+
+
+def test_time_goes_on_while_no_record_comes(cluster: Cluster, tmp_path: Path) -> None:
+    """Timers are called, and the stream that they make is published, as by the other engine; also after an executor
+    or the driver was killed meanwhile. Where time stands there is no batch."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for base in (here, there):
+        recorded.write(base, 500, 20)
+    runs = OnSpark(cluster, there, python_without(tmp_path / "venv"))
+    mark_ns = recorded.move_on(there, 0)
+    runs.start()
+    try:
+        runs.until_complete(mark_ns)
+        for killed in ("nothing", "executor", "driver"):
+            before, windows = runs.commits(), len(recorded.published(there)["windows"])
+            if killed == "executor":
+                runs.kill("CoarseGrainedExecutorBackend", random.Random(1))
+            elif killed == "driver":
+                runs.kill_driver()
+            time.sleep(1.5)  # triggers that find nothing
+            mark_ns = recorded.move_on(there, 4)
+            runs.until_complete(mark_ns)
+            assert runs.commits() == before + 2  # the watermark, then its timers
+            assert len(recorded.published(there)["windows"]) > windows
+        runs.driver.terminate()
+        runs.ended()
+    finally:
+        runs.close()
+    while recorded.move_on(here, 4) < mark_ns:
+        pass
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen([*COMPUTE, "--quiet"], cwd=here, stderr=log) as other:
+        until = time.monotonic() + BATCH_S
+        while recorded.complete_ns(here) != mark_ns:
+            assert (other.poll(), time.monotonic() < until) == (None, True), (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        other.terminate()
+    assert recorded.published(there) == recorded.published(here)

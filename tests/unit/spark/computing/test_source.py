@@ -10,13 +10,21 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from photon.computing.wire import ENDED_NS, NEVER_NS
+from photon.config.clock import SystemClock
 from photon.config.disk import RealDisk
 from photon.spark.computing.plan import MARKER, Plan, Reads, items_of, marker_of, topology_of
 from photon.spark.computing.run import Wish, _reads_no_more
-from photon.spark.computing.source import ComputeStream
+from photon.spark.computing.source import IDLE_S, ComputeStream
 from tests.spark import recorded
 
 LIMIT = ReadMaxRows(200)
+
+
+class Now(SystemClock):
+    at_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.at_s
 
 
 def plan(base: Path, *, once: bool) -> Plan:
@@ -33,12 +41,12 @@ def rows(stream: ComputeStream, start: Any, end: Any) -> list[dict[str, Any]]:
 
 def test_a_run_to_the_end(tmp_path: Path) -> None:
     recorded.write(tmp_path, 1000, 20)
-    stream = ComputeStream(plan(tmp_path, once=True))
+    stream = ComputeStream(plan(tmp_path, once=True), Now())
     stream.prepareForTriggerAvailableNow()
     at, lines, marks, spark_ms = stream.initialOffset(), list[bytes](), [], 0
     while (end := json.loads(json.dumps(stream.latestOffset(at, LIMIT)))) != at:
         found = rows(stream, at, end)
-        again = ComputeStream(plan(tmp_path, once=True))  # the driver is another one
+        again = ComputeStream(plan(tmp_path, once=True), Now())  # the driver is another one
         assert sorted(map(repr, rows(again, at, end))) == sorted(map(repr, found))
         items = [item for row in found if row["to"] != MARKER for item in items_of(row["items"])]
         assert len(items) <= 200
@@ -54,7 +62,7 @@ def test_a_run_to_the_end(tmp_path: Path) -> None:
     assert [low for low, _ in marks] == [NEVER_NS, *(mark for _, mark in marks[:-1])]
     assert marks[-1][1] == ENDED_NS
     assert stream.latestOffset(at, LIMIT) == at
-    later = ComputeStream(plan(tmp_path, once=True))  # a run that finds it at the end
+    later = ComputeStream(plan(tmp_path, once=True), Now())  # a run that finds it at the end
     moved = later.latestOffset(at, LIMIT)
     told = later.latestOffset(moved, LIMIT)
     assert later.latestOffset(told, LIMIT) == told
@@ -64,7 +72,7 @@ def test_a_run_to_the_end(tmp_path: Path) -> None:
 
 def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
     recorded.write(tmp_path, 100, 20)
-    stream = ComputeStream(plan(tmp_path, once=False))
+    stream = ComputeStream(plan(tmp_path, once=False), Now())
     at, offsets = stream.initialOffset(), []
     while (end := stream.latestOffset(at, LIMIT)) != at:
         offsets.append(end)
@@ -72,6 +80,32 @@ def test_a_watermark_that_moves_has_a_batch_more(tmp_path: Path) -> None:
     assert len(offsets) == 2  # all records; then the timers of their watermark
     assert offsets[1]["before"] == offsets[1]["watermark"] == offsets[0]["watermark"]
     assert {row["to"] for row in rows(stream, offsets[0], offsets[1])} == {MARKER}
+
+
+def test_time_goes_on_while_no_record_comes(tmp_path: Path) -> None:
+    """Also for a driver that was started meanwhile; and an idle hour does not become thousands of batches."""
+    recorded.write(tmp_path, 100, 20)
+    clock = Now()
+    stream = ComputeStream(plan(tmp_path, once=False), clock)
+    at, low_ns, batches = stream.initialOffset(), 0, list[float]()
+    for second in range(1800):
+        clock.at_s += 1
+        low_ns = recorded.move_on(tmp_path, 1) if second % 30 else low_ns
+        if second == 900:
+            stream = ComputeStream(plan(tmp_path, once=False), clock)
+        end = stream.latestOffset(at, LIMIT)
+        if end != at:
+            batches.append(second)
+        assert low_ns - end["watermark"]["time_ns"] <= (IDLE_S + 1) * recorded.SECOND
+        at = end
+    assert len(batches) < 500
+    clock.at_s += IDLE_S
+    for _ in range(2):  # the watermark, and its timers
+        at, before = stream.latestOffset(at, LIMIT), at
+        assert at != before
+    assert at["before"]["time_ns"] == at["watermark"]["time_ns"] == low_ns
+    clock.at_s += 3600
+    assert stream.latestOffset(at, LIMIT) == at  # nothing at all has changed
 
 
 @pytest.mark.parametrize(
@@ -83,7 +117,7 @@ def test_what_is_not_read_after_the_end_of_time(
 ) -> None:
     recorded.write(tmp_path, 100, 20)
     asked = plan(tmp_path, once=once)
-    stream = ComputeStream(asked)
+    stream = ComputeStream(asked, Now())
     offset = stream.initialOffset()
     if all_read:
         offset = stream.latestOffset(offset, LIMIT)
@@ -102,7 +136,7 @@ def test_what_is_not_read_after_the_end_of_time(
 
 def test_a_place_that_is_left_out_for_a_time_is_read_on(tmp_path: Path) -> None:
     recorded.write(tmp_path, 100, 20)
-    stream = ComputeStream(plan(tmp_path, once=False))
+    stream = ComputeStream(plan(tmp_path, once=False), Now())
     start = stream.latestOffset(stream.initialOffset(), LIMIT)
     (cursor,) = start["cursors"].values()
     start["cursors"]["joined/west"] = cursor

@@ -1,0 +1,64 @@
+"""Spark's Java classes, parsed and checked once: each of the many Java processes that the tests start takes half the
+processor time then. ``python -m tests.spark.java_classes FILE`` makes the archive, for ``tests/conftest.py``.
+
+A process whose Java or Spark is another one than the archive's goes without it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.conftest import JAVA_OPTIONS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def use() -> None:
+    """Something of all that the tests do: the classes of other things are only slower."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    with tempfile.TemporaryDirectory() as directory:
+        rows = spark.createDataFrame([(n, f"k{n % 7}") for n in range(1000)], "n bigint, k string")
+        rows.mapInArrow(same, rows.schema).write.parquet(f"{directory}/rows")
+        read = spark.read.parquet(f"{directory}/rows")
+        read.join(read.groupBy("k").agg({"n": "max"}), "k").orderBy("n").collect()
+        stream = spark.readStream.schema(read.schema).parquet(f"{directory}/rows").groupBy("k").count()
+        sink = stream.writeStream.outputMode("update").option("checkpointLocation", f"{directory}/checkpoint")
+        query = sink.foreachBatch(lambda frame, _: print(frame.collect())).trigger(availableNow=True).start()
+        query.awaitTermination()
+    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    spark.stop()
+    java.stdin.close()
+    java.wait()
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).unlink(missing_ok=True)
+    os.environ |= {
+        "SPARK_SUBMIT_OPTS": f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={sys.argv[1]} -Xlog:disable",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    use()
