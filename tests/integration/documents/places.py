@@ -23,7 +23,7 @@ from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site
 
 ENDLESS = {"--follow", "--watch", "--web", "serve"}
 """A command with one of these words goes on until it is interrupted."""
-SILENT_S = 20.0
+SILENT_S = 8.0
 """One that says nothing for so long is at work all the same."""
 STAYS_S = 2.0
 COMMAND_S = 300.0
