@@ -21,11 +21,12 @@ from tests.times import Times
 EXAMPLES_MAX = 100
 settings.register_profile("photon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("photon")
-_WORKERS_MAX, _PORTS = 5, 1000
+_WORKERS_MAX, _PORTS = 5, 500
 _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _SLICE = _WORKERS_MAX * int(os.environ.get("PHOTON_TEST_LANE", "0")) + _NUMBER % _WORKERS_MAX
 ports.PORTS = ports.PORTS[_PORTS * _SLICE :][:_PORTS]
 """Each test process draws from ports of its own: one that is drawn and not yet listened on is not another's."""
+assert ports.PORTS, "PHOTON_TEST_LANE: there are ports for lanes 0 to 5"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A Spark that runs for seconds is not worth the second compiler, nor collectors in parallel."""
 _CLASSES = Path(sys.prefix) / "spark.jsa"

@@ -14,6 +14,8 @@ from subprocess import PIPE
 
 from tests.integration.forked import Process, begin
 
+POLL_S, POLL_MOST_S = 0.05, 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -77,9 +79,12 @@ def alive(pid: int | None) -> bool:
 
 
 def until(condition: object, timeout: float, what: str) -> None:
-    """Polls a callable until it is true. Raises AssertionError."""
+    """Polls a callable until it is true, one that takes long the less often. Raises AssertionError."""
     assert callable(condition)
     deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(0.05)
+        now = time.monotonic()
+        assert now < deadline, f"not within {timeout:g} s: {what}"
+        time.sleep(min(max(POLL_S, 2 * (now - began)), POLL_MOST_S))
+        began = time.monotonic()

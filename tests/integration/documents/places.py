@@ -23,7 +23,7 @@ from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site
 
 ENDLESS = {"--follow", "--watch", "--web", "serve"}
 """A command with one of these words goes on until it is interrupted."""
-SILENT_S = 20.0
+SILENT_S = 8.0
 """One that says nothing for so long is at work all the same."""
 STAYS_S = 2.0
 COMMAND_S = 300.0
@@ -80,12 +80,12 @@ class Documents:
         own = [f"{self.joined.parent / name}" for name in ("queries", "clicks", "out")]
         done = photon("join", "--primary", own[0], "--foreign", own[1], "--output", own[2], "--once")
         assert done.code in (0, 3), done.err
-        until(self._up, WAIT_S, "all processes are up")
+        until(self.up, WAIT_S, "all processes are up")
         until(lambda: len(self.site.traffic.joined()) > 50, WAIT_S, "events are written")
         self.site.comes_out()
         self._name_words()
 
-    def _up(self, names: Sequence[str] = ()) -> bool:
+    def up(self, names: Sequence[str] = ()) -> bool:
         """No names: all."""
         shown = photon("status", "processes", "--config", self.site.file, "-o", "json")
         if shown.code:
@@ -161,7 +161,7 @@ class Documents:
         """After a document: all that it had stopped for a while runs again."""
         if self._held:
             self.site.ask(Request(do="release", names=self._held))
-            until(lambda: self._up(self._held), WAIT_S, f"{self._held} run again")
+            until(lambda: self.up(self._held), WAIT_S, f"{self._held} run again")
             self._held = ()
 
     def close(self) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
-from tests.integration.commands import interrupt, photon, running
+from tests.integration.commands import interrupt, photon, running, until
 from tests.integration.documents.places import Documents, write_logs
+from tests.integration.operations.site import WAIT_S
 
 ELSEWHERE = {
     "docs/tutorial.md": "tests/integration/test_tutorial.py",
@@ -96,7 +97,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documents]:
 def test_the_commands_do_what_they_say(documents: Documents, name: str) -> None:
     for words in commands(name):
         if words[0] == "up":  # it runs
-            assert photon("status", "processes", "--config", documents.site.file).code == 0
+            until(documents.up, WAIT_S, "all processes are up")
             continue
         for key, prepare in BEFORE.items():
             if _is(words, key):

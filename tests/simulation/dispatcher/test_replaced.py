@@ -193,7 +193,7 @@ class History:
             loop.later(after, loop.stop)
             loop.run_forever()
             ended = task.done() and not failed
-            bury([owner])
+            bury(loop, [owner])
         loop.close()
         self.story.append(f"killed after {after:.3f} s" if not ended else "run")
         if not ended and not killed:

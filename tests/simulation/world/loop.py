@@ -214,11 +214,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._failed(error)
 
 
-def bury(owners: list[Owner]) -> None:
+def bury(loop: VirtualLoop, owners: list[Owner]) -> None:
     """After the end: closes what was never finished. Whatever that does changes nothing any more."""
-    for owner in owners:
-        owner.alive = False
-        for task in owner.tasks:
+    asyncio._set_running_loop(loop)  # a last step may make a task, as asyncio.shield does
+    try:
+        for owner in owners:
+            owner.alive = False
+            copy_context().run(_close_tasks, owner)
+            owner.frozen.clear()
+    finally:
+        asyncio._set_running_loop(None)
+
+
+def _close_tasks(owner: Owner) -> None:
+    OWNER.set(owner)
+    while owner.tasks:
+        tasks, owner.tasks = owner.tasks, []
+        for task in tasks:
             if task.done():
                 with suppress(BaseException):
                     task.exception()
@@ -230,5 +242,3 @@ def bury(owners: list[Owner]) -> None:
                     work.close()
                 if work.cr_frame is None:
                     break
-        owner.tasks.clear()
-        owner.frozen.clear()

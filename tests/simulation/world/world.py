@@ -402,7 +402,7 @@ class World:
                 loop.run_forever()
             finally:
                 self.over = True
-                bury(list(self.lives))
+                bury(loop, list(self.lives))
                 loop.close()
                 self.speed = Speed(loop.steps, loop.now, time.process_time() - began)
                 Speed.total += self.speed
