@@ -32,7 +32,7 @@ class UrlDisk(RealDisk):
 
     def _of(self, path: ObjectPath, call: Callable[[ObjectFile], T]) -> T:
         if (file := self._open.pop(path, None)) is None:
-            listed = self._listed.get(path.parent, {}).get(path.name)  # type: ignore[call-overload]
+            listed = self._listed.get(path.parent, {}).get(path.name)
             file = open_object(path) if listed is None else opened(path, listed)
         try:
             found = call(file)
@@ -50,7 +50,7 @@ class UrlDisk(RealDisk):
             self._open.popitem(last=False)
 
     def _forget(self, path: ObjectPath) -> ObjectFile | None:
-        self._listed.get(path.parent, {}).pop(path.name, None)  # type: ignore[call-overload]
+        self._listed.get(path.parent, {}).pop(path.name, None)
         return self._open.pop(path, None)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
