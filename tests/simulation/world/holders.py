@@ -169,9 +169,10 @@ class Holder(Process):
         await asyncio.Event().wait()
 
     async def _open(self) -> Opened:
-        kept = self.kept
-        while (opened := await self.client.open_slot(kept.slot, kept.last, kept.nonce)) is None:
-            await asyncio.sleep(0.25)
+        kept, opened = self.kept, None
+        while opened is None:
+            opened = await self.client.open_slot(kept.slot, kept.last, kept.nonce)
+            await asyncio.sleep(0.1)
         if "was retired" in opened.reason:
             self._give_up(opened.reason)
         return opened
