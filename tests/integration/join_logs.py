@@ -11,19 +11,11 @@ from pathlib import Path
 from photon.fleet.ledger import balances
 from photon.lab.demo.check import check, records
 from photon.lab.demo.generator import Disorder, Generator, Line
+from tests.deployments import join
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 
-CONFIG = """
-[join.clicks.primary]
-format = "jsonl"
-key = "query_id"
-[join.clicks.foreign]
-format = "jsonl"
-key = "query_id"
-id = "click_id"
-time = { field = "time_us", unit = "us" }
-"""
+CONFIG = join(key="query_id", event_id="click_id", time="time_us", unit="us")
 
 
 APART = {"reread", "wasted", "retimed", "ambiguous", "unpaired"}

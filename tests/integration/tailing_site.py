@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import subprocess
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from photon.lab.demo.check import records
-from photon.supervision.ports import free_ports
+from tests.deployments import deployment, join
 from tests.integration.commands import Result, photon
 from tests.integration.forked import Process, begin
 
@@ -24,32 +23,6 @@ HEADER = b"click_id,query_id,time_us,note_" + b"x" * 3000 + b"\n"
 T_US = 1_760_000_000_000_000
 QUERIES = 20_000
 RECORD_BYTES = 1 << 20
-CONFIG = """
-key_file = "key"
-[join.clicks]
-foreign_files = ["**/*.log*"]
-[join.clicks.primary]
-format = "jsonl"
-key = "query_id"
-[join.clicks.foreign]
-format = "csv"
-key = "query_id"
-id = "click_id"
-time = {{ field = "time_us", unit = "us" }}
-[registry.replicas.r1]
-address = "{0}"
-directory = "r1"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "{1}"
-dispatcher = "{2}"
-[datacentre.east.joiners.east-1]
-address = "{3}"
-"""
 DEADLINE_S = 120.0
 """Much more than it takes: all processes start within the first wait, on a machine that may be busy."""
 
@@ -60,11 +33,9 @@ class Site:
 
     def __init__(self, base: Path) -> None:
         self.base, self.logs, self.output = base, base / "clicks", base / "output"
-        self.config = base / "photon.toml"
-        self.config.write_text(CONFIG.format(*(f"127.0.0.1:{port}" for port in free_ports(4))))
-        (base / "key").write_bytes(os.urandom(32))
-        self.logs.mkdir()
-        (base / "queries").mkdir()
+        columns = {"key": "query_id", "event_id": "click_id", "time": "time_us", "unit": "us", "foreign": "csv"}
+        joined = join('foreign_files = ["**/*.log*"]', **columns)
+        self.config = deployment(base, joined, "eventstore", "dispatcher", "joiners.east-1")
         (base / "queries" / "q.log").write_text("".join(f'{{"query_id":"q{n}"}}\n' for n in range(QUERIES)))
         self.expected: Counter[str] = Counter()
         self.optional: Counter[str] = Counter()

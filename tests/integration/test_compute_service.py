@@ -12,35 +12,12 @@ import pytest
 
 import photon
 from photon.supervision.ports import free_ports
+from tests.deployments import deployment, join
 from tests.integration.commands import alive, until
 from tests.integration.commands import photon as command
 
 UP_S, ATTENTION = 150.0, 3
-FILE = """
-key_file = "key"
-[join.clicks]
-written_within = "1s"
-[join.clicks.primary]
-format = "jsonl"
-key = "q"
-[join.clicks.foreign]
-format = "jsonl"
-key = "q"
-id = "id"
-time = {{ field = "t", unit = "s" }}
-[registry.replicas.r1]
-address = "127.0.0.1:{}"
-directory = "r1"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "127.0.0.1:{}"
-dispatcher = "127.0.0.1:{}"
-verifier = "127.0.0.1:{}"
-joiners.east-1.address = "127.0.0.1:{}"
+COMPUTE = """\
 [compute.spend]
 file = "spend.py"
 state = "compute/spend"
@@ -71,11 +48,8 @@ topology.publish("spend", "streams/spend")
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Path]:
-    file = tmp_path / "photon.toml"
-    file.write_text(FILE.format(*free_ports(7)))
-    (tmp_path / "key").write_bytes(b"k" * 32)
-    for name in ("queries", "clicks"):
-        (tmp_path / name).mkdir()
+    services = ("eventstore", "dispatcher", "verifier", "joiners.east-1")
+    file = deployment(tmp_path, join('written_within = "1s"'), *services, top=COMPUTE.format(*free_ports(2)))
     (tmp_path / "spend.py").write_text(SPEND)
     (tmp_path / "broken.py").write_text("topology = (\n")
     yield file

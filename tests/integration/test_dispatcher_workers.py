@@ -17,8 +17,8 @@ from photon.fleet.ledger import read_ledger
 from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
 from photon.supervision.deployment import Deployment
-from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Watching
+from tests.deployments import deployment, join
 from tests.integration.commands import photon
 from tests.integration.rig import READY_S, Rig, drawn_seed
 from tests.integration.supervised import supervised
@@ -32,44 +32,6 @@ HUGE_LINES = 12_000
 LEASE_S = 2.0
 SETTLE_S = 120.0
 QUERIES = 500
-
-FILE = """\
-key_file = "key"
-[join.clicks]
-unmatched_after = "2s"
-[join.clicks.primary]
-format = "jsonl"
-key = "query"
-[join.clicks.foreign]
-format = "jsonl"
-key = "query"
-id = "click"
-time = {{ field = "time_us", unit = "us" }}
-[clock]
-uncertainty = "1s"
-[dispatcher]
-lease = "{lease}s"
-split = "400KiB"
-[registry.replicas.r1]
-address = "127.0.0.1:{ports[0]}"
-directory = "registry"
-datacentre = "east"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "127.0.0.1:{ports[1]}"
-[datacentre.east.joiners.east-1]
-address = "127.0.0.1:{ports[2]}"
-[datacentre.east.dispatchers.w1]
-address = "127.0.0.1:{ports[3]}"
-[datacentre.east.dispatchers.w2]
-address = "127.0.0.1:{ports[4]}"
-[datacentre.east.dispatchers.w3]
-address = "127.0.0.1:{ports[5]}"
-"""
 
 
 @dataclass
@@ -125,13 +87,14 @@ class Fleet:
         self.directory = directory
         self.clicks = Clicks(seed)
         self.random = random.Random(seed)
-        for name in ("queries", "clicks/deep", "output", "state"):
+        for name in ("clicks/deep", "output", "state"):
             (directory / name).mkdir(parents=True)
-        (directory / "key").write_bytes(os.urandom(32))
+        joined = join('unmatched_after = "2s"', key="query", event_id="click", time="time_us", unit="us")
+        services = ("eventstore", "joiners.east-1", *(f"dispatchers.{name}" for name in WORKERS))
+        top = f'[clock]\nuncertainty = "1s"\n[dispatcher]\nlease = "{LEASE_S}s"\nsplit = "400KiB"\n'
+        self.file = deployment(directory, joined, *services, top=top)
         queries = "".join(f'{{"query":"q{n}","text":"{n}"}}\n' for n in range(QUERIES))
         (directory / "queries" / "q.log").write_text(queries)
-        self.file = directory / "photon.toml"
-        self.file.write_text(FILE.format(lease=LEASE_S, ports=free_ports(6)))
         self.deployment = Deployment(self.file, load(self.file, environment={}), directory / "run")
 
     async def run(self) -> None:

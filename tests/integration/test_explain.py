@@ -14,24 +14,13 @@ from typing import Any
 import pytest
 
 from photon.supervision.ports import free_ports
+from tests.deployments import addresses, datacentre
 from tests.integration.commands import photon, until
 from tests.integration.verified_site import SLOT, T_S, Site
 
 EVENTS, MISSING = 40, 2
 WAIT_S = 120.0
 TLS = '\n[tls]\ndirectory = "certs"\n'
-WEST = """
-[datacentre.west]
-join = "clicks"
-primary = "nowhere/queries"
-foreign = "nowhere/clicks"
-output = "nowhere/output"
-state = "nowhere/state"
-eventstore = "{0}"
-dispatcher = "{1}"
-[datacentre.west.joiners.west-1]
-address = "{2}"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +108,8 @@ def test_an_id_that_nobody_knows_and_one_that_cannot_be(site: tuple[Site, str]) 
 def test_a_datacentre_that_does_not_answer_is_named(site: tuple[Site, str]) -> None:
     here, _ = site
     other = here.base / "both.toml"
-    other.write_text(here.file.read_text() + WEST.format(*(f"127.0.0.1:{port}" for port in free_ports(3))))
+    west = datacentre(addresses(3), "eventstore", "dispatcher", "joiners.west-1", name="west", base="nowhere/")
+    other.write_text(here.file.read_text() + west)
     made = photon("certs", "for", other)
     assert made.code == 0, made.err
     story = _explained(other, "c000003", code=3)

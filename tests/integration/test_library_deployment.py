@@ -15,39 +15,11 @@ import pytest
 
 from photon.config.errors import PhotonError, UsageError
 from photon.library import Deployment, DeploymentFailed
-from photon.supervision.ports import free_ports
 from photon.supervision.run_directory import RunBusy
+from tests.deployments import deployment, join
 from tests.integration.commands import alive, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedding.md"
-FILE = """\
-key_file = "key"
-[join.clicks]
-unmatched_after = "1h"
-[join.clicks.primary]
-format = "jsonl"
-key = "query"
-[join.clicks.foreign]
-format = "jsonl"
-key = "query"
-id = "click"
-time = {{ field = "at", unit = "s" }}
-[registry.replicas.r1]
-address = "127.0.0.1:{ports[0]}"
-directory = "registry"
-datacentre = "east"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "127.0.0.1:{ports[1]}"
-dispatcher = "127.0.0.1:{ports[2]}"
-verifier = "127.0.0.1:{ports[3]}"
-[datacentre.east.joiners.east-1]
-address = "127.0.0.1:{ports[4]}"
-"""
 CLICKS = 30
 LONG_S = 300.0
 """Much more than anything takes on a quiet machine."""
@@ -55,16 +27,14 @@ LONG_S = 300.0
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    for name in ("queries", "clicks"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "key").write_bytes(os.urandom(32))
-    (tmp_path / "photon.toml").write_text(FILE.format(ports=free_ports(5)))
+    joined = join('unmatched_after = "1h"', key="query", event_id="click", time="at")
+    file = deployment(tmp_path, joined, "eventstore", "dispatcher", "verifier", "joiners.east-1")
     queries = (json.dumps({"query": f"q{n}"}) + "\n" for n in range(CLICKS))
     (tmp_path / "queries" / "q.log").write_text("".join(queries))
     now = int(time.time())
     clicks = (json.dumps({"click": f"c{n}", "query": f"q{n}", "at": now}) + "\n" for n in range(CLICKS))
     (tmp_path / "clicks" / "c.log").write_text("".join(clicks))
-    return tmp_path / "photon.toml"
+    return file
 
 
 def test_the_example_of_the_document(file: Path) -> None:

@@ -22,6 +22,7 @@ from photon.lab.demo.check import records
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Supervisor
+from tests.deployments import deployment, join
 from tests.integration.commands import photon, running
 from tests.integration.rig import READY_S, drawn_seed
 
@@ -30,19 +31,7 @@ LOGS = 24
 QUERIES = 200
 WAIT_S = 120.0
 """Much more than anything takes on a quiet machine."""
-
-FILE = """\
-key_file = "key"
-[join.clicks]
-unmatched_after = "2s"
-[join.clicks.primary]
-format = "jsonl"
-key = "query"
-[join.clicks.foreign]
-format = "jsonl"
-key = "query"
-id = "click"
-time = {{ field = "time_us", unit = "us" }}
+TOP = """\
 [clock]
 uncertainty = "1s"
 [limits]
@@ -51,19 +40,6 @@ batch_events = 100
 lease = "2s"
 [joiner]
 adopt_after = "4s"
-[registry.replicas.r1]
-address = "127.0.0.1:{ports[0]}"
-directory = "registry"
-datacentre = "east"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "127.0.0.1:{ports[1]}"
-verifier = "127.0.0.1:{ports[2]}"
-discover = true
 """
 
 
@@ -84,16 +60,14 @@ class Site:
         self.random = random.Random(seed)
         self.stack = stack
         self.clicks: list[str] = []
-        for name in ("queries", "clicks", "output", "state"):
+        joined = join('unmatched_after = "2s"', key="query", event_id="click", time="time_us", unit="us")
+        self.file = deployment(base, joined, "eventstore", "verifier", more="discover = true", top=TOP)
+        for name in ("output", "state"):
             (base / name).mkdir()
-        (base / "key").write_bytes(os.urandom(32))
         lines = (f'{{"query":"q{n}","text":"{n}"}}\n' for n in range(QUERIES))
         (base / "queries" / "q.log").write_text("".join(lines))
-        ports = free_ports(3)
-        self.file = base / "photon.toml"
-        self.file.write_text(FILE.format(ports=ports))
-        deployment = Deployment(self.file, load(self.file, environment={}), base / "run")
-        self.services = [each for each in deployment.services() if not each.name.startswith("dispatcher")]
+        made = Deployment(self.file, load(self.file, environment={}), base / "run")
+        self.services = [each for each in made.services() if not each.name.startswith("dispatcher")]
         self.supervisor = Supervisor()
         self.processes: list[subprocess.Popen[bytes]] = []
 

@@ -11,7 +11,8 @@ from photon.config.loader import load
 from photon.fleet.ledger import balances, read_ledger
 from photon.lab.demo.check import records
 from photon.supervision.deployment import Deployment
-from photon.supervision.ports import free_ports
+from tests.deployments import addresses, datacentre, replica
+from tests.deployments import write as deployed
 from tests.integration.commands import Result, photon
 from tests.integration.join_logs import CONFIG
 from tests.integration.supervised import supervised
@@ -23,27 +24,13 @@ FAILED, USAGE = 1, 2
 
 
 def configuration(directory: Path) -> Path:
-    ports = [f"127.0.0.1:{port}" for port in free_ports(7)]
-    text = f'key_file = "key"\n{CONFIG}\n[registry.replicas.r1]\naddress = "{ports.pop()}"\ndirectory = "r1"\n'
+    free = addresses(7)
+    text = [CONFIG, replica(next(free))]
     for name in ("east", "west"):
         for made in ("queries", "clicks"):
             (directory / name / made).mkdir(parents=True)
-        text += f"""
-[datacentre.{name}]
-join = "clicks"
-primary = "{name}/queries"
-foreign = "{name}/clicks"
-output = "{name}/output"
-state = "{name}/state"
-eventstore = "{ports.pop()}"
-dispatcher = "{ports.pop()}"
-[datacentre.{name}.joiners.{name}-1]
-address = "{ports.pop()}"
-"""
-    (directory / "key").write_bytes(b"k" * 32)
-    file = directory / "photon.toml"
-    file.write_text(text)
-    return file
+        text.append(datacentre(free, "eventstore", "dispatcher", f"joiners.{name}-1", name=name, base=f"{name}/"))
+    return deployed(directory, *text)
 
 
 def write(directory: Path, first: int, count: int) -> None:

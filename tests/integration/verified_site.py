@@ -15,41 +15,10 @@ from click.testing import CliRunner
 
 from photon.cli.main import main
 from photon.supervision.control import Request, ask
-from photon.supervision.ports import free_ports
 from photon.supervision.states import ServiceState
+from tests.deployments import deployment, join
 from tests.integration.commands import alive, photon, until
 
-CONFIG = """
-key_file = "key"
-[join.clicks]
-unmatched_after = "1s"
-[join.clicks.primary]
-format = "jsonl"
-key = "q"
-[join.clicks.foreign]
-format = "jsonl"
-key = "q"
-id = "id"
-time = {{ field = "t", unit = "s" }}
-[verifier]
-owned_alarm = "{owned_alarm}s"
-check_share = 1.0
-log_grace = "1s"
-[registry.replicas.r1]
-address = "{0}"
-directory = "r1"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "{1}"
-dispatcher = "{2}"
-verifier = "{3}"
-[datacentre.east.joiners.east-1]
-address = "{4}"
-"""
 T_S = 1_760_000_000
 SLOT = "east-1"
 UP_S = 150.0
@@ -62,13 +31,10 @@ class Site:
 
     def __init__(self, base: Path, owned_alarm: float) -> None:
         self.base = base
-        self.file = base / "photon.toml"
-        ports = [f"127.0.0.1:{port}" for port in free_ports(5)]
-        self.file.write_text(CONFIG.format(*ports, owned_alarm=owned_alarm))
-        (base / "key").write_bytes(b"k" * 32)
+        services = ("eventstore", "dispatcher", "verifier", f"joiners.{SLOT}")
+        verifier = f'[verifier]\nowned_alarm = "{owned_alarm}s"\ncheck_share = 1.0\nlog_grace = "1s"\n'
+        self.file = deployment(base, join('unmatched_after = "1s"'), *services, top=verifier)
         self.clicks, self.queries = base / "clicks" / "clicks.log", base / "queries" / "queries.log"
-        for log in (self.clicks, self.queries):
-            log.parent.mkdir()
         self.state = base / "state" / "slots" / SLOT
         self.pids: set[int] = set()
         self.events = 0

@@ -21,36 +21,11 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import Refusal
 from photon.spark.backfill.manifest import Manifest
 from photon.supervision.deployment import Deployment
-from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
+from tests.deployments import deployment, join
 
 T = 1_760_000_400  # a whole hour
 HOURS = 3
-CONFIG = """
-[join.clicks.primary]
-format = "jsonl"
-key = "query_id"
-[join.clicks.foreign]
-format = "jsonl"
-key = "query_id"
-id = "click_id"
-time = {{ field = "time_us", unit = "us" }}
-[registry]
-shards = 2
-[registry.replicas.r1]
-address = "{registry}"
-directory = "r1"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "{eventstore}"
-dispatcher = "{dispatcher}"
-[datacentre.east.joiners.east-1]
-address = "{joiner}"
-"""
 
 
 @dataclass
@@ -103,17 +78,11 @@ class Site:
 
 def make_site(directory: Path, clicks: int, *, seed: int = 1, text: int = 20) -> Site:
     """Logs in several files, one compressed; keys that occur twice, an unreadable line, clicks without query."""
-    ports = [f"127.0.0.1:{port}" for port in free_ports(4)]
-    names = ("registry", "eventstore", "dispatcher", "joiner")
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "photon.toml").write_text(
-        'key_file = "key"\n' + CONFIG.format(**dict(zip(names, ports, strict=True)))
-    )
-    (directory / "key").write_bytes(b"k" * 32)
-    site = Site(directory, ports[0])
+    joined = join(key="query_id", event_id="click_id", time="time_us", unit="us")
+    file = deployment(directory, joined, "eventstore", "dispatcher", "joiners.east-1", top="[registry]\nshards = 2\n")
+    site = Site(directory, load(file).registry.replicas["r1"].address)
     random = Random(seed)
     queries = directory / "queries"
-    queries.mkdir()
     places: dict[int, tuple[str, int]] = {}
     count = max(clicks // 2, 1)
     for part in ("a.log", "b.log"):
@@ -138,7 +107,6 @@ def make_site(directory: Path, clicks: int, *, seed: int = 1, text: int = 20) ->
     logs[0].insert(len(logs[0]) // 2, b"not a record\n")
     logs[1].append(logs[0][0])  # the same line in two logs
     logs[1].append(json.dumps({"click_id": "old", "query_id": "q1", "time_us": (T - 9999) * 10**6}).encode() + b"\n")
-    (directory / "clicks").mkdir()
     for n, name in enumerate(("c1.log", "c2.log", "c3.log.gz")):
         data = b"".join(logs[n])
         (directory / "clicks" / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)

@@ -22,7 +22,7 @@ from photon.dispatcher.errors import StateError
 from photon.dispatcher.events import REJECTED, Export
 from photon.dispatcher.ledger import Verdict, cell
 from photon.dispatcher.state import Changes, State
-from photon.supervision.ports import free_ports
+from tests.deployments import deployment
 from tests.integration.commands import Result, alive, interrupt, photon, running, until
 from tests.integration.hostile.small_disk import mounted
 from tests.integration.join_logs import CONFIG
@@ -33,40 +33,10 @@ BURDEN_S = 1.2
 BUSY = 4
 
 
-HEAD = """
-key_file = "key"
-[join.clicks]
-unmatched_after = "1h"
-"""
-DEPLOYMENT = """
-[registry]
-shards = 1
-[registry.replicas.r1]
-address = "127.0.0.1:{}"
-directory = "registry"
-datacentre = "east"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "output"
-state = "state"
-eventstore = "127.0.0.1:{}"
-dispatcher = "127.0.0.1:{}"
-verifier = "127.0.0.1:{}"
-[datacentre.east.joiners.east-1]
-address = "127.0.0.1:{}"
-"""
-
-
 def _one_datacentre(directory: Path) -> Path:
     """A registry of one replica, an event store, a joiner, a dispatcher and a verifier."""
-    for name in ("queries", "clicks"):
-        (directory / name).mkdir(parents=True)
-    (directory / "key").write_bytes(b"k" * 32)
-    file = directory / "photon.toml"
-    file.write_text(HEAD + CONFIG + DEPLOYMENT.format(*free_ports(5)))
-    return file
+    joined = '[join.clicks]\nunmatched_after = "1h"\n' + CONFIG + "[registry]\nshards = 1\n"
+    return deployment(directory, joined, "eventstore", "dispatcher", "verifier", "joiners.east-1")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 from photon.idregistry.core.id_table import BUCKET_BITS
 from photon.lab.demo.check import records
-from photon.supervision.ports import free_ports
+from tests.deployments import addresses, datacentre, replica, write
 from tests.integration.commands import Result, alive, photon, until
 from tests.integration.join_logs import CONFIG
 
@@ -97,28 +97,6 @@ def test_ids_on_both_sides_of_a_bucket_and_close_together_are_joined_once(site: 
     assert (ledger["joined"], ledger["duplicate"], ledger["retimed"]) == (20, 20, 0), "within clock.uncertainty"
 
 
-DEPLOYMENT = """
-key_file = "key"
-{join}
-[registry]
-shards = 2
-[registry.replicas.r1]
-address = "{ports[0]}"
-directory = "r1"
-""".lstrip()
-DATACENTRE = """
-[datacentre.{name}]
-join = "clicks"
-primary = "{name}/queries"
-foreign = "{name}/clicks"
-output = "{name}/out"
-state = "{name}/state"
-eventstore = "{ports[0]}"
-dispatcher = "{ports[1]}"
-verifier = "{ports[2]}"
-[datacentre.{name}.joiners.{name}-1]
-address = "{ports[3]}"
-"""
 DATACENTRES = ("east", "west")
 WAIT_S = 120.0
 
@@ -129,16 +107,16 @@ class Deployment:
     def __init__(self, base: Path) -> None:
         self.base, self.file = base, base / "photon.toml"
         self.pids: list[int] = []
-        ports = [f"127.0.0.1:{port}" for port in free_ports(1 + 4 * len(DATACENTRES))]
-        text = DEPLOYMENT.format(join=CONFIG, ports=ports)
-        for at, name in enumerate(DATACENTRES):
-            text += DATACENTRE.format(name=name, ports=ports[1 + 4 * at :])
+        free = addresses(1 + 4 * len(DATACENTRES))
+        text = [CONFIG, "[registry]\nshards = 2\n", replica(next(free))]
+        for name in DATACENTRES:
+            services = ("eventstore", "dispatcher", "verifier", f"joiners.{name}-1")
+            text.append(datacentre(free, *services, name=name, base=f"{name}/"))
             for logs in ("queries", "clicks"):
                 (base / name / logs).mkdir(parents=True)
             query = json.dumps({"query_id": "q1", "time_us": BEGIN_US})
             (base / name / "queries" / "q.jsonl").write_text(query + "\n")
-        self.file.write_text(text)
-        (base / "key").write_bytes(b"k" * 32)
+        write(base, *text)
 
     def up(self) -> None:
         result = photon("up", self.file, "--detach", "--timeout", f"{WAIT_S:g}", "-o", "json", timeout=2 * WAIT_S)

@@ -21,8 +21,8 @@ from photon.config.loader import load
 from photon.dispatcher.retry import COMPLETE_NS
 from photon.lab.demo.check import records
 from photon.supervision.deployment import Deployment
-from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Watching
+from tests.deployments import deployment
 from tests.integration.commands import interrupt, running, until
 from tests.integration.join_logs import CONFIG
 from tests.integration.rig import READY_S
@@ -37,40 +37,24 @@ retry.RETRY_BACKOFF = retry.Backoff(first=0.1, most=3000.0)
 so much only after many times."""
 WAIT_S = 90.0
 HOPELESS = 300
-DEPLOYMENT = """
-[registry.replicas.r1]
-address = "127.0.0.1:{ports[0]}"
-directory = "registry"
-datacentre = "east"
-[datacentre.east]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "out"
-state = "out/.photon"
-eventstore = "127.0.0.1:{ports[1]}"
-[datacentre.east.joiners.east-1]
-address = "127.0.0.1:{ports[2]}"
-[datacentre.east.caches.c1]
-address = "127.0.0.1:{ports[3]}"
-[datacentre.east.caches.c2]
-address = "127.0.0.1:{ports[4]}"
-[datacentre.east.dispatchers.w1]
-address = "127.0.0.1:{ports[5]}"
-[datacentre.east.dispatchers.w2]
-address = "127.0.0.1:{ports[6]}"
-"""
+SERVICES = ("eventstore", "joiners.east-1", "caches.c1", "caches.c2", "dispatchers.w1", "dispatchers.w2")
 
 
 class Site:
     """Logs of both sides, and what becomes of them. Click n names query n."""
 
     def __init__(self, base: Path) -> None:
-        self.base, self.output = base, base / "out"
+        self.base, self.output, self.state = base, base / "out", base / "out" / ".photon"
         for name in ("queries", "clicks"):
             (base / name).mkdir()
         self.config = base / "photon.toml"
         self.config.write_text(CONFIG)
+
+    def deploy(self) -> Deployment:
+        self.config = deployment(self.base, CONFIG, *SERVICES)
+        self.output, self.state = self.base / "output", self.base / "state"
+        self.state.mkdir()
+        return Deployment(self.config, load(self.config, environment={}), self.base / "run")
 
     def click(self, numbers: Iterable[int]) -> None:
         for n in numbers:
@@ -85,7 +69,7 @@ class Site:
 
     def waiting(self) -> int:
         """Events in the retry store for which nothing but their back-off would come."""
-        state = self.output / ".photon" / "dispatcher.db"
+        state = self.state / "dispatcher.db"
         if not state.exists():
             return 0
         with closing(sqlite3.connect(f"file:{state}?mode=ro", uri=True, timeout=30.0)) as db:
@@ -97,7 +81,7 @@ class Site:
 
     def has_waited_long(self) -> None:
         """As if they had been tried for hours, one more often than another."""
-        with closing(sqlite3.connect(self.output / ".photon" / "dispatcher.db")) as db, db:
+        with closing(sqlite3.connect(self.state / "dispatcher.db")) as db, db:
             db.execute("UPDATE retries SET attempts = 15 + id % 20")
 
     def has_joined(self, numbers: Iterable[int]) -> bool:
@@ -138,15 +122,12 @@ def test_late_primaries_are_joined_at_once_among_hopeless_events_and_after_a_res
 
 
 async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store_is_killed(site: Site) -> None:
-    (site.base / "key").write_bytes(os.urandom(32))
-    site.config.write_text('key_file = "key"\n' + CONFIG + DEPLOYMENT.format(ports=free_ports(7)))
-    (site.output / ".photon").mkdir(parents=True)
-    deployment = Deployment(site.config, load(site.config, environment={}), site.base / "run")
+    made = site.deploy()
     late, lost, hopeless = range(100), range(100, 200), range(1000, 1000 + HOPELESS)
     site.query([9999])
     site.click([*late, *lost, *hopeless])
-    async with supervised(deployment, Watching()) as supervisor:
-        await supervisor.start(deployment.services())
+    async with supervised(made, Watching()) as supervisor:
+        await supervisor.start(made.services())
         await supervisor.ready(READY_S)
         await _until(lambda: site.waiting() == 200 + HOPELESS, "all wait")
         site.query(late)
@@ -164,21 +145,18 @@ async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store
 
 async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_to_come_back(site: Site) -> None:
     """News of their primary events comes once, while it still says that it has not started."""
-    (site.base / "key").write_bytes(os.urandom(32))
-    site.config.write_text('key_file = "key"\n' + CONFIG + DEPLOYMENT.format(ports=free_ports(7)))
-    (site.output / ".photon").mkdir(parents=True)
-    deployment = Deployment(site.config, load(site.config, environment={}), site.base / "run")
+    made = site.deploy()
     late = range(200)
     site.query([9999])
     site.click(late)
-    async with supervised(deployment, Watching()) as supervisor:
-        await supervisor.start(deployment.services())
+    async with supervised(made, Watching()) as supervisor:
+        await supervisor.start(made.services())
         await supervisor.ready(READY_S)
         await _until(lambda: site.waiting() == 200, "all wait")
     site.has_waited_long()
-    joiner = [service for service in deployment.services() if service.name.startswith("joiner")]
-    others = [service for service in deployment.services() if service not in joiner]
-    async with supervised(deployment, Watching()) as supervisor:
+    joiner = [service for service in made.services() if service.name.startswith("joiner")]
+    others = [service for service in made.services() if service not in joiner]
+    async with supervised(made, Watching()) as supervisor:
         await supervisor.start(others)
         await supervisor.ready(READY_S)
         supervisor.kill("registry r1", hold=True)

@@ -15,11 +15,12 @@ from photon.batch.ids import Ids
 from photon.idregistry.api import Answer, Kind, Slot, token_of
 from tests.simulation.backfill.ablations import ABLATIONS
 from tests.simulation.world import backfill, check, site_faults
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.process import Process, main
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import Fate, make_truth
-from tests.simulation.world.world import DATACENTRES, Violation, World, run_seed
+from tests.simulation.world.world import DATACENTRES, World, run_seed
 
 SEEDS = 25
 _SEEDS = share(seeds(SEEDS), 4, least=SEEDS)

@@ -11,10 +11,11 @@ from photon.idregistry.core.shard_snapshot import NO_BOUNDARY
 from photon.idregistry.replica import server as registry_server
 from tests.simulation.datacentres.ablations import ABLATIONS
 from tests.simulation.world import clocks, site_faults
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.process import Replica
 from tests.simulation.world.seeds import seeds
-from tests.simulation.world.world import REGIONS, Patch, Violation, World, run_seed
+from tests.simulation.world.world import REGIONS, Patch, World, run_seed
 
 SEEDS = seeds(base=81_000)
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.simulation.computed.ablations import ABLATIONS
 from tests.simulation.computed.world import EverythingWorld, run_seed
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
-from tests.simulation.world.world import Violation
 
 BATCH = 5
 SEEDS = 10

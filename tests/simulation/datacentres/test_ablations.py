@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.datacentres.ablations import ABLATIONS
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
-from tests.simulation.world.world import Violation, World, run_seed
+from tests.simulation.world.world import World, run_seed
 
 SEEDS = 300
 """Schedules within which the violation must show."""

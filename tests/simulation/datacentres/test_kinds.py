@@ -16,10 +16,11 @@ from photon.joiner.verdicts import Decided, Judge
 from tests.simulation.datacentres.ablations import ABLATIONS as OF_ALL_JOINS
 from tests.simulation.world import settings
 from tests.simulation.world.check import records
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import HOUR_S, Fate, Fates, KindsAdapter, make_truth
-from tests.simulation.world.world import DATACENTRES, Variant, Violation, World
+from tests.simulation.world.world import DATACENTRES, Variant, World
 
 SEEDS = 10
 ABLATION_SEEDS = 60

@@ -23,11 +23,12 @@ from photon.eventstore.awaited_keys import RING_KEYS, AwaitedKeys
 from photon.idregistry.api import Kind
 from tests.simulation.world import settings, site_faults
 from tests.simulation.world.check import Record, records
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.process import DispatcherProcess, JoinerProcess, Process
 from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import EPOCH_NS, Fate, Fates, make_truth
-from tests.simulation.world.world import DATACENTRES, Place, Variant, Violation, World, run_seed
+from tests.simulation.world.world import DATACENTRES, Place, Variant, World, run_seed
 
 SEEDS = 6
 ABLATION_SEEDS = 150

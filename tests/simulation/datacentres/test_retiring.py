@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from photon.operations.slots.id_list import IdList
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
-from tests.simulation.world.world import Violation, run_seed
+from tests.simulation.world.world import run_seed
 
 SEEDS = (3, 6, 7, *range(8, 60))
 """In the first ones a slot is lost that owned ids whose records somebody may have read."""

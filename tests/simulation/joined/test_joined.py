@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 
 from tests.simulation.joined.ablations import ABLATIONS
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.joined import drawn, run_seed
 from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
-from tests.simulation.world.world import Violation
 
 BATCH = 10
 SEEDS = 20

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from photon.idregistry.raft import driver, host, journal, snapshot
+from photon.idregistry.raft import host
+from tests.simulation.world.cluster import SMALL
 
 
 class Silent:
@@ -18,12 +19,8 @@ class Silent:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Snapshots and logs of a few hundred bytes, and a few entries, still take several slices and messages."""
-    monkeypatch.setattr(driver, "ENTRIES_MAX", 3)
-    monkeypatch.setattr(journal, "FRAME_TARGET", 150)
-    monkeypatch.setattr(journal, "SLICE_BYTES", 200)
-    monkeypatch.setattr(snapshot, "SNAPSHOT_SLICE_BYTES", 200)
-    monkeypatch.setattr(snapshot, "TRANSFER_BYTES", 300)
+    for where, name, value in SMALL:
+        monkeypatch.setattr(where, name, value)
     monkeypatch.setattr(host, "log", Silent())
     logger = logging.getLogger("pysyncobj")  # the library complains a lot when it is ablated, and goes on
     before = logger.level

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
+from photon.idregistry.raft import driver, journal, snapshot
 from photon.idregistry.raft.api import StateMachine
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.options import DiskFull, RaftOptions, RaftStopped
@@ -24,6 +25,14 @@ from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.speed import Speed
 
 DIRECTORY = Path("/data/raft")
+SMALL = (
+    (driver, "ENTRIES_MAX", 3),
+    (journal, "FRAME_TARGET", 150),
+    (journal, "SLICE_BYTES", 200),
+    (snapshot, "SNAPSHOT_SLICE_BYTES", 200),
+    (snapshot, "TRANSFER_BYTES", 300),
+)
+"""Snapshots and logs of a few hundred bytes, and a few entries, still take several slices and messages."""
 SKEW_MAX = 4.0
 """Seconds that a wall clock is wrong by while nothing is wrong with it; below S of the registry."""
 

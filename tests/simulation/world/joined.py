@@ -9,20 +9,24 @@ Each is a plug-in: processes, faults, what has to come to rest, what has to hold
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from random import Random
 from typing import Any
 
-from photon.idregistry.raft.options import RaftOptions
 from photon.idregistry.replica import server as registry_server
 from photon.joiner import adopter as joiner_adopter
 from photon.joiner.copies import service as copies_service
 from photon.joiner.slot.slot import STATE_NAME
 from photon.operations.slots import retiring as slot_retiring
-from tests.simulation.world import adopting, backfill, clocks, keepers, replacing, replica, resharding
-from tests.simulation.world.process import JoinerProcess, Process, Replica, SimulatedLock
-from tests.simulation.world.world import Patch, Variant, World
+from tests.simulation.world import adopting, backfill, clocks, holders, keepers, replacing, replica, resharding
+from tests.simulation.world.process import JoinerProcess, Process, SimulatedLock
+from tests.simulation.world.replica import RaftWorld
+from tests.simulation.world.world import Patch, Variant
 from tests.simulation.world.world import run_seed as run_world
+
+HOLD = (
+    *((holders.kill_holder, 2), (holders.cut_holder, 2), (holders.open_late, 2), (holders.ask_late, 2)),
+    *((holders.copy_slot, 2), (holders.late_entry, 3), (replica.full_disk, 2), (replica.slow_disk, 2)),
+)
+"""What goes wrong where slots are held by processes that join nothing."""
 
 
 class CountedLock(SimulatedLock):
@@ -34,7 +38,7 @@ class CountedLock(SimulatedLock):
         world.takes[self._name] += 1
 
 
-class JoinedWorld(World):
+class JoinedWorld(RaftWorld):
     """See the module."""
 
     sampler = adopting.SharedSampler
@@ -57,14 +61,7 @@ class JoinedWorld(World):
     def _draw(self) -> None:
         super()._draw()
         random = self.random
-        self.options = replica.draw_options(random)
-        self.epoch = 1
-        self.settings = Random(f"{self.seed} settings")
         self.lose_slot = adopting.lose_machine
-        self.harmed: set[str] = set()
-        """Replicas whose disk was damaged or lost, and that have no successor yet."""
-        self.refuses: set[str] = set()
-        """Those of them that do not go on."""
         self.takes: Counter[str] = Counter()
         self.loses_slots = random.random() < 0.5
         self.targets = list(random.choice(resharding.TARGETS))
@@ -73,20 +70,15 @@ class JoinedWorld(World):
         self.copies_wait_s: float | None = random.choice((None, 2.0, 20.0, 1e9))
         self.copies_required = self.copies_wait_s == 1e9
         self.crash_in = ("joiner", "dispatcher", "replica", "keeper")
-        self.counts |= dict.fromkeys(("adopted", "replaced", "changes", "sealed"), 0)
+        self.counts |= dict.fromkeys(("adopted", "sealed"), 0)
 
     def restarted(self) -> None:
         """Joiners come back with other settings."""
         if self.seed % 2:
             self.adapter.unmatched_inline = self.settings.random() < 0.6
 
-    def raft_options(self) -> RaftOptions:
-        return replace(self.options, epoch=self.epoch)
-
     def _place(self) -> None:
         super()._place()
-        for name in [name for name, (kind, _) in self.kinds.items() if kind is Replica]:
-            self._exchange(name, replica.RaftReplica)
         for place in self.datacentres:
             if len(place.joiners) == 1:
                 place.joiners.append(f"{place.name}-joiner1")
@@ -117,34 +109,21 @@ class JoinedWorld(World):
             *([(clocks.set_replica_clock, 3)] if self.apart else []),
             *(backfill.FAULTS if self.backfill is not None else []),
         ]
+        if self.seed % 6 == 5:
+            holders.place(self, 2)
+            self.faults_here += HOLD
         self.unrests[:0] = [
             resharding.changing, replacing.unreplaced, adopting.not_left_empty, keepers.behind, replica.unsettled,
         ]  # fmt: skip
-        self.checks[:0] = [resharding.held_twice, replica.differing, keepers.other_copies]
-
-    def _exchange(self, name: str, kind: type[Process]) -> None:
-        self.kinds[name] = (kind, self.kinds[name][1])
+        self.checks[:0] = [resharding.held_twice, replica.differing, resharding.misplaced, keepers.other_copies]
 
     def _add(self, name: str, kind: type[Process], place: Any) -> None:
         super()._add(name, kind, place)
-        if kind in (Replica, keepers.Keeper):
+        if kind is keepers.Keeper:
             place.disks[name] = self._disk()
         if name == "north-operator":  # copies have theirs where they are kept
             del self.kinds[name]
             place.names.remove(name)
-
-    # -- the registry --------------------------------------------------------------------------------------------
-    def _begin(self) -> None:
-        """Replicas elect among themselves."""
-
-    def shard_machines(self) -> list[Any]:
-        return list(replica.shard_machines(self))
-
-    def new_leader(self) -> None:
-        here = replica.replicas(self)
-        if here:
-            one = self.random.choice(here)
-            self.ended(one, "kill -9: another one is to lead")
 
 
 def run_seed(seed: int, variant: Variant | None = None, *, story: bool = False) -> JoinedWorld:

@@ -69,6 +69,8 @@ class Network:
         self.loss = 0.0
         self.doubling = 0.0
         self.late = 0.0
+        self.lateness: dict[str, float] = {}
+        """Region -> up to how many seconds longer what is asked there takes."""
         self.round_trip: dict[frozenset[str], float] = {}
         self.sent = 0
 
@@ -96,6 +98,8 @@ class Network:
         delays = [self.delay(source.region, world.region_of(target))]
         if self.late and random.random() < self.late:
             delays[0] += random.uniform(0.0, LATE_MOST_S)
+        if self.lateness:
+            delays[0] += random.uniform(0.0, self.lateness.get(source.region, 0.0))
         if self.doubling and random.random() < self.doubling:
             delays.append(delays[0] + random.uniform(0.0, LATE_MOST_S / 2))
         for delay in delays:

@@ -10,7 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from photon.adapters.envelope import Envelope
-from photon.config.clock import NS_PER_S
 from photon.config.disk import AppendFile
 from photon.config.interval_clock import IntervalClock
 from photon.config.stopping import until
@@ -26,7 +25,6 @@ from photon.idregistry.client.routing import RoutedRegistry
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.raft.api import Group
-from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.replica.clocks import ClockWatch, PeerClocks
 from photon.idregistry.replica.server import Machines, RegistryReplica
 from photon.idregistry.replica.service import RegistryServicer
@@ -44,6 +42,7 @@ from tests.simulation.world import settings
 from tests.simulation.world.disk import PowerOff
 from tests.simulation.world.faulty_disk import FaultyDisk
 from tests.simulation.world.follower import SimulatedFollower, SimulatedReads
+from tests.simulation.world.history import WatchedRegistry
 from tests.simulation.world.loop import OWNER, Owner
 from tests.simulation.world.model_raft import GroupEnd
 from tests.simulation.world.network import Stub
@@ -112,6 +111,8 @@ class Process(Owner):
         near = sorted(self.world.replicas, key=lambda name: self.world.region_of(name) != self.region)
         backend = GrpcBackend(dict.fromkeys(near, "simulated"), self.clock)
         backend._channels._stub = self.stub  # type: ignore[method-assign]
+        if (history := self.world.history) is not None:
+            return WatchedRegistry(backend, self.clock, history)
         return RoutedRegistry(backend, self.clock)
 
     async def verify(self, disk: Any, paths: SlotPaths, registry: RoutedRegistry) -> None:
@@ -214,7 +215,7 @@ class Replica(Process):
         groups = {number: GroupEnd(group, self, by_group[number]) for number, group in self.world.groups.items()}
         await self.serve(machines, groups)
 
-    async def serve(self, machines: Machines, groups: Mapping[int, Group], opener: RaftHost | None = None) -> None:
+    async def serve(self, machines: Machines, groups: Mapping[int, Group], opener: Any = None) -> None:
         """As long as it lives."""
         world = self.world
         if world.apart:
@@ -225,14 +226,14 @@ class Replica(Process):
             peers = PeerClocks(self.name, clocks, dict.fromkeys(clocks.peers, "simulated"), None)
             peers._channels._stub = self.stub  # type: ignore[method-assign]
             peers.start()
-        replica = RegistryReplica(
+        self.server = replica = RegistryReplica(
             name=self.name,
             groups=groups,
             machines=machines,
             set_up=c.SetUp(single_range(world.shards), {JOIN: b"rule"}),
             clock=self.clock,
             uncertainty_ns=settings.UNCERTAINTY_NS,
-            retention_ns=settings.RETENTION_S * NS_PER_S if world.apart else None,
+            retention_ns=world.retention_ns,
             clocks=self.watch,
             opener=opener,
         )

@@ -20,13 +20,13 @@ from tests.simulation.world.process import Process
 from tests.simulation.world.replica import DIRECTORY, RaftReplica, leader, replicas
 
 if TYPE_CHECKING:
-    from tests.simulation.world.joined import JoinedWorld
+    from tests.simulation.world.replica import RaftWorld
 
 REPLACED_MAX = 2
 LOOK_S = 0.3
 
 
-def lose_replica(world: JoinedWorld) -> None:
+def lose_replica(world: RaftWorld) -> None:
     """A replica's disk burns."""
     if world.counts["replaced"] >= REPLACED_MAX or world.harmed:
         return
@@ -40,7 +40,7 @@ def lose_replica(world: JoinedWorld) -> None:
         world.ended(process, "its disk is gone for ever")
 
 
-def met(world: JoinedWorld) -> set[tuple[str, str]]:
+def met(world: RaftWorld) -> set[tuple[str, str]]:
     """(who, by whom): replicas whose disks the others know."""
     found: set[tuple[str, str]] = set()
     for each in replicas(world):
@@ -50,7 +50,7 @@ def met(world: JoinedWorld) -> set[tuple[str, str]]:
     return found
 
 
-def rot_replica(world: JoinedWorld) -> None:
+def rot_replica(world: RaftWorld) -> None:
     """A bit of a replica's file flips; it may refuse to go on. No second one while it is not replaced."""
     if world.counts["replaced"] >= REPLACED_MAX or world.harmed:
         return
@@ -71,7 +71,7 @@ def rot_replica(world: JoinedWorld) -> None:
 class ReplicaOperator(Process):
     """Replaces what refuses to go on; begins again where it is killed."""
 
-    world: JoinedWorld
+    world: RaftWorld
 
     async def run(self) -> None:
         world = self.world
@@ -156,7 +156,7 @@ class ReplicaOperator(Process):
             world.ended(process, "it is restarted in the next epoch")
 
 
-def unreplaced(world: JoinedWorld) -> str:
+def unreplaced(world: RaftWorld) -> str:
     """What refuses to go on has a successor, and all run in one epoch."""
     if world.refuses:
         return f"{sorted(world.refuses)} are not replaced"

@@ -1,27 +1,36 @@
-"""A registry replica with its real Raft host and disk: pumped by the world's loop, heard over its network."""
+"""Registry replicas with their real Raft hosts and disks: pumped by the world's loop, heard over its network; and the
+world that has them, in which every entry and answer is kept (``history``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import Context, copy_context
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from photon.idregistry.core import commands as c
 from photon.idregistry.core.commands import CONFIG_GROUP
+from photon.idregistry.core.id_table import BUCKET_BITS
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.operate.seeding import GroupSeed
-from photon.idregistry.raft.api import GroupState
+from photon.idregistry.raft.api import Group, GroupState, StateMachine
 from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import known_groups
-from photon.idregistry.raft.options import RaftOptions, RaftStopped
+from photon.idregistry.raft.options import DiskFull, RaftOptions, RaftStopped
 from photon.idregistry.raft.transport import GroupMessage, Hello, Receiver
 from photon.idregistry.replica.server import Machines, shards_to_open
+from tests.simulation.world.cluster import Violation
+from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.history import History, Watched, WatchedShard
 from tests.simulation.world.loop import Handle
-from tests.simulation.world.process import ProcessDisk, Replica
+from tests.simulation.world.process import Process, ProcessDisk, Replica
+from tests.simulation.world.world import Place, World
 
 if TYPE_CHECKING:
-    from tests.simulation.world.joined import JoinedWorld
+    from tests.simulation.world.holders import Slots
 
 DIRECTORY = Path("/data/raft")
 SOON_S = 0.0005
@@ -68,7 +77,7 @@ class RaftLink:
         for _ in range(2 if network.doubling and random.random() < network.doubling else 1):
             if network.loss and random.random() < network.loss:
                 continue
-            delay = network.delay(process.region, there)
+            delay = network.delay(process.region, there) + process.disk.stall
             if network.late and random.random() < network.late:
                 delay += random.uniform(0.0, 4.0)
             world.loop.later(delay, self._arrive, self._hello, process.region, peer, messages)
@@ -80,10 +89,25 @@ class RaftLink:
             process.world.loop.call_soon(other.receive, hello, messages, process, context=other.context)
 
 
+class WatchedOpener:
+    """A Raft host whose new groups the history sees."""
+
+    def __init__(self, process: RaftReplica, host: RaftHost) -> None:
+        self._process, self._host = process, host
+
+    def add_group(self, number: int, machine: StateMachine) -> Future[Group | None]:
+        self._process.world.say(f"{self._process.name} opens group {number}")
+        return self._host.add_group(number, self._process.watched(number, machine))
+
+    def remove_group(self, number: int) -> Future[Group | None]:
+        self._process.world.say(f"{self._process.name} removes group {number}")
+        return self._host.remove_group(number)
+
+
 class RaftReplica(Replica):
     """As ``photon serve registry``."""
 
-    world: JoinedWorld
+    world: RaftWorld
     host: RaftHost | None = None
     machines: Machines
 
@@ -93,7 +117,8 @@ class RaftReplica(Replica):
         self.context: Context = copy_context()
         self._next: Handle | None = None
         self._due = float("inf")
-        disk: Any = ProcessDisk(self.place.disks[self.name], self)
+        self.disk = self.place.disks[self.name]
+        disk: Any = ProcessDisk(self.disk, self)
         self.random = Random(world.random.getrandbits(64))
         try:
             self.machines = Machines(shards_to_open(world.shards, known_groups(disk, DIRECTORY)))
@@ -102,7 +127,7 @@ class RaftReplica(Replica):
                 name=self.name,
                 peers=dict.fromkeys(world.replicas, "simulated"),
                 directory=DIRECTORY,
-                machines=of_groups,
+                machines={number: self.watched(number, machine) for number, machine in of_groups.items()},
                 disk=disk,
                 clock=self.clock,
                 options=world.raft_options(),
@@ -114,8 +139,15 @@ class RaftReplica(Replica):
             self.host.open()
         except RaftStopped as stopped:
             self._refuse(stopped)
+        except DiskFull as full:
+            self.end(str(full))
         self._soon()
-        await self.serve(self.machines, {number: self.host.group(number) for number in of_groups}, self.host)
+        opener = WatchedOpener(self, self.host)
+        await self.serve(self.machines, {number: self.host.group(number) for number in of_groups}, opener)
+
+    def watched(self, group: int, machine: StateMachine) -> Watched:
+        kind = WatchedShard if isinstance(machine, ShardMachine) else Watched
+        return kind(self.world.history, self.name, group, machine)
 
     def receive(self, hello: Hello, messages: Sequence[GroupMessage], sender: RaftReplica) -> None:
         """In this process."""
@@ -158,6 +190,9 @@ class RaftReplica(Replica):
         self._next, self._due = None, float("inf")
         assert self.host is not None
         due = self.guarded(self.host.pump)
+        if stall := self.disk.take_stall():
+            self.paused = True
+            self.world.loop.later(stall, self.world.loop.thaw, self)
         if due < float("inf"):
             self._pump_at(max(due / self.clock.rate, self.world.loop.now + SOON_S))
 
@@ -178,21 +213,71 @@ class RaftReplica(Replica):
         return GroupSeed(group, index, raft._journal.term_at(index), list(machine.snapshot()))
 
 
+class RaftWorld(World):
+    """See the module."""
+
+    history: History
+    bucket_bits = BUCKET_BITS
+    targets: list[int]
+    """How many shards operators want yet, one after the other."""
+    slots: Slots
+    """Of ``holders``, where there are any."""
+
+    def _draw(self) -> None:
+        super()._draw()
+        self.options = draw_options(self.random)
+        self.epoch = 1
+        self.settings = Random(f"{self.seed} settings")
+        self.harmed: set[str] = set()
+        """Replicas whose disk was damaged or lost, and that have no successor yet."""
+        self.refuses: set[str] = set()
+        """Those of them that do not go on."""
+        self.history = History(lambda: self.loop.now, self.bucket_bits)
+        self.checks[:0] = [unexplained]
+        self.counts |= dict.fromkeys(("replaced", "changes"), 0)
+
+    def raft_options(self) -> RaftOptions:
+        return replace(self.options, epoch=self.epoch)
+
+    def _place(self) -> None:
+        super()._place()
+        for name in self.replicas:
+            self._exchange(name, RaftReplica)
+
+    def _exchange(self, name: str, kind: type[Process]) -> None:
+        self.kinds[name] = (kind, self.kinds[name][1])
+
+    def _add(self, name: str, kind: type[Process], place: Place) -> None:
+        super()._add(name, kind, place)
+        if kind is Replica:
+            place.disks[name] = self._disk()
+
+    def _begin(self) -> None:
+        """Replicas elect among themselves."""
+
+    def shard_machines(self) -> list[Any]:
+        return list(shard_machines(self))
+
+    def new_leader(self) -> None:
+        if here := replicas(self):
+            self.ended(self.random.choice(here), "kill -9: another one is to lead")
+
+
 # -- the registry as a whole -----------------------------------------------------------------------------------------
-def replicas(world: JoinedWorld) -> list[RaftReplica]:
+def replicas(world: RaftWorld) -> list[RaftReplica]:
     """Those that run."""
     found = (world.running(name) for name in world.replicas)
     return [each for each in found if isinstance(each, RaftReplica) and each.host is not None and not each.paused]
 
 
-def leader(world: JoinedWorld, group: int) -> RaftReplica | None:
+def leader(world: RaftWorld, group: int) -> RaftReplica | None:
     """The one of the newest term that is one."""
     here = [(each.state(group), each) for each in replicas(world) if group in each.numbers]
     leading = [(state.term, each.name, each) for state, each in here if state.is_leader]
     return max(leading)[2] if leading else None
 
 
-def shard_machines(world: JoinedWorld) -> list[ShardMachine]:
+def shard_machines(world: RaftWorld) -> list[ShardMachine]:
     """The furthest of each shard."""
     found: dict[int, ShardMachine] = {}
     for replica in replicas(world):
@@ -202,7 +287,22 @@ def shard_machines(world: JoinedWorld) -> list[ShardMachine]:
     return [found[number] for number in sorted(found)]
 
 
-def unsettled(world: JoinedWorld) -> str:
+def propose(world: RaftWorld, group: int, command: c.ShardCommand | c.ConfigCommand) -> None:
+    """At whoever leads; nobody hears what becomes of it."""
+    leading = leader(world, group)
+    if leading is not None and leading.host is not None:
+        leading.host.group(group).propose(c.encode(command), timeout=1.0, done=lambda outcome: None)
+
+
+def unexplained(world: RaftWorld) -> Iterator[str]:
+    """What the history finds."""
+    try:
+        world.history.check()
+    except Violation as violation:
+        yield str(violation)
+
+
+def unsettled(world: RaftWorld) -> str:
     """All replicas have the same groups, one leader of each, and applied the same."""
     here = replicas(world)
     if len(here) < len(world.replicas):
@@ -216,7 +316,7 @@ def unsettled(world: JoinedWorld) -> str:
     return ""
 
 
-def differing(world: JoinedWorld) -> list[str]:
+def differing(world: RaftWorld) -> list[str]:
     """Groups whose replicas have come to other states."""
     here = replicas(world)
     found = []
@@ -231,3 +331,34 @@ def _content(replica: RaftReplica, number: int) -> Any:
     if number == CONFIG_GROUP:
         return list(replica.machines.config.snapshot())
     return list(replica.machines.shards[number].snapshot())
+
+
+# -- faults of their disks, and between them -------------------------------------------------------------------------
+def cut_replicas(world: RaftWorld) -> None:
+    """One is cut off from the others, in one or both directions; who asks it reaches it."""
+    lonely, *others = world.random.sample(world.replicas, len(world.replicas))
+    here = world.region_of(lonely)
+    cut = {(here, world.region_of(name)) for name in others}
+    ways = world.random.choice((cut, {(b, a) for a, b in cut}, cut | {(b, a) for a, b in cut}))
+    world.say(f"cut: {sorted(ways)}")
+    world.network.cut |= ways
+    world.loop.later(world.random.uniform(1.0, 8.0), world.network.cut.difference_update, ways)
+
+
+def full_disk(world: RaftWorld) -> None:
+    """Writes fail halfway for a while."""
+    disk = _some_disk(world, "is nearly full")
+    disk.room = world.random.choice((0, world.random.randint(0, 2000)))
+    world.loop.later(world.random.uniform(0.5, 12.0), setattr, disk, "room", None)
+
+
+def slow_disk(world: RaftWorld) -> None:
+    disk = _some_disk(world, "takes its time")
+    disk.sync_seconds = world.random.choice((0.05, 0.5, 3.0))
+    world.loop.later(world.random.uniform(1.0, 8.0), setattr, disk, "sync_seconds", 0.0)
+
+
+def _some_disk(world: RaftWorld, why: str) -> FaultyDisk:
+    name = world.random.choice(world.replicas)
+    world.say(f"{name}: the disk {why}")
+    return world.kinds[name][1].disks[name]

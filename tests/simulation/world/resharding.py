@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ from photon.idregistry.core import shard_changes
 from photon.idregistry.core.commands import CONFIG_GROUP
 from photon.idregistry.core.resharding import Action, Ask, Resharding, Stage
 from photon.idregistry.core.shard_changes import Changes
+from photon.idregistry.replica.shard_keeper import problems
 from tests.simulation.world import settings
 from tests.simulation.world.process import Process
-from tests.simulation.world.replica import leader, replicas, shard_machines
+from tests.simulation.world.replica import leader, propose, replicas, shard_machines
 from tests.simulation.world.truth import EPOCH_NS
 
 if TYPE_CHECKING:
-    from tests.simulation.world.joined import JoinedWorld
+    from tests.simulation.world.replica import RaftWorld
 
 TARGETS = ((), (3,), (1,), (3, 2), (2, 4, 1), (4, 1))
 LEADS_S = (2.0, 8.0, 15.0)
@@ -83,7 +85,7 @@ def _ended(status: Resharding) -> bool:
 class ReshardingOperator(Process):
     """Begins where it was when it is killed."""
 
-    world: JoinedWorld
+    world: RaftWorld
 
     async def run(self) -> None:
         world = self.world
@@ -95,27 +97,25 @@ class ReshardingOperator(Process):
         await asyncio.Event().wait()
 
 
-def changes(world: JoinedWorld) -> Changes | None:
+def changes(world: RaftWorld) -> Changes | None:
     """As the furthest replica knows them."""
     known = [each.machines.config.changes for each in replicas(world) if each.machines.config.changes.ranges]
     return max(known, key=lambda each: (each.decided, len(each.removed)), default=None)
 
 
 # -- faults and checks -----------------------------------------------------------------------------------------------
-def hasty_intent(world: JoinedWorld) -> None:
+def hasty_intent(world: RaftWorld) -> None:
     """A change whose start was chosen by a clock that is wrong by seconds, and without a look at the shards."""
-    known, leading, random = changes(world), leader(world, CONFIG_GROUP), world.random
-    if known is None or leading is None or not world.targets:
+    known, random = changes(world), world.random
+    if known is None or leader(world, CONFIG_GROUP) is None or not world.targets:
         return
     starts = EPOCH_NS + int((world.loop.now + random.uniform(-1.0, 12.0)) * NS_PER_S)
     wanted = shard_changes.new_shards(known, random.choice((1, 2, 3, 4)))
-    command = c.encode(c.Intend(known.decided + 1, starts, wanted))
     world.say("a hasty change of the shards is intended")
-    assert leading.host is not None
-    leading.host.group(CONFIG_GROUP).propose(command, timeout=1.0, done=lambda outcome: None)
+    propose(world, CONFIG_GROUP, c.Intend(known.decided + 1, starts, wanted))
 
 
-def changing(world: JoinedWorld) -> str:
+def changing(world: RaftWorld) -> str:
     """No change is wanted or under way, every shard has heard of the last one."""
     if world.targets and not world.apart:  # the leader's clock may be wrong: then it plans none
         return f"shards are to change to {world.targets}"
@@ -131,7 +131,38 @@ def changing(world: JoinedWorld) -> str:
     return ""
 
 
-def held_twice(world: JoinedWorld) -> list[str]:
+def misplaced(world: RaftWorld) -> list[str]:
+    """What a replica holds that does not agree with the config."""
+
+    found = []
+
+    async def collect() -> None:
+        for each in replicas(world):
+            server = each.server
+            found.extend([f"{each.name}: {why}" async for why in problems(server.config.changes, server._shards)])
+
+    work = collect()
+    with suppress(StopIteration):
+        while True:
+            work.send(None)  # it lets others go on now and then
+    return found
+
+
+def unremoved(world: RaftWorld) -> str:
+    """A shard that no events go to any more, and that is empty but for what the boundary takes, is removed."""
+    known, now_ns = changes(world), EPOCH_NS + int(world.loop.now * NS_PER_S)
+    if known is None or world.retention_ns is None or world.apart:
+        return ""
+    for machine in shard_machines(world):
+        number = machine.sharding.number
+        if number in known.named or number not in known.live or known.until(number) > now_ns:
+            continue
+        if not len(machine.reopened_page(b"").times):
+            return f"shard {number} is not removed"
+    return ""
+
+
+def held_twice(world: RaftWorld) -> list[str]:
     """Ids that two shards hold."""
     found = []
     machines = shard_machines(world)

@@ -51,6 +51,7 @@ def heal(world: World) -> None:
         for disk in place.disks.values():
             disk.crash_after(None)
             disk.fail_sync_after(0)
+            disk.room, disk.sync_seconds = None, 0.0
     for name in world.kinds:
         process = world.running(name)
         if process is not None and process.paused:

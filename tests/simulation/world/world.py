@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from photon.adapters.contract import FIRST, Matching
+from photon.config.clock import NS_PER_S
 from photon.dispatcher import retry
 from photon.dispatcher.engine import DispatcherEngine, Options
 from photon.dispatcher.limits import Limits
@@ -35,7 +36,9 @@ from photon.joiner.slot.output import OutputLimits
 from photon.verifier.verifier import Verifier
 from tests.simulation.world import check, clocks, settings, site_faults, state
 from tests.simulation.world.backfill import Backfill
+from tests.simulation.world.cluster import Violation
 from tests.simulation.world.faulty_disk import FaultyDisk
+from tests.simulation.world.history import History
 from tests.simulation.world.loop import StandStill, VirtualLoop, bury
 from tests.simulation.world.model_raft import PULSE_S, make_groups
 from tests.simulation.world.network import Network
@@ -70,10 +73,6 @@ _PATCHES: tuple[Patch, ...] = (
     (registry_server, "CARETAKER_SECONDS", 4.0),
     (registry_server, "_STARTING_SECONDS", 0.3),
 )
-
-
-class Violation(Exception):
-    """A promise is broken."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +125,8 @@ class World:
     faults_s = settings.FAULTS_S
     """Things go wrong until then."""
     backfill: Backfill | None = None
+    history: History | None = None
+    """What was asked of the registry, where it is kept."""
     common_faults = site_faults.KINDS
     """What goes wrong in any of these worlds, with weights."""
 
@@ -313,6 +314,11 @@ class World:
     @property
     def datacentres(self) -> list[Place]:
         return [self.places[name] for name in DATACENTRES]
+
+    @property
+    def retention_ns(self) -> int | None:
+        """For so long the registry remembers; None: for ever."""
+        return settings.RETENTION_S * NS_PER_S if self.apart else None
 
     @property
     def rest_s(self) -> float:

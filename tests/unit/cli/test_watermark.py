@@ -17,45 +17,23 @@ from photon.fleet.processes import KINDS
 from photon.outputs.cursor import Cursor
 from photon.outputs.watermarks import JOURNAL, Late, Pair
 from photon.supervision.ports import free_ports
+from tests.deployments import datacentre, join, replica, write
 
 S = NS_PER_S
 NOON = 1_764_072_000
-DEPLOYMENT = """
-key_file = "key"
-[join.clicks]
-{promise}
-[join.clicks.primary]
-format = "jsonl"
-key = "q"
-[join.clicks.foreign]
-format = "jsonl"
-key = "q"
-id = "id"
-time = {{ field = "t", unit = "s" }}
-[registry.replicas.r1]
-address = "127.0.0.1:7101"
-directory = "r1"
-"""
-DATACENTRE = """
-[datacentre.{0}]
-join = "clicks"
-primary = "q"
-foreign = "c"
-output = "out"
-state = "state/{0}"
-eventstore = "127.0.0.1:72{1}1"
-joiners.{0}-1.address = "127.0.0.1:72{1}2"
-"""
 
 
 def _deployment(base: Path, promise: str = 'written_within = "5s"') -> Path:
-    file = base / "photon.toml"
-    file.write_text(DEPLOYMENT.format(promise=promise) + DATACENTRE.format("east", 0) + DATACENTRE.format("west", 1))
-    return file
+    free = iter([f"127.0.0.1:{port}" for port in (7101, 7201, 7202, 7211, 7212)])
+    registry = replica(next(free))
+    east, west = (
+        datacentre(free, "eventstore", f"joiners.{name}-1", name=name, base=f"{name}/") for name in ("east", "west")
+    )
+    return write(base, join(promise), registry, east, west)
 
 
 def _journal(base: Path, datacentre: str, exact_s: int | None, percentile_s: int, waiting: int = 0) -> None:
-    path = base / "state" / datacentre / JOURNAL
+    path = base / datacentre / "state" / JOURNAL
     path.parent.mkdir(parents=True, exist_ok=True)
     exact_ns = None if exact_s is None else exact_s * S
     pair = Pair(NOON * S, exact_ns, percentile_s * S, waiting, Cursor(), (f"{datacentre} waits",))
@@ -92,9 +70,9 @@ def test_one_that_is_expected_and_says_nothing_holds_all_back(tmp_path: Path) ->
     (join,) = json.loads(result.output)["joins"]
     assert (join["exact"], join["percentile"]) == (None, None)
     assert join["held_by"][0].endswith(
-        "state/west is not on this machine, and datacentre.west.verifier has no address"
+        "west/state is not on this machine, and datacentre.west.verifier has no address"
     )
-    (tmp_path / "state" / "west").mkdir()
+    (tmp_path / "west" / "state").mkdir()
     (join,) = json.loads(_run(file, "-o", "json").output)["joins"]
     assert join["held_by"][0].startswith("west: no ")
     assert "west" in _run(file).output
@@ -103,7 +81,7 @@ def test_one_that_is_expected_and_says_nothing_holds_all_back(tmp_path: Path) ->
 async def test_the_verifier_of_another_machine_is_asked(tmp_path: Path) -> None:
     file = _deployment(tmp_path)
     (port,) = free_ports(1)
-    text = file.read_text().replace('state = "state/west"', f'state = "state/west"\nverifier = "127.0.0.1:{port}"')
+    text = file.read_text().replace('state = "west/state"', f'state = "west/state"\nverifier = "127.0.0.1:{port}"')
     file.write_text(text)
     _journal(tmp_path, "east", NOON, NOON)
     silent = await asyncio.to_thread(_run, file, "-o", "json")

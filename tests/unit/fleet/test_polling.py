@@ -15,35 +15,7 @@ from photon.fleet.numbers import counts_of
 from photon.fleet.polling import Asker
 from photon.lab.onlooker import Onlooker, lag_bytes
 from photon.supervision.ports import free_ports
-
-FILE = """
-key_file = "key"
-[join.clicks]
-unmatched_after = "1h"
-[join.clicks.primary]
-format = "jsonl"
-key = "q"
-[join.clicks.foreign]
-format = "jsonl"
-key = "q"
-id = "id"
-time = {{ field = "t", unit = "s" }}
-[registry.replicas.r1]
-address = "127.0.0.1:{closed}"
-directory = "registry"
-"""
-PIPELINE = """
-[datacentre.{name}]
-join = "clicks"
-primary = "queries"
-foreign = "clicks"
-output = "{name}/output"
-state = "{name}/state"
-eventstore = "127.0.0.1:{eventstore}"
-dispatcher = "127.0.0.1:{dispatcher}"
-[datacentre.{name}.joiners.{name}-1]
-address = "127.0.0.1:{joiner}"
-"""
+from tests.deployments import addresses, datacentre, join, replica, write
 
 
 async def dispatcher(name: str, *others: tuple[str, int]) -> HealthyServer:
@@ -57,13 +29,12 @@ async def dispatcher(name: str, *others: tuple[str, int]) -> HealthyServer:
 
 
 def settings_of(base: Path, **dispatchers: int) -> Settings:
-    closed = iter(free_ports(1 + 2 * len(dispatchers)))
-    text = FILE.format(closed=next(closed))
+    closed = addresses(1 + 2 * len(dispatchers))
+    text = [join('unmatched_after = "1h"'), replica(next(closed))]
     for name, port in dispatchers.items():
-        text += PIPELINE.format(name=name, dispatcher=port, eventstore=next(closed), joiner=next(closed))
-    file = base / "photon.toml"
-    file.write_text(text)
-    return load(file, environment={})
+        here = f'dispatcher = "127.0.0.1:{port}"'
+        text.append(datacentre(closed, "eventstore", f"joiners.{name}-1", name=name, base=f"{name}/", more=here))
+    return load(write(base, *text), environment={})
 
 
 async def test_the_second_look_asks_those_that_the_first_one_was_told_of(tmp_path: Path) -> None:

@@ -13,17 +13,9 @@ from photon.fleet.explain import dispatchers as searching
 from photon.fleet.explain.dispatchers import ForeignLogs, search_logs
 from photon.fleet.explain.evidence import Evidence
 from photon.fleet.explain.question import Budget, question_of
+from tests.deployments import join
 
-CONFIG = """
-[join.clicks.primary]
-format = "jsonl"
-key = "q"
-[join.clicks.foreign]
-format = "jsonl"
-key = "q"
-id = "id"
-time = { field = "t", unit = "s" }
-"""
+CONFIG = join()
 
 
 def click(n: int, more: str = "") -> bytes:

@@ -1,0 +1,56 @@
+"""Deployment files of tests: texts of a join of two kinds of lines, of a registry of one replica, and of datacentres
+with a pipeline each, to be put together into one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from photon.supervision.ports import free_ports
+
+
+def addresses(count: int) -> Iterator[str]:
+    """Where nothing listens."""
+    return iter([f"127.0.0.1:{port}" for port in free_ports(count)])
+
+
+def join(
+    *settings: str, key: str = "q", event_id: str = "id", time: str = "t", unit: str = "s", foreign: str = "jsonl"
+) -> str:
+    """``settings``: further lines of the join's table; ``event_id`` empty: lines carry no id; ``foreign``: format."""
+    lines = ["[join.clicks]", *settings] if settings else []
+    lines += ["[join.clicks.primary]", 'format = "jsonl"', f'key = "{key}"']
+    lines += ["[join.clicks.foreign]", f'format = "{foreign}"', f'key = "{key}"']
+    lines += [f'id = "{event_id}"'] if event_id else []
+    return "\n".join([*lines, f'time = {{ field = "{time}", unit = "{unit}" }}\n'])
+
+
+def replica(address: str) -> str:
+    return f'[registry.replicas.r1]\naddress = "{address}"\ndirectory = "r1"\ndatacentre = "east"\n'
+
+
+def datacentre(free: Iterator[str], *services: str, name: str = "east", base: str = "", more: str = "") -> str:
+    """``services``: what has an address each, as ``dispatcher`` or ``joiners.east-1``; ``base``: of its directories,
+    with a slash; ``more``: further lines of its table."""
+    lines = [f"[datacentre.{name}]", 'join = "clicks"', f'primary = "{base}queries"', f'foreign = "{base}clicks"']
+    lines += [f'output = "{base}output"', f'state = "{base}state"', more]
+    for each in services:
+        lines.append(f'{each}.address = "{next(free)}"' if "." in each else f'{each} = "{next(free)}"')
+    return "\n".join([*lines, ""])
+
+
+def deployment(base: Path, joined: str, *services: str, more: str = "", top: str = "") -> Path:
+    """Of one datacentre, ``base/photon.toml``, with the key and the directories of both logs. ``more``: further lines
+    of the datacentre's table, ``top``: further tables."""
+    free = addresses(1 + len(services))
+    return write(base, joined, replica(next(free)), datacentre(free, *services, more=more), top)
+
+
+def write(base: Path, *texts: str) -> Path:
+    for name in ("queries", "clicks"):
+        (base / name).mkdir(parents=True, exist_ok=True)
+    (base / "key").write_bytes(b"k" * 32)
+    file = base / "photon.toml"
+    file.write_text('key_file = "key"\n' + "".join(texts))
+    return file
