@@ -27,7 +27,7 @@ OLD, NEW = "r3", "r6"
 FILLED, DISK_BYTES = "registry-r2", 160 << 20
 KAFKA = 'USER root\nRUN python -m ensurepip && python -m pip install "confluent-kafka>=2.6,<3"\nUSER 10001:10001\n'
 """docs/kafka.md: the image has no client."""
-TABLE = re.compile(r"(?<=<!-- make operate-test DOCS=1 writes this -->\n).*?(?=\n\n)", re.S)
+TABLE = re.compile(r"(?<=<!-- Written by `make operate-test DOCS=1`. -->\n\n).*?(?=\n\n)", re.S)
 
 
 class Gaps(threading.Thread):
