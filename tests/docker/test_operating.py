@@ -79,6 +79,7 @@ def test_joins_flow_again_after_what_happens(operating: Operating, what: str) ->
 
 def test_every_event_is_there_exactly_once(operating: Operating) -> None:
     found = operating.stack.verdict()
+    print(f"of {found['clicks']} clicks {found['joined']} were joined, {found['unmatched']} had no query")
     assert found["problems"] == []
     assert found["joined"] > 0
 
