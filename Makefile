@@ -148,8 +148,8 @@ smoke:           ## up, traffic, a verdict on every event, down
 test-docker: install     ## the deployment for real; in CI as root Docker is installed and started where it is missing
 	$(BIN)/pytest tests/docker --timeout 1800
 
-operate-test: install    ## the runbooks and an outsider's list in containers: a table of gaps and verdicts, half an hour
-	PHOTON_FULL=1 $(BIN)/pytest tests/docker/test_operating.py -s --timeout 7200
+operate-test: install    ## the runbooks and an outsider's list in containers: a table of gaps and verdicts, half an hour; DOCS=1 writes it
+	PHOTON_FULL=1 PHOTON_DOCS=$(DOCS) $(BIN)/pytest tests/docker/test_operating.py -s --timeout 7200
 	$(BIN)/pytest tests/kafka/test_logs.py -k joined_once_whatever_is_killed
 
 test-full: N = 300

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from cryptography import x509
+
 from photon.config.certificates import (
-    EXPIRES_SOON,
     PEM_BYTES_MAX,
     CertificateError,
     Facts,
@@ -23,8 +24,10 @@ from photon.config.certificates import (
     check_pair,
     facts,
     issue,
+    issued,
     make_authority,
     read_certificate,
+    read_certificates,
 )
 from photon.config.tls import Tls
 
@@ -75,7 +78,8 @@ def issue_into(
     hosts: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Issues a certificate and copies the authority's next to it; the new one's path. Raises CertificateError."""
+    """Issues a certificate and copies the authority's next to it; the new one's path. A ca.crt that does not have
+    this authority is replaced where the directory is this identity's alone. Raises CertificateError."""
     check_identity(identity)
     paths = _paths(directory, identity)
     if all(path.exists() for path in paths) and not force:
@@ -84,7 +88,8 @@ def issue_into(
     signer = Pair(_read(certificate), _read(key))
     made = issue(signer, identity, now, days=days, hosts=hosts)
     copied = directory / f"{AUTHORITY}.crt"
-    if not copied.exists():
+    new = read_certificate(made.certificate, identity)
+    if not copied.exists() or not (_has_issued(directory, new) or _others(directory, identity)):
         _make_directory(directory)
         _replace(copied, signer.certificate, _CERTIFICATE_MODE)
     check_pair(_read(copied), made, identity, now, str(paths[0]))
@@ -101,16 +106,16 @@ def issue_missing(
     renew: bool = False,
     force: bool = False,
 ) -> dict[str, str]:
-    """A certificate for each identity that has none: identity -> ``issued`` or ``kept``. ``renew``: also for those
-    that expire within EXPIRES_SOON; ``force``: for all. Raises CertificateError."""
+    """A certificate for each identity that has none of this authority: identity -> ``issued`` or ``kept``. ``renew``:
+    also for those that expire within EXPIRES_SOON; ``force``: for all. Raises CertificateError."""
     done = {}
     for identity in identities:
         paths = _paths(directory, identity)
-        there = all(path.exists() for path in paths)
-        due = there and renew and facts(read_certificate(_read(paths[0]), str(paths[0]))).ends - now < EXPIRES_SOON
-        if there and not (due or force):
-            done[identity] = "kept"
-            continue
+        if not force and all(path.exists() for path in paths):
+            there = read_certificate(_read(paths[0]), str(paths[0]))
+            if _has_issued(authority, there) and not (renew and facts(there).expires_soon(now)):
+                done[identity] = "kept"
+                continue
         issue_into(authority, directory, identity, now, days=days, force=True)
         done[identity] = "issued"
     return done
@@ -122,6 +127,17 @@ def show(path: Path) -> list[tuple[Path, Facts]]:
     if not files:
         raise CertificateError(f"{path}: has no certificates (*.crt)")
     return [(file, facts(read_certificate(_read(file), str(file)))) for file in files]
+
+
+def _has_issued(directory: Path, certificate: x509.Certificate) -> bool:
+    """One of the authorities in its ca.crt."""
+    authorities = directory / f"{AUTHORITY}.crt"
+    return any(issued(certificate, each) for each in read_certificates(_read(authorities), str(authorities)))
+
+
+def _others(directory: Path, identity: str) -> bool:
+    """Whether certificates of others lie there."""
+    return any(path.stem not in (AUTHORITY, identity) for path in directory.glob("*.crt"))
 
 
 def _paths(directory: Path, name: str) -> tuple[Path, Path]:

@@ -147,7 +147,7 @@ def check_pair(authorities: bytes, pair: Pair, identity: str, now: datetime, whe
     certificate = read_certificate(pair.certificate, where)
     if _private_key(pair.key, where).public_key() != certificate.public_key():
         raise CertificateError(f"{where}: is not the certificate of the key beside it; issue both anew")
-    if not any(_issued(certificate, each) for each in read_certificates(authorities, "ca.crt")):
+    if not any(issued(certificate, each) for each in read_certificates(authorities, "ca.crt")):
         raise CertificateError(f"{where}: was not issued by the authority in ca.crt beside it")
     said = facts(certificate)
     if said.identity != identity:
@@ -161,7 +161,7 @@ def check_pair(authorities: bytes, pair: Pair, identity: str, now: datetime, whe
     return said
 
 
-def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+def issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

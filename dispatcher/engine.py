@@ -528,6 +528,8 @@ class DispatcherEngine:
                 if commit_s is not None:
                     homes.head_start.measured(commit_s)
                     pause_s = self._options.measure_s
+                else:
+                    pause_s = min(2 * pause_s, self._options.measure_s)
                 self._troubles.well(COMMIT_TIME, self._clock.monotonic())
             except Exception as error:
                 self._troubles.met(COMMIT_TIME, f"{type(error).__name__}: {error}", self._clock.monotonic())

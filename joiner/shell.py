@@ -76,6 +76,7 @@ class SlotShell:
         self._redo_wake = asyncio.Event()
         self._output_wake = asyncio.Event()
         self._progress = asyncio.Event()
+        self._taken_up = asyncio.Event()
         self._pools = [
             ThreadPoolExecutor(1, thread_name_prefix=f"slot-{name}") for name in ("redo", "output", "final")
         ]
@@ -106,6 +107,7 @@ class SlotShell:
         self._calls[number] = call
         if spans.current.get() is not None:
             self._traced[number] = copy_context()
+        self._taken_up.set()
         self._do(instructions)
         return await call
 
@@ -300,7 +302,10 @@ class SlotShell:
     async def _tick_loop(self) -> None:
         while True:
             await asyncio.sleep(self.limits.tick_s)
-            if not self.core.empty:
+            if self.core.empty:  # time changes nothing
+                self._taken_up.clear()
+                await self._taken_up.wait()
+            else:
                 self._do(self.core.tick(self.clock.monotonic()))
 
     async def _maintain_loop(self) -> None:

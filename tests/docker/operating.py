@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy.docker.stack import CONFIG, DATACENTRES, ROOT, Failed, Stack
+from tests.kafka.broker import Broker
 
 POLL_S = 0.5
 FLOW_S = 180.0
@@ -23,6 +25,9 @@ STILL_S = 5.0
 """Joins stand still when none has come for so long."""
 OLD, NEW = "r3", "r6"
 FILLED, DISK_BYTES = "registry-r2", 160 << 20
+KAFKA = 'USER root\nRUN python -m ensurepip && python -m pip install "confluent-kafka>=2.6,<3"\nUSER 10001:10001\n'
+"""docs/kafka.md: the image has no client."""
+TABLE = re.compile(r"(?<=<!-- Written by `make operate-test DOCS=1`. -->\n\n).*?(?=\n\n)", re.S)
 
 
 class Gaps(threading.Thread):
@@ -62,6 +67,8 @@ class Row:
     took_s: float
     back_s: float
     gap_s: float
+    load: float
+    """Of the last minute."""
     verdict: str
 
 
@@ -79,8 +86,8 @@ class Operating:
         self.returned: float | None = None
         """When what was lost began to come back; None: at the end."""
 
-    def happens(self, what: str, does: Callable[[], None]) -> Row:
-        """And joins flow again in both datacentres."""
+    def happens(self, does: Callable[[], None]) -> Row:
+        """And joins flow again in both datacentres. The first line of its docstring says what it was."""
         began, verdict, self.returned = time.monotonic(), "joins flow", None
         with Gaps(self.stack) as self.gaps:
             try:
@@ -90,20 +97,22 @@ class Operating:
             except (Failed, AssertionError) as error:
                 verdict = f"FAILED: {error}"
         now = time.monotonic()
-        self.rows.append(Row(what, now - began, now - (self.returned or now), self.gaps.longest, verdict))
+        what, load = (does.__doc__ or "").splitlines()[0].rstrip("."), os.getloadavg()[0]
+        self.rows.append(Row(what, now - began, now - (self.returned or now), self.gaps.longest, load, verdict))
         print(self.line(self.rows[-1]), flush=True)
         return self.rows[-1]
 
     @staticmethod
     def line(row: Row) -> str:
-        return f"| {row.what} | {row.took_s:.0f} s | {row.back_s:.0f} s | {row.gap_s:.1f} s | {row.verdict} |"
+        figures = f"{row.took_s:.0f} s | {row.back_s:.0f} s | {row.gap_s:.1f} s | {row.load:.0f}"
+        return f"| {row.what} | {figures} | {row.verdict} |"
 
     def table(self) -> str:
-        lines = [
-            "| what happened | took | joins flow in both, after the return | longest gap over all | verdict |",
-            "| --- | --- | --- | --- | --- |",
-        ]
-        return "\n".join([*lines, *map(self.line, self.rows)])
+        head = "| what happened | took | back | longest gap | load | verdict |"
+        return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *map(self.line, self.rows)])
+
+    def write(self, page: Path) -> None:
+        page.write_text(TABLE.sub(lambda _: self.table(), page.read_text()))
 
     # -- what a person would do ---------------------------------------------------------------------------------
     def start(self, *services: str) -> None:
@@ -139,6 +148,7 @@ class Operating:
         make_compose(self.settings, self.stack.file)
 
     def leader_is_killed(self) -> None:
+        """Leader of a shard killed."""
         groups = json.loads(self.photon("status", "registry", "-o", "json"))["groups"]
         leader = next(each["leader"] for each in groups if each["group"] == 1)
         self.kill(f"registry-{leader}")
@@ -146,13 +156,14 @@ class Operating:
         self.start(f"registry-{leader}")
 
     def region_is_killed(self) -> None:
+        """Region killed: two replicas and its pipeline."""
         lost = self.of("west")
         self.kill(*lost)
         self.stack.wait_for_joins("east")
         self.start(*lost)
 
     def volume_is_deleted_and_its_replica_replaced(self) -> None:
-        """docs/operations/replace-a-replica.md"""
+        """Volume deleted, its replica replaced by another (docs/operations/replace-a-replica.md)."""
         self.kill(f"registry-{OLD}")
         self.stack.run("rm", "-f", f"registry-{OLD}")
         self.stack.docker("volume", "rm", f"{self.stack.project}_registry-{OLD}")
@@ -170,22 +181,26 @@ class Operating:
         self.photon("registry", "verify")
 
     def regions_are_cut(self) -> None:
+        """Region cut from all others until its joins stood still."""
         self.photon("wan", "set", "east", "--cut", "--from-all")
         self.stands_still("east")
         self.stack.wait_for_joins("west")
         self.photon("wan", "set", "--heal")
 
     def majority_is_lost(self) -> None:
+        """Majority lost: three of five replicas, until joins stood still."""
         lost = ("registry-r1", "registry-r2", "registry-r4")
         self.kill(*lost)
         self.stands_still(*DATACENTRES)
         self.start(*lost)
 
     def settings_are_changed(self) -> None:
+        """A key of one datacentre changed, `make reload`."""
         self.edit({'verifier = "verifier-east:7055"': 'verifier = "verifier-east:7056"'})
         self.stack.reload()
 
     def certificates_are_rotated(self) -> None:
+        """Certificates of all processes issued anew, each process restarted."""
         issue = (
             f"PHOTON_SET_tls__directory=/certs photon certs for {CONFIG[1]} --ca /certs/ca --each-in /certs --force"
         )
@@ -193,13 +208,61 @@ class Operating:
         self.stack.restart_each()
 
     def image_is_upgraded(self) -> None:
-        """Another image under the same name: each process is made again with it, one after the other."""
-        made = 'FROM photon:latest\nLABEL operated="again"\n'
-        subprocess.run(["docker", "build", "-q", "-t", "photon:latest", "-"], input=made, text=True, check=True)
+        """Image upgraded: each process made again with another one of the same name."""
+        self.made_anew('LABEL operated="again"\n')
         self.stack.restart_each()
 
+    def made_anew(self, lines: str) -> None:
+        """The image, with these lines of a Dockerfile."""
+        command = ["docker", "build", "-q", "-t", "photon:latest", "-"]
+        subprocess.run(command, input=f"FROM photon:latest\n{lines}", text=True, check=True)
+
+    def kafka_broker_is_killed(self) -> None:
+        """Kafka broker killed: `photon sink kafka` in a container waits, each record of east is in the topic once.
+
+        The broker runs beside the containers, at this machine's address in east's network.
+        """
+        self.made_anew(KAFKA)
+        network = ("network", "inspect", "-f", "{{(index .IPAM.Config 0).Gateway}}", f"{self.stack.project}_east")
+        directory, sink = self.settings / "kafka", f"{self.stack.project}-sink"
+        directory.mkdir()
+        broker = Broker(directory, self.stack.docker(*network).strip())
+        try:
+            broker.start()
+            into = broker.make("joined")
+            pours = ("photon", "sink", "kafka", *CONFIG, "--datacentre", "east", "--into", into)
+            self.stack.run("run", "-d", "--no-deps", "--name", sink, "operator-east", *pours, "--follow")
+            self._grows(broker)
+            broker.kill()
+            self.stack.wait_for_joins()
+            self.stack.wait("the sink waits", lambda: "" if self._waits(sink) else "it does not say so", FLOW_S)
+            self.returned = time.monotonic()
+            broker.start()
+            self._grows(broker)
+            self.stack.docker("kill", sink)
+            read = read_ids(self.stack, "east")
+            self.stack.operator("east", *pours)
+            written = [each.key().decode() for each in broker.read("joined")]
+            assert len(written) == len(set(written)), "a record is in the topic twice"
+            assert set(read) <= set(written), "a record is not in the topic"
+        finally:
+            broker.kill()
+            subprocess.run(["docker", "rm", "-f", sink], capture_output=True, check=False)
+
+    def _waits(self, sink: str) -> bool:
+        logs = subprocess.run(["docker", "logs", sink], capture_output=True, text=True, check=True)
+        return "Kafka" in logs.stderr
+
+    def _grows(self, broker: Broker) -> None:
+        before = sum(1 for _ in broker.read("joined"))
+        self.stack.wait(
+            "records come into the topic",
+            lambda: "" if sum(1 for _ in broker.read("joined")) > before else "none",
+            FLOW_S,
+        )
+
     def volume_is_filled(self) -> None:
-        """A replica takes no part while its disk is full, and goes on by itself when there is room."""
+        """A replica's volume filled, then emptied: it takes no part, then goes on by itself."""
         self.inside(FILLED, "head -c 200M /dev/zero > /registry/fill || true")
         self.stack.wait(f"{FILLED} takes no part", lambda: "" if self.says(FILLED, "full") else "it does", FLOW_S)
         self.stack.wait_for_joins()
@@ -215,7 +278,7 @@ class Operating:
         self.stack.run("exec", "-T", service, "sh", "-euc", script)
 
     def alerts_are_told(self) -> None:
-        """A lost replica within 60 s, a silent datacentre within 30 s, at the sink of Alertmanager."""
+        """Alerts: a killed replica told within 60 s, a silent datacentre within 30 s."""
         profile = ("--profile", "monitoring")
         self.stack.run(*profile, "build", "prometheus")
         self.stack.run(*profile, "up", "-d", "prometheus")
@@ -247,7 +310,10 @@ class Operating:
         return self.says("alerts", alert, '"firing"')
 
     def backup_is_restored(self) -> None:
-        """docs/operations/restore-a-backup.md; the outputs hold what was registered after the backup."""
+        """Registry emptied and restored from a backup (docs/operations/restore-a-backup.md).
+
+        The outputs hold what was registered after the backup.
+        """
         self.photon("registry", "backup", "/state/backup")
         replicas = [each for each in self.stack.run("ps", "--services").split() if each.startswith("registry-")]
         callers = [f"{kind}-{where}" for kind in ("joiner", "verifier") for where in DATACENTRES]
@@ -265,6 +331,15 @@ class Operating:
             self.photon("registry", "restore", "--register-again", "--yes", of=where)
         self.photon("registry", "restore", "--open", "--yes")
         self.start(*callers)
+
+
+def read_ids(stack: Stack, where: str, of: str = "") -> list[str]:
+    """Ids that a reader of a datacentre's output gets."""
+    read = ("photon", "read", *CONFIG, "--datacentre", of or where)
+    ids = r"""sed -E 's/.*"event_id":"([^"]*)".*/\1/' /tmp/read"""
+    found = stack.operator(where, "sh", "-euc", f"{' '.join(read)} > /tmp/read; {ids}").split()
+    assert found
+    return found
 
 
 def make_compose(settings: Path, file: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from deploy.docker.stack import ROOT, Failed, Stack
+from deploy.docker.stack import CONFIG, ROOT, Failed, Stack
+from tests.docker.operating import read_ids
 
 PROJECT = "photontest"
 COMMAND = re.compile(r"^docker-compose .*$", re.M)
-CONFIG = ("--config", "/etc/photon/photon.toml")
 JOINS_SECONDS_MAX = 180.0
 SETTLE_SECONDS_MAX = 300.0
 OF_EAST = {
@@ -134,7 +134,7 @@ def test_a_datacentre_is_deleted_for_ever_and_no_reader_misses_or_doubles_a_reco
     copies that west keeps; what it owned and nobody has seen is joined by west."""
     stack.run("start", "generator")
     stack.wait_for_joins()
-    read = _read(stack, "east")
+    read = read_ids(stack, "east")
     of_east = [each for each in stack.containers() if _service(each) in OF_EAST]
     assert len(of_east) >= len(OF_EAST)
     stack.docker("kill", "-s", "KILL", *(each["Id"] for each in of_east if each["State"]["Running"]))
@@ -161,7 +161,7 @@ def test_a_datacentre_is_deleted_for_ever_and_no_reader_misses_or_doubles_a_reco
 
     stack.wait("all clicks once in west and the copies of east", wrong, SETTLE_SECONDS_MAX)
     _exactly_once(found[-1])
-    again = _read(stack, "west", of="east")
+    again = read_ids(stack, "west", of="east")
     assert len(again) == len(set(again))
     assert set(read) <= set(again)
 
@@ -176,12 +176,3 @@ done
 ln -s /output/rejected /tmp/all/rejected
 exec photon feed check --of /logs --output /tmp/all -o json
 """
-
-
-def _read(stack: Stack, where: str, of: str = "") -> list[str]:
-    """Ids that a reader of a datacentre's output gets."""
-    read = ("photon", "read", *CONFIG, "--datacentre", of or where)
-    ids = r"""sed -E 's/.*"event_id":"([^"]*)".*/\1/' /tmp/read"""
-    found = stack.operator(where, "sh", "-euc", f"{' '.join(read)} > /tmp/read; {ids}").split()
-    assert found
-    return found

@@ -31,8 +31,8 @@ PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
@@ -73,17 +73,18 @@ appender.0.layout.pattern=%d %p %c{1} %m%n
 class Broker:
     """One server, which may be killed and started again."""
 
-    def __init__(self, directory: Path) -> None:
-        """Fetches the server and formats its directory. Raises CannotRun."""
+    def __init__(self, directory: Path, host: str = "127.0.0.1") -> None:
+        """Fetches the server and formats its directory. ``host``: an address of this machine. Raises CannotRun."""
         self._jars = standalone.fetch(pom=POM, name="Kafka")
         self.directory = directory
         self.port, controller = free_ports(2)
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         self.admin: AdminClient
         self._producer: Producer
         self._settings = directory / "server.properties"
-        self._settings.write_text(PROPERTIES.format(port=self.port, controller=controller, data=directory / "data"))
+        places = {"host": host, "port": self.port, "controller": controller, "data": directory / "data"}
+        self._settings.write_text(PROPERTIES.format(**places))
         (directory / "log4j2.properties").write_text(LOGGING)
         (directory / "data").mkdir()
         (directory / "data/meta.properties").write_text(FORMAT)

@@ -79,7 +79,7 @@ def certs_for(
 ) -> None:  # fmt: skip
     """Issue all certificates that a deployment lacks, into the directory of [tls].
 
-    Can be repeated: existing ones are kept. A process uses a renewed certificate after a restart.
+    Can be repeated: existing ones of this authority are kept. A process uses a renewed certificate after a restart.
 
     \b
     Examples:

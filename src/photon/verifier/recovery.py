@@ -129,7 +129,7 @@ class SlotRecovery:
 
     def __post_init__(self) -> None:
         self._upto = 0  # what the scan under way, or the last one, is about
-        self._scanned = 0  # what was scanned to the end
+        self._scanned = -1  # what was scanned to the end; a first incarnation says that up to 0 is redone
         self._left: tuple[int, ...] = ()  # shards that the scan under way has not done
         self._next_s = 0.0
         self._pause_s = 0.0

@@ -112,6 +112,26 @@ def test_missing_ones_are_issued_and_others_kept(certs: Path) -> None:
     assert files.load(certs, R1, later).notes == ()
 
 
+def test_what_another_authority_issued_is_issued_anew(certs: Path, tmp_path: Path) -> None:
+    """Its ca.crt is replaced in a directory that is one process's alone, and not where others rest on it."""
+    new, alone = tmp_path / "new", tmp_path / "alone"
+    files.issue_into(certs, alone, R1, NOW, days=365)
+    files.begin(new, "new", NOW, days=3650)
+    assert files.issue_missing(new, alone, [R1], NOW, days=365) == {R1: "issued"}
+    assert files.load(alone, R1, NOW).authorities == (new / "ca.crt").read_bytes()
+    assert files.issue_missing(new, alone, [R1], NOW, days=365) == {R1: "kept"}
+    files.issue_into(certs, certs, OPERATOR, NOW, days=365)
+    before = {path: path.read_bytes() for path in certs.iterdir() if path.is_file()}
+    with pytest.raises(CertificateError, match=r"was not issued by the authority in ca\.crt beside it"):
+        files.issue_missing(new, certs, [R1], NOW, days=365)
+    assert {path: path.read_bytes() for path in certs.iterdir() if path.is_file()} == before
+    both = (certs / "ca.crt").read_bytes() + (new / "ca.crt").read_bytes()
+    (certs / "ca.crt").write_bytes(both)
+    assert files.issue_missing(new, certs, [R1], NOW, days=365) == {R1: "issued"}
+    assert files.issue_missing(certs, certs, [R1, OPERATOR], NOW, days=365) == {R1: "kept", OPERATOR: "kept"}
+    assert (certs / "ca.crt").read_bytes() == both
+
+
 def _remove(name: str) -> Callable[[Path], None]:
     return lambda certs: (certs / name).unlink()
 

@@ -161,12 +161,16 @@ async def test_it_waits_until_the_place_was_read(tmp_path: Path) -> None:
     assert (await slot.run_once(0.1)).recovered == len(IDS)
 
 
-async def test_it_scans_again_later_and_later_for_inserts_that_were_under_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("upto", [4, 0])
+async def test_it_scans_again_later_and_later_for_inserts_that_were_under_way(tmp_path: Path, upto: int) -> None:
+    """Also of a slot whose first incarnation lives: each scan is an entry in each shard, which then never rests."""
     registry = Registry()
-    publish(tmp_path)
+    publish(tmp_path, upto=upto)
     slot = recovery(tmp_path, registry)
     scanned = [now for now in range(0, 1000, 5) if (await slot.run_once(now)).scanned]
     assert scanned == [0, 60, 180, 380, 580, 780, 980]
+    if upto == 0:
+        return
     registry.own(IDS[:1], 3)
     assert (await slot.run_once(1180)).recovered == 1
     assert (await slot.run_once(1239)).scanned is False
