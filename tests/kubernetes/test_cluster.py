@@ -1,4 +1,4 @@
-"""The chart on a real cluster of three nodes: installed, upgraded, restarted and drained under traffic.
+"""The chart on a real cluster of three nodes: installed, upgraded, restarted, scaled and drained under traffic.
 
 PHOTON_FULL=1; as root with containerd, runc, the CNI plugins and Docker, which builds the image; elsewhere it skips
 and says why. It prints the longest time in which neither pipeline joined anything.
@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import photon
-from tests.kubernetes.cluster.cluster import PROGRAM, Cluster
-from tests.kubernetes.test_chart import HELM
+from tests.kubernetes.cluster.cluster import PACKAGES, PROGRAM, ZONES, Cluster
+from tests.kubernetes.cluster.scaling import ADAPTER, MadeUp, serve_metrics
+from tests.kubernetes.test_chart import BUILT, HELM
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "helm" / "three-zones.toml"
 IMAGE, PAUSE = "photon:kubernetes", "local/pause:1"
-OWNER = 10001
 REQUESTING = ("default", "registry", "joiner", "dispatcher", "eventstore")
 """Little, so that all of them fit on three nodes of any machine."""
 UP_S, QUIET_S = 900.0, 10.0
@@ -40,12 +40,12 @@ def missing() -> str:
         return "a long run: PHOTON_FULL=1"
     if os.geteuid() != 0:
         return "needs root: it starts kubelets and containerd"
-    for path in (PROGRAM, HELM):
+    for path in (PROGRAM, HELM, ADAPTER):
         if not path.exists():
             return f"{path} is not there: make test-kubernetes PHOTON_FULL=1 builds it with Go"
-    for program in ("containerd", "runc", "iptables", "conntrack"):
+    for program in PACKAGES[:-1]:
         if shutil.which(program) is None:
-            return f"needs {program}: apt-get install containerd runc iptables conntrack containernetworking-plugins"
+            return f"needs {program}: apt-get install {' '.join(PACKAGES)}"
     return "" if Path("/usr/lib/cni/bridge").exists() else "needs the CNI plugins: containernetworking-plugins"
 
 
@@ -106,18 +106,21 @@ class Site:
                 self.kubectl("create", "secret", "generic", f"photon-{name}", *(f"--from-file={x}" for x in files))
         (self._directory / "key").write_bytes(os.urandom(32))
         self.kubectl("create", "secret", "generic", "photon-key", f"--from-file=key={self._directory / 'key'}")
-        claims = [f"photon-{what}-{where}" for what in ("logs", "state", "output") for where in "ab"]
-        for claim in (*claims, *(f"registry-registry-{number}" for number in range(3))):
+        zones = {f"photon-{what}-{where}": zone for what in ("logs", "state", "output")
+                 for where, zone in zip("ab", ZONES[:2], strict=True)}  # fmt: skip
+        zones |= {f"registry-registry-{number}": zone for number, zone in enumerate(ZONES)}
+        for claim, zone in zones.items():  # root's, as a cloud's disk is: fsGroup makes them the pods'
             for side in ("queries", "clicks") if "logs" in claim else ("",):
                 (self.volume(claim) / side).mkdir(parents=True)
-                os.chown(self.volume(claim) / side, OWNER, OWNER)
-            os.chown(self.volume(claim), OWNER, OWNER)
+            here = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}
             self.apply({
                 "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": claim}, "spec": {
                     "capacity": {"storage": "100Gi"}, "accessModes": ["ReadWriteOnce"],
-                    "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": str(self.volume(claim))},
+                    "persistentVolumeReclaimPolicy": "Retain", "local": {"path": str(self.volume(claim))},
+                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
                     "claimRef": {"name": claim, "namespace": "default"}},
             })  # fmt: skip
+        self.kubectl("apply", "--server-side", "-f", str(BUILT / "crds.yaml"))
         for where in "ab":
             self.apply({
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"photon-logs-{where}"},
@@ -144,7 +147,8 @@ class Site:
         command = [str(ROOT / "deploy/helm/upgrade.sh"), "photon", str(self.values),
                    "-f", str(ROOT / "deploy/helm/photon/values-three-zones.yaml"), "--set",
                    f"image.repository={IMAGE.partition(':')[0]},image.tag={IMAGE.partition(':')[2]}",
-                   "--set", ",".join(f"cpu.{kind}=50m" for kind in REQUESTING), *more]  # fmt: skip
+                   "--set", ",".join(f"cpu.{kind}=50m" for kind in REQUESTING),
+                   "--set", "tls.certManager.enabled=true,serviceMonitor.enabled=true", *more]  # fmt: skip
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-1000:]
 
@@ -167,19 +171,45 @@ class Site:
             if not any(x["type"] == "Ready" and x["status"] == "True" for x in each["status"].get("conditions", ()))
         ]
 
+    def scales(self) -> None:
+        """Another joiner where the lag is too long, as long as it is; an upgrade meanwhile leaves it alone."""
+        pages = [self.kubectl("get", "service", f"status-{where}", "-o", "jsonpath={.spec.clusterIP}:8080")
+                 for where in "ab"]  # fmt: skip
+        made_up = MadeUp("a")
+        serve_metrics(self.cluster, [*pages, made_up.address])
+        scaled = ("--set", "joiners.autoscaling.enabled=true,joiners.autoscaling.max=2")
+        self.upgrade(*scaled)
+        self.cluster.wait("asked for the lag", lambda: "ValidMetricFound" in self.kubectl(
+            "get", "hpa", "joiner-a", "-o", "jsonpath={.status.conditions[*].reason}"), UP_S)  # fmt: skip
+        assert self.joiners() == 1
+        made_up.lag_s = 60
+        self.cluster.wait("a second joiner", lambda: self.joiners() == 2 and not self.unready(), UP_S)
+        second = ("get", "pod", "joiner-a-1", "-o", "jsonpath={.metadata.uid}")
+        before = self.kubectl(*second)
+        self.upgrade(*scaled)
+        assert self.kubectl(*second) == before
+        soon = {"spec": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}}
+        self.kubectl("patch", "hpa", "joiner-a", "--type", "merge", "-p", json.dumps(soon))
+        made_up.lag_s = 0
+        self.cluster.wait("one joiner again", lambda: self.joiners() == 1, UP_S)
+
+    def joiners(self) -> int:
+        """Of a."""
+        return int(self.kubectl("get", "statefulset", "joiner-a", "-o", "jsonpath={.status.replicas}"))
+
     def outputs(self) -> list[Path]:
         return [self.volume(f"photon-output-{where}") for where in "ab"]
 
 
 @pytest.fixture
-def site(docker: None, tmp_path: Path) -> Iterator[Site]:
+def site(docker: None, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     images = tmp_path / "images.tar"
     build = ["docker", "build", "-q", "--build-arg", f"BASE_IMAGE={os.environ['BASE_IMAGE']}", "-t"]
     subprocess.run([*build, IMAGE, "--target", "photon", ROOT], capture_output=True, check=True)
     waits = f'FROM {IMAGE}\nENTRYPOINT ["/bin/sleep", "infinity"]\n'
     subprocess.run([*build, PAUSE, "-"], input=waits.encode(), capture_output=True, check=True)
     subprocess.run(["docker", "save", "-o", images, IMAGE, PAUSE], check=True)
-    with Cluster(tmp_path / "cluster") as cluster:
+    with Cluster(tmp_path_factory.mktemp("k8s")) as cluster:  # short: a socket's path has at most 107 bytes
         cluster.load(images)
         yield Site(cluster, tmp_path)
 
@@ -210,6 +240,7 @@ def test_restarts_upgrades_and_drains_under_traffic_lose_and_double_nothing(site
         happens("pipeline a restarted", lambda: site.restart("statefulset,deployment", "-l", "photon/datacentre=a"))
         happens("upgraded", lambda: site.upgrade("--set", "podAnnotations.photon/release=next"))
         happens("node of a drained", lambda: drain("node1"))
+        happens("joiners of a scaled", site.scales)
     outputs = [word for each in site.outputs() for word in ("--output", str(each))]
     logs = str(site.volume("photon-logs-a"))
     done = photon("feed", "check", "--of", logs, *outputs, "--wait", "300s", "-o", "json", timeout=400)
