@@ -318,6 +318,15 @@ def test_a_datacentre_that_is_held_is_left_alone(made: Path) -> None:
                 assert (each["spec"]["updateStrategy"]["rollingUpdate"]["partition"] > 0) == held
 
 
+def test_a_pipeline_reads_a_file_of_its_own_which_waits_while_it_is_held(objects: Objects) -> None:
+    for name, template, _ in pods(objects):
+        [settings] = [each["configMap"]["name"] for each in template["spec"]["volumes"] if "configMap" in each]
+        labels = template["metadata"]["labels"]
+        own = labels["app.kubernetes.io/component"] not in ("registry", "operator")
+        assert settings == "photon-settings" + own * f"-{labels.get('photon/datacentre')}", name
+        assert settings in of_kind(objects, "ConfigMap")
+
+
 def test_names_that_yaml_takes_for_something_else_stay_names(made: Path) -> None:
     text = (CHART.parent / "three-zones.toml").read_text()
     file = made / "norway.toml"

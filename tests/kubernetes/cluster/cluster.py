@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -211,8 +211,8 @@ state = "{d}/state"
                 question, who = asked.recvfrom(4096)
                 if time.monotonic() - read > 2.0:
                     with contextlib.suppress(OSError, ValueError):
-                        known = {f"{x['metadata']['name']}.{x['metadata']['namespace']}.svc.cluster.local":
-                                 x["spec"]["clusterIP"] for x in self.get("/api/v1/services")["items"]}  # fmt: skip
+                        known = {name: x["spec"]["clusterIP"] for x in self.get("/api/v1/services")["items"]
+                                 for name in names_of(x["metadata"])}  # fmt: skip
                         read = time.monotonic()
                 with contextlib.suppress(OSError):
                     asked.sendto(answer(question, known), who)
@@ -259,6 +259,11 @@ state = "{d}/state"
         with open(logs / name, "wb") as log:
             self._children.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                    start_new_session=True))  # fmt: skip
+
+
+def names_of(service: dict[str, Any]) -> Iterator[str]:
+    yield f"{service['name']}.{service['namespace']}.svc.cluster.local"
+    yield from filter(None, [service.get("annotations", {}).get("external-dns.alpha.kubernetes.io/hostname")])
 
 
 def answer(question: bytes, known: dict[str, str]) -> bytes:

@@ -156,7 +156,7 @@ spec:
         - {name: {{ . }}, mountPath: /{{ . }}{{ if has . (list "key" "logs") }}, readOnly: true{{ end }}}
         {{- end }}
   volumes:
-    - {name: settings, configMap: {name: photon-settings}}
+    - {name: settings, configMap: {name: photon-settings{{ if not (has .kind (list "registry" "operator")) }}-{{ .datacentre }}{{ end }}}}
     - {name: tmp, emptyDir: {sizeLimit: 64Mi}}
     {{- if $values.deployment.tls }}
     - name: certs
