@@ -95,7 +95,7 @@ spec:
       command:
         - /bin/sh
         - -euc
-        - {{ printf "%s; exec photon serve registry \"$1\" --listen %s:%d --config /etc/photon/%s" (include "photon.replica" .replicas) $every (int .port) $values.deployment.config | quote }}
+        - {{ printf "%s; exec photon serve registry \"$1\" --listen '%s:%d' --config /etc/photon/%s" (include "photon.replica" .replicas) $every (int .port) $values.deployment.config | quote }}
       {{- else if .arguments }}
       args: {{ toJson .arguments | replace "0.0.0.0" $every | replace "$(POD_IP)" (ternary "[$(POD_IP)]" "$(POD_IP)" $values.ipv6) }}
       {{- else }}
@@ -120,7 +120,7 @@ spec:
       ports:
         - {name: photon, containerPort: {{ .port }}}
       {{- end }}
-      {{- $health := printf "exec photon health %s:%d" (ternary "[::1]" "127.0.0.1" $values.ipv6) (int .port) }}
+      {{- $health := printf "exec photon health '%s:%d'" (ternary "[::1]" "127.0.0.1" $values.ipv6) (int .port) }}
       {{- if .replicas }}
       {{- $health = printf "%s; %s --identity \"registry-$1\"" (include "photon.replica" .replicas) $health }}
       {{- end }}
