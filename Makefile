@@ -7,6 +7,9 @@ OBJECTS := build/objects
 KUBERNETES := build/kubernetes
 HELM := helm.sh/helm/v3/cmd/helm@v3.19.4
 API := k8s.io/kubernetes@v1.34.3
+CERT_MANAGER := github.com/cert-manager/cert-manager@v1.19.2
+PROMETHEUS_OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
+ADAPTER := sigs.k8s.io/prometheus-adapter/cmd/adapter@v0.12.0
 OTLP := build/otlp
 COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.161.0
 GATEWAY := github.com/versity/versitygw/cmd/versitygw@v1.8.0
@@ -108,9 +111,15 @@ $(KUBERNETES)/helm:
 	@echo "building Helm, some minutes if nothing is cached ..."
 	@GOBIN=$(CURDIR)/$(KUBERNETES) go install $(HELM)
 
-# What Kubernetes' API takes, as its module has it.
+# What the APIs of Kubernetes, cert-manager and Prometheus' operator take, as their modules have it.
+module = $$(go mod download -json $(1) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 $(KUBERNETES)/swagger.json: | $(KUBERNETES)/helm
-	@install -m 644 "$$(go mod download -json $(API) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/api/openapi-spec/swagger.json" $@
+	@install -m 644 "$(call module,$(API))/api/openapi-spec/swagger.json" $@
+
+$(KUBERNETES)/crds.yaml: | $(KUBERNETES)/helm
+	@cat "$(call module,$(CERT_MANAGER))/deploy/crds/cert-manager.io_certificates.yaml" \
+	  "$(call module,$(PROMETHEUS_OPERATOR))/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml" \
+	  > $@.part && mv $@.part $@
 
 # A control plane, kubelet, kube-proxy and kubectl in one program, for the test with PHOTON_FULL=1.
 $(KUBERNETES)/kubernetes: tests/kubernetes/cluster/main.go tests/kubernetes/cluster/go.mod
@@ -118,9 +127,14 @@ $(KUBERNETES)/kubernetes: tests/kubernetes/cluster/main.go tests/kubernetes/clus
 	@mkdir -p $(KUBERNETES)/cluster && cp $^ $(KUBERNETES)/cluster
 	@cd $(KUBERNETES)/cluster && go build -mod=mod -ldflags "-X k8s.io/component-base/version.gitVersion=$(lastword $(subst @, ,$(API))) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34" -o ../kubernetes .
 
+# Gives Kubernetes' autoscalers figures of Prometheus.
+$(KUBERNETES)/adapter: | $(KUBERNETES)/helm
+	@GOBIN=$(CURDIR)/$(KUBERNETES) go install $(ADAPTER)
+
 test-kubernetes: install  ## the chart against the API's schemas by Helm (built with Go); PHOTON_FULL=1: on a real cluster of three nodes
-	@$(MAKE) --no-print-directory $(KUBERNETES)/swagger.json $(if $(PHOTON_FULL),$(KUBERNETES)/kubernetes) || test -z "$$CI"
+	@$(MAKE) --no-print-directory $(KUBERNETES)/swagger.json $(KUBERNETES)/crds.yaml $(if $(PHOTON_FULL),$(KUBERNETES)/kubernetes $(KUBERNETES)/adapter) || test -z "$$CI"
 	$(BIN)/pytest tests/kubernetes --timeout 3600
+
 $(OTLP)/collector: tests/otlp/collector.yaml
 	@command -v go > /dev/null || { echo "the tests of OpenTelemetry need Go, which builds their collector" >&2; exit 1; }
 	@echo "building the collector of the tests, some minutes if nothing is cached ..."

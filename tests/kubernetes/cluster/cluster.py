@@ -21,20 +21,22 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "build" / "kubernetes" / "kubernetes"
-PACKAGES = ("containerd", "runc", "iptables", "conntrack", "containernetworking-plugins")
+PACKAGES = ("containerd", "runc", "iptables", "conntrack", "prometheus", "containernetworking-plugins")
 ZONES = ("zone-a", "zone-b", "zone-c")
 SERVICES, DNS = "10.96.0.0/16", "10.96.0.10"
 TOKEN = "of-this-machine-alone"
 API, ETCD, ETCD_PEER = 17443, 17379, 17380
 PODS_TO_PODS = ("-s", "10.245.0.0/16", "-d", "10.245.0.0/16", "-j", "ACCEPT")
 START_S = 180.0
-CONTAINERS, SHARES = Path("/sys/fs/cgroup/cpu/k8s.io"), 8192
+CGROUPS = Path("/sys/fs/cgroup")
+CONTAINERS = (CGROUPS / "cpu" if (CGROUPS / "cpu").exists() else CGROUPS) / "k8s.io"
+SHARES = 8192
 
 
 class Cluster:
@@ -95,13 +97,13 @@ class Cluster:
             "users": [{"name": "admin", "user": {"token": TOKEN}}],
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "admin"}}],
         }))  # fmt: skip
-        self._start("etcd", "etcd", "--data-dir", str(d / "etcd"), "--unsafe-no-fsync",
+        self.start("etcd", "etcd", "--data-dir", str(d / "etcd"), "--unsafe-no-fsync",
                     "--listen-client-urls", f"http://127.0.0.1:{ETCD}",
                     "--advertise-client-urls", f"http://127.0.0.1:{ETCD}",
                     "--listen-peer-urls", f"http://127.0.0.1:{ETCD_PEER}",
                     "--initial-advertise-peer-urls", f"http://127.0.0.1:{ETCD_PEER}",
                     "--initial-cluster", f"default=http://127.0.0.1:{ETCD_PEER}")  # fmt: skip
-        self._start("apiserver", "kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{ETCD}",
+        self.start("apiserver", "kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{ETCD}",
                     "--secure-port", str(API), "--bind-address", "127.0.0.1", "--cert-dir", str(d / "api-certs"),
                     "--service-cluster-ip-range", SERVICES, "--token-auth-file", str(d / "tokens"),
                     "--service-account-issuer", "https://here", "--authorization-mode", "RBAC",
@@ -111,10 +113,11 @@ class Cluster:
                     "--kubelet-preferred-address-types", "InternalIP")  # fmt: skip
         self.wait("API answers", lambda: self.get("/readyz?verbose=false", raw=True) is not None)
         config = ("--kubeconfig", str(self.kubeconfig))
-        self._start("controllers", "kube-controller-manager", *config, "--leader-elect=false",
+        self.start("controllers", "kube-controller-manager", *config, "--leader-elect=false",
                     "--service-account-private-key-file", str(d / "accounts.key"),
-                    "--node-monitor-grace-period", "40s")  # fmt: skip
-        self._start("scheduler", "kube-scheduler", *config, "--leader-elect=false")
+                    "--node-monitor-grace-period", "40s",
+                    "--horizontal-pod-autoscaler-sync-period", "5s")  # fmt: skip
+        self.start("scheduler", "kube-scheduler", *config, "--leader-elect=false")
 
     def _proxy(self) -> None:
         (self.directory / "proxy.json").write_text(json.dumps({
@@ -123,7 +126,7 @@ class Cluster:
             "conntrack": {"maxPerCore": 0}, "hostnameOverride": "node1",
             "metricsBindAddress": "127.0.0.1:17249", "healthzBindAddress": "127.0.0.1:17256",
         }))  # fmt: skip
-        self._start("proxy", "kube-proxy", "--config", str(self.directory / "proxy.json"))
+        self.start("proxy", "kube-proxy", "--config", str(self.directory / "proxy.json"))
 
     # -- a node ---------------------------------------------------------------------------------------------------
     def _node(self, number: int, zone: str) -> None:
@@ -172,9 +175,9 @@ state = "{d}/state"
             "podLogsDir": str(d / "logs"), "resolvConf": "/etc/resolv.conf",
             "protectKernelDefaults": False,
         }))  # fmt: skip
-        self._start(f"{name}-containerd", "containerd", "--config", str(d / "containerd.toml"), program=None)
+        self.start(f"{name}-containerd", "containerd", "--config", str(d / "containerd.toml"), program=None)
         self.wait(f"{name}'s containerd", (d / "containerd.sock").exists)
-        self._start(f"{name}-kubelet", "kubelet", "--config", str(d / "kubelet.json"),
+        self.start(f"{name}-kubelet", "kubelet", "--config", str(d / "kubelet.json"),
                     "--kubeconfig", str(self.kubeconfig), "--root-dir", str(d / "kubelet"),
                     "--hostname-override", name, "--cert-dir", str(d / "pki"),
                     "--node-labels", f"topology.kubernetes.io/zone={zone}", "--v", "2")  # fmt: skip
@@ -208,8 +211,8 @@ state = "{d}/state"
                 question, who = asked.recvfrom(4096)
                 if time.monotonic() - read > 2.0:
                     with contextlib.suppress(OSError, ValueError):
-                        known = {f"{x['metadata']['name']}.{x['metadata']['namespace']}.svc.cluster.local":
-                                 x["spec"]["clusterIP"] for x in self.get("/api/v1/services")["items"]}  # fmt: skip
+                        known = {name: x["spec"]["clusterIP"] for x in self.get("/api/v1/services")["items"]
+                                 for name in names_of(x["metadata"])}  # fmt: skip
                         read = time.monotonic()
                 with contextlib.suppress(OSError):
                     asked.sendto(answer(question, known), who)
@@ -249,13 +252,18 @@ state = "{d}/state"
             assert time.monotonic() < until, f"not {what} within {seconds:.0f} s: see {self.directory}/logs"
             time.sleep(0.3)
 
-    def _start(self, name: str, *words: str, program: Path | None = PROGRAM) -> None:
+    def start(self, name: str, *words: str, program: Path | None = PROGRAM) -> None:
         logs = self.directory / "logs"
         logs.mkdir(exist_ok=True)
         command = [str(program), *words] if program else list(words)
         with open(logs / name, "wb") as log:
             self._children.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                    start_new_session=True))  # fmt: skip
+
+
+def names_of(service: dict[str, Any]) -> Iterator[str]:
+    yield f"{service['name']}.{service['namespace']}.svc.cluster.local"
+    yield from filter(None, [service.get("annotations", {}).get("external-dns.alpha.kubernetes.io/hostname")])
 
 
 def answer(question: bytes, known: dict[str, str]) -> bytes:

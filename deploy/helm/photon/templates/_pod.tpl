@@ -31,6 +31,7 @@ set --{{ range . }} {{ .replica }}{{ end }}; shift "$POD_INDEX"
 {{- define "photon.pod" -}}
 {{- $values := .root.Values }}
 {{- $memory := get $values.memory .kind | default .memory }}
+{{- $every := ternary "[::]" "0.0.0.0" $values.ipv6 }}
 metadata:
   labels:
     {{- include "photon.labels" . | nindent 4 }}
@@ -94,9 +95,9 @@ spec:
       command:
         - /bin/sh
         - -euc
-        - {{ printf "%s; exec photon serve registry \"$1\" --listen 0.0.0.0:%d --config /etc/photon/%s" (include "photon.replica" .replicas) (int .port) $values.deployment.config | quote }}
+        - {{ printf "%s; exec photon serve registry \"$1\" --listen '%s:%d' --config /etc/photon/%s" (include "photon.replica" .replicas) $every (int .port) $values.deployment.config | quote }}
       {{- else if .arguments }}
-      args: {{ toJson .arguments }}
+      args: {{ toJson .arguments | replace "0.0.0.0" $every | replace "$(POD_IP)" (ternary "[$(POD_IP)]" "$(POD_IP)" $values.ipv6) }}
       {{- else }}
       command: [/bin/sleep, infinity]
       {{- end }}
@@ -121,7 +122,7 @@ spec:
       ports:
         - {name: photon, containerPort: {{ .port }}}
       {{- end }}
-      {{- $health := printf "exec photon health 127.0.0.1:%d" (int .port) }}
+      {{- $health := printf "exec photon health '%s:%d'" (ternary "[::1]" "127.0.0.1" $values.ipv6) (int .port) }}
       {{- if .replicas }}
       {{- $health = printf "%s; %s --identity \"registry-$1\"" (include "photon.replica" .replicas) $health }}
       {{- end }}
@@ -157,7 +158,7 @@ spec:
         - {name: {{ . }}, mountPath: /{{ . }}{{ if has . (list "key" "logs") }}, readOnly: true{{ end }}}
         {{- end }}
   volumes:
-    - {name: settings, configMap: {name: photon-settings}}
+    - {name: settings, configMap: {name: photon-settings{{ if not (has .kind (list "registry" "operator")) }}-{{ .datacentre }}{{ end }}}}
     - {name: tmp, emptyDir: {sizeLimit: 64Mi}}
     {{- if $values.deployment.tls }}
     - name: certs
