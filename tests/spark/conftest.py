@@ -68,7 +68,7 @@ def spark_event_log(spark: SparkSession) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One application at a time: tests that use it have the mark ``xdist_group("cluster")``."""
+    """For one application at a time."""
     from tests.spark.cluster import running
 
     require_spark()

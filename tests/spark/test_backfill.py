@@ -325,7 +325,6 @@ async def test_workers_that_die_leave_nothing_lost_and_nothing_twice(tmp_path: P
         assert manifest_of(output).counts["own"] > 1
 
 
-@pytest.mark.xdist_group("cluster")
 async def test_killed_executors_and_speculation_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     """An executor is killed, and a slow task runs twice."""
     site, output, log = make_site(tmp_path / "site", 6000), tmp_path / "out", tmp_path / "log"

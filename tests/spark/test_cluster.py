@@ -49,9 +49,6 @@ class Mine(ConfiguredAdapter):
 """
 
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
-
 @pytest.fixture
 def deployment(tmp_path: Path) -> Path:
     """A deployment with logs and output, and an adapter of its own."""

@@ -26,9 +26,6 @@ BATCH_S = 600.0
 COMPUTE = [sys.executable, "-m", "photon", "compute", "run", "clicks.py"]
 
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
-
 class OnSpark:
     """Runs of one topology, one after the other."""
 

@@ -47,9 +47,6 @@ def spark_commands() -> list[list[str]]:
     return [words for words in found if not any("$" in word for word in words)]
 
 
-pytestmark = pytest.mark.xdist_group("documents")
-
-
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A deployment that runs, and has joined all that its logs hold."""
