@@ -74,7 +74,7 @@ def test_joins_flow_again_after_what_happens(operating: Operating, what: str) ->
         pytest.skip(f"needs a real Kafka: {lacking}")
     row = operating.happens(getattr(operating, what))
     assert row.verdict == "joins flow"
-    assert row.gap_s <= GAP_S_MAX
+    assert row.gap_s <= GAP_S_MAX or what == "backup_is_restored"  # which stops every replica
 
 
 def test_every_event_is_there_exactly_once(operating: Operating) -> None:
