@@ -91,9 +91,12 @@ def test_local_files_go_and_who_reads_here_goes_on_there(site: Site, tmp_path: P
     """kill -9 between steps: what is read here is the same at each moment, also by the next run of the join."""
     logs = Logs(tmp_path, clicks=400)
     roll = ("--set", "output.roll_size=4KiB")
-    logs.write(0.6)
-    assert logs.once("--keep-pending", "--max-rejected", "1000", *roll).code == 0
     joined = logs.output / "joined"
+    with logs.following("--max-rejected", "1000", *roll) as following:
+        for number, share in enumerate((0.15, 0.3, 0.45, 0.6), 1):
+            logs.write(share)
+            until("a file is final", (joined / f"local-1-{number:06}.jsonl.gz").exists)
+        assert following.interrupt().code == 0
     before, lines = {path.name for path in joined.iterdir()}, photon("read", logs.output).out
     final = {name for name in before if name.endswith(".gz")}
     assert len(final) > 3
