@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from photon.config.clock import SystemClock
 from photon.config.errors import UsageError
 from photon.idregistry.api import Slot
 from photon.library import Output
+from photon.objects import directory as module
 from photon.objects.api import ObjectChanged
 from photon.objects.disk import UrlDisk
+from photon.spark.backfill.attempt import BatchShell
 from photon.spark.backfill.batch_names import BackfillPaths, BatchName
+from photon.spark.backfill.core import BatchCore
 from photon.spark.backfill.driver import BackfillFailed, Driver
 from photon.spark.backfill.manifest import (
     MANIFEST_VERSION,
@@ -30,6 +35,8 @@ from photon.spark.backfill.parts import PartWriter, encoder
 from photon.spark.backfill.run import alone
 from photon.spark.backfill.staging import Part
 from photon.spark.verify.reading import backfilled
+from tests.simulation.world.registry import CLEARED
+from tests.unit.joiner.helpers import FakeRegistry
 from tests.unit.objects.conftest import bucket  # noqa: F401
 from tests.unit.objects.fakes import MemoryBucket
 from tests.unit.spark.backfill.rows import rows_of
@@ -44,13 +51,14 @@ def places(bucket: MemoryBucket, request: pytest.FixtureRequest) -> BackfillPath
     return BackfillPaths.at(f"s3://{request.node.name}/november")
 
 
-def driver_of(places: BackfillPaths, disk: UrlDisk) -> Driver:
-    async def pause(seconds: float) -> None:
-        return None
+async def pause(seconds: float) -> None:
+    return None
 
+
+def driver_of(places: BackfillPaths, disk: UrlDisk, registry: Any = REGISTRY) -> Driver:
     driver = Driver(
-        disk, places, Slot("s", "d"), REGISTRY, SystemClock(), encode=encoder("jsonl"), suffix="jsonl",
-        draw_nonce=bytes, pause=pause,
+        disk, places, Slot("s", "d"), registry, SystemClock(), encode=encoder("jsonl"), suffix="jsonl",
+        draw_nonce=lambda: os.urandom(16), pause=pause,
     )  # fmt: skip
     driver.incarnations = [3]
     return driver
@@ -92,6 +100,72 @@ def test_what_is_shown_is_read_and_what_was_discarded_goes(places: BackfillPaths
     [known] = known_backfills(disk, tmp_path, JOB.join, JOB.from_ns, JOB.to_ns)
     assert known.path == places.output
     assert sum(each.end for each in backfilled(places.output, JOB.join)) == sum(map(len, lines))
+
+
+class Ends(Exception):
+    """The process ends here."""
+
+
+class KnownRegistry(FakeRegistry):
+    async def introduce(self, *, timeout: float) -> bool:
+        return True
+
+
+async def run(places: BackfillPaths, registry: KnownRegistry, count: int) -> None:
+    """The driver, and attempts of two tasks, in one process."""
+    disk = UrlDisk()
+    begun(disk, places.job, JOB)
+    driver = driver_of(places, disk, registry)
+    if (manifest := await driver.begin()) is None:
+        for attempt in (1, 2):
+            batch = BatchName(driver.incarnation, attempt, 0)
+            rows = rows_of(events(count), batch.token)
+            core = BatchCore(rows, driver.incarnations, float("inf"))
+            parts = PartWriter(disk, places, "attempt", encoder("jsonl"), "jsonl")
+            shell = BatchShell(disk, places, registry, SystemClock(), parts, writer="attempt", pause=pause)
+            await shell.run(batch, core, rows)
+        await driver.settle()
+        manifest = await driver.publish({})
+    driver.show(manifest)
+    await driver.clear(manifest)
+    await driver.tidy(manifest)
+
+
+async def test_it_is_ended_before_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event once, nothing owned and nothing left over, wherever the first run ends, and the second one too."""
+    for left in range(1, 400, 3):
+        steps = [left, left // 2, 0]
+
+        def step(request: str, steps: list[int] = steps) -> None:
+            steps[0] -= 1
+            if not steps[0]:
+                raise Ends
+
+        made = MemoryBucket(step)  # type: ignore[arg-type]
+        monkeypatch.setattr(module, "opener", lambda url, made=made: made)
+        monkeypatch.setattr(module, "_buckets", {})
+        places, registry, ended = BackfillPaths.at("s3://lake/november"), KnownRegistry(), 0
+        while True:
+            try:
+                await run(places, registry, 5)
+                break
+            except Ends:
+                ended += 1
+                steps.pop(0)
+        steps[0] = 0
+        found = list(Output.of_join(str(places.output)).batches(kinds=["joined", "rejected"]))
+        lines = [line.split()[0] for batch in found for line in batch.lines()]
+        assert sorted(lines) == sorted(event.digest.hex().encode() for event in events(5)), left
+        assert not UrlDisk().names(places.staging), left
+        shown = made.data["november/manifest.jsonl"].splitlines()
+        named = {f"november/{orjson.loads(line)['file']}" for line in shown}
+        assert {key for key in made.data if key.startswith(("november/joined/", "november/rejected/"))} == named, left
+        entries = [each for shard in registry.model.shards for each in shard.entries.values()]
+        assert {each.state for each in entries} == {CLEARED}, left
+        if not ended:
+            assert left > 20
+            return
+    raise AssertionError("it never came to its end")
 
 
 def test_a_prefix_shows_one_output(places: BackfillPaths, bucket: MemoryBucket) -> None:  # noqa: F811
