@@ -80,7 +80,7 @@ def make_site(directory: Path, clicks: int, *, seed: int = 1, text: int = 20) ->
     """Logs in several files, one compressed; keys that occur twice, an unreadable line, clicks without query."""
     joined = join(key="query_id", event_id="click_id", time="time_us", unit="us")
     file = deployment(directory, joined, "eventstore", "dispatcher", "joiners.east-1", top="[registry]\nshards = 2\n")
-    site = Site(directory, load(file).registry.replicas["r1"].address)
+    site = Site(directory, load(file, environment={}).registry.replicas["r1"].address)
     random = Random(seed)
     queries = directory / "queries"
     places: dict[int, tuple[str, int]] = {}
