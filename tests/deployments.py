@@ -35,8 +35,8 @@ def datacentre(free: Iterator[str], *services: str, name: str = "east", base: st
     with a slash; ``more``: further lines of its table."""
     lines = [f"[datacentre.{name}]", 'join = "clicks"', f'primary = "{base}queries"', f'foreign = "{base}clicks"']
     lines += [f'output = "{base}output"', f'state = "{base}state"', more]
-    for each in services:
-        lines.append(f'{each}.address = "{next(free)}"' if "." in each else f'{each} = "{next(free)}"')
+    lines += [f'{each} = "{next(free)}"' for each in services if "." not in each]
+    lines += [f'[datacentre.{name}.{each}]\naddress = "{next(free)}"' for each in services if "." in each]
     return "\n".join([*lines, ""])
 
 

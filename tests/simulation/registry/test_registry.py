@@ -229,7 +229,7 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "boundary not checked": Ablation(((ShardMachine, "_insert", _unchecked),), "the replicas say", CLOCKS),
     "fence not kept": Ablation(
-        _NO_FENCE, "the replicas say|acknowledged to tokens", ((holders.retire_holder, 5), *HOLDERS)
+        _NO_FENCE, "are not retired|the replicas say|acknowledged to tokens", ((holders.retire_holder, 5), *HOLDERS)
     ),
     "slots opened without compare": Ablation(
         ((ConfigMachine, "_refusal", _refuses_no_copy),), "was opened as", _LATE

@@ -72,7 +72,7 @@ def test_one_that_is_expected_and_says_nothing_holds_all_back(tmp_path: Path) ->
     assert join["held_by"][0].endswith(
         "west/state is not on this machine, and datacentre.west.verifier has no address"
     )
-    (tmp_path / "west" / "state").mkdir()
+    (tmp_path / "west" / "state").mkdir(parents=True)
     (join,) = json.loads(_run(file, "-o", "json").output)["joins"]
     assert join["held_by"][0].startswith("west: no ")
     assert "west" in _run(file).output
