@@ -35,7 +35,7 @@ from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.objects.api import Meta, ObjectChanged
 from photon.objects.directory import bucket_of
-from photon.objects.disk import MOVED_NAME
+from photon.objects.disk import MOVED_NAME, moved_below
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
 from photon.outputs.content import FileContent, OutputMissing
@@ -44,6 +44,8 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
 
 READ_BYTES = 1 << 20
+FILES_MAX = 5_000_000
+"""Below one prefix: a slot makes up to 288 a day."""
 FOLLOW_S = 5.0
 """Between two looks at what has become final."""
 KEPT_NS = 3600 * NS_PER_S
@@ -115,7 +117,7 @@ class ObjectSink:
         with told(into):
             with contextlib.suppress(FileNotFoundError):
                 self._at, self._manifest = current_manifest(self._to(MANIFEST))
-            there = below(into)  # after the manifest: what it names is there
+            there = below(into, FILES_MAX)  # after the manifest: what it names is there
         self._there = {name: meta.size for name, meta in there.items()}
         self._counting = manifest_of(self._manifest or b"", self._to(MANIFEST))
         self._known = not self._counting
@@ -154,6 +156,8 @@ class ObjectSink:
             name = ""
             if not slot.retired and file.final:
                 name = self._final(output, file)
+                if not name and (url := moved_below(output)) not in (None, self._into):
+                    raise OutputMissing(output / _object(file), f"stands below {url}, and not below {self._into}")
                 if not name and file.kind in named:  # readers would pass over it
                     raise OutputMissing(output / _object(file), f"was moved away before it was below {self._into}")
             elif slot.retired and self._counts(file):

@@ -15,7 +15,7 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
 from photon.objects import directory as module
-from photon.objects import retrying
+from photon.objects import retrying, transfer
 from photon.objects.api import Meta
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable
@@ -548,3 +548,29 @@ def test_a_copy_has_what_was_moved_away(bucket: MemoryBucket, tmp_path: Path) ->
     del bucket.data[f"x/{MANIFEST}"]
     with pytest.raises(sealing.CopyRefused, match="there is no manifest"):
         sealing.find_copy(slot.place.output, slot.slot)
+
+
+def test_a_prefix_may_have_more_files_than_a_directory(
+    bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(transfer, "FILES_MAX", 1)
+    slot = written(tmp_path)
+    for number in (1, 2):
+        slot.append(number, b"{}\n")
+        slot.finish(number)
+    for _ in range(2):
+        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+    assert len(list(Output(MirroredPlace.at(INTO)).batches())) == 3
+
+
+def test_another_sink_does_not_begin_behind_what_was_moved(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    slot.append(1, b"{}\n")
+    slot.finish(1)
+    ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+    other = ObjectPath("s3://lake/y")
+    with pytest.raises(OutputMissing, match="stands below s3://lake/x, and not below s3://lake/y"):
+        ObjectSink(DISK, slot.place, other, ["joined"]).pass_()
+    bucket.data["y/joined/s0-000000.jsonl.gz"] = bucket.data["x/joined/s0-000000.jsonl.gz"]
+    ObjectSink(DISK, slot.place, other, ["joined"]).pass_()
+    assert len(list(Output(MirroredPlace.at(other)).batches())) == 2
