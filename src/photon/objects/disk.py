@@ -139,11 +139,17 @@ def moved_to(path: Path) -> ObjectPath | None:
     """Where a final file of an output stands if it is not here."""
     if path.suffix != ".gz" or len(path.parents) < 2:
         return None
+    url = moved_below(path.parents[1])
+    return None if url is None else _below(url, path)
+
+
+def moved_below(output: Path) -> ObjectPath | None:
+    """The URL below which final files of this output stand that are not here; None: none was moved."""
     try:
-        url = placed(Path(), (path.parents[1] / MOVED_NAME).read_text().strip())
+        url = placed(Path(), (output / MOVED_NAME).read_text().strip())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _below(url, path) if isinstance(url, ObjectPath) else None
+    return url if isinstance(url, ObjectPath) else None
 
 
 def _below(url: ObjectPath, path: Path) -> ObjectPath:

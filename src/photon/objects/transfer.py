@@ -57,13 +57,13 @@ def put_file(path: Path, to: ObjectPath) -> int:
     return size
 
 
-def below(path: ObjectPath) -> dict[str, Meta]:
+def below(path: ObjectPath, files_max: int = FILES_MAX) -> dict[str, Meta]:
     """Objects below a prefix, by name relative to it. Raises OSError."""
     prefix, found = f"{path.key}/" if path.key else "", dict[str, Meta]()
     for page in bucket_of(path).objects.list(prefix, ""):
         found.update((meta.key[len(prefix) :], meta) for meta in page)
-        if len(found) > FILES_MAX:
-            raise OSError(None, f"more than {FILES_MAX} objects are below it")
+        if len(found) > files_max:
+            raise OSError(None, f"more than {files_max} objects are below it")
     return found
 
 

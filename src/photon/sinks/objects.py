@@ -15,7 +15,7 @@ object was looked at; ``OUTPUT/.moved`` says before where they are, and whoever 
 (``UrlDisk``). The newest of each kind stays, which the slot's next start needs.
 
 **Nothing is taken back.** What a manifest has named the next one names, too, or more of the same file, whatever is
-published at the moment (a disk that is not mounted, a power cut); but not of a slot that is retired.
+published at the moment (a disk that is not mounted, a power cut); of a slot that is retired the final files.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from photon.config.clock import NS_PER_S, Clock, SystemClock
 from photon.config.disk import Disk
 from photon.config.errors import PhotonError, UsageError
 from photon.objects.api import Meta, ObjectChanged
 from photon.objects.directory import bucket_of
-from photon.objects.disk import MOVED_NAME
+from photon.objects.disk import MOVED_NAME, moved_below
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable, below, put_file, told
 from photon.outputs.content import FileContent, OutputMissing
@@ -42,6 +44,8 @@ from photon.outputs.output_places import OutputPlace
 from photon.outputs.published import FINAL_SUFFIX, PLAIN_SUFFIX, OutputFile, SlotOutput, name_of
 
 READ_BYTES = 1 << 20
+FILES_MAX = 5_000_000
+"""Below one prefix: a slot makes up to 288 a day."""
 FOLLOW_S = 5.0
 """Between two looks at what has become final."""
 KEPT_NS = 3600 * NS_PER_S
@@ -113,7 +117,7 @@ class ObjectSink:
         with told(into):
             with contextlib.suppress(FileNotFoundError):
                 self._at, self._manifest = current_manifest(self._to(MANIFEST))
-            there = below(into)  # after the manifest: what it names is there
+            there = below(into, FILES_MAX)  # after the manifest: what it names is there
         self._there = {name: meta.size for name, meta in there.items()}
         self._counting = manifest_of(self._manifest or b"", self._to(MANIFEST))
         self._known = not self._counting
@@ -152,8 +156,12 @@ class ObjectSink:
             name = ""
             if not slot.retired and file.final:
                 name = self._final(output, file)
+                if not name and (url := moved_below(output)) not in (None, self._into):
+                    raise OutputMissing(output / _object(file), f"stands below {url}, and not below {self._into}")
                 if not name and file.kind in named:  # readers would pass over it
                     raise OutputMissing(output / _object(file), f"was moved away before it was below {self._into}")
+            elif slot.retired and self._counts(file):
+                name = _object(file)
             # Readers go from file to file: none is passed over because a later one is final already.
             elif file.length and (slot.retired or all_of_it or file.number < newest.get(file.kind, -1)):
                 name = self._part(output, file)
@@ -164,18 +172,24 @@ class ObjectSink:
             none = OutputFile(name_of(min(self._kinds), slot.slot, 0), 0, True, False)
             yield self._part(output, none), none
 
+    def _counts(self, file: OutputFile) -> bool:
+        """Of a retired slot: all that counts of the file is there, perhaps nowhere else, as a final one."""
+        shown = self._counting.get(_object(file))
+        return shown is not None and shown.file in self._there and shown.uncompressed_bytes == file.length
+
     def _keep(self, counting: dict[str, MirroredFile], published: Sequence[SlotOutput]) -> None:
-        """What readers were shown counts until there is more of it, or its slot is retired."""
+        """What readers were shown counts until there is more of it, or its slot is retired; a final file goes on: its
+        ids were cleared before, so retiring gives none of them up, and perhaps it stands nowhere else."""
         retired = {slot.slot for slot in published if slot.retired}
         now = {each.plain: each for each in counting.values()}
         for name, shown in self._counting.items():
-            if name not in self._there or shown.slot in retired:
+            if name not in self._there or (shown.slot in retired and PART in name):
                 continue
             found = now.get(shown.plain)
             if found is None or found.uncompressed_bytes < shown.uncompressed_bytes:
                 if found is not None:
                     del counting[found.file]
-                counting[name] = shown
+                counting[name] = msgspec.structs.replace(shown, retired=shown.retired or shown.slot in retired)
 
     def _check(self, published: Sequence[SlotOutput]) -> None:
         """Raises UsageError: the prefix holds another output."""
@@ -233,7 +247,7 @@ class ObjectSink:
 
     def _move(self, published: Sequence[SlotOutput], keep_s: float) -> None:
         """Takes away local files that everybody finds in the bucket."""
-        before_ns = self._clock.now_ns() - int(keep_s * NS_PER_S)
+        before_ns, looked = self._clock.now_ns() - int(keep_s * NS_PER_S), False
         for slot in published:
             if slot.retired or slot.output is not None:
                 continue
@@ -244,9 +258,25 @@ class ObjectSink:
                 name, path = _object(file), self._place.output / _object(file)
                 with contextlib.suppress(FileNotFoundError):
                     found = path.stat()
-                    if found.st_mtime_ns <= before_ns and self._stands(name, found.st_size):
+                    if found.st_mtime_ns > before_ns:
+                        continue
+                    if not looked:
+                        self._look()
+                        looked = True
+                    if self._stands(name, found.st_size):
                         self._mark()
                         self._disk.remove(path)
+
+    def _look(self) -> None:
+        """Raises PrefixTaken where the manifest is not what this sink has written: nothing goes then."""
+        to = self._to(MANIFEST)
+        with told(to):
+            try:
+                _, found = current_manifest(to)
+            except FileNotFoundError:
+                found = None
+        if found != self._manifest:
+            raise self._taken()
 
     def _stands(self, name: str, size: int) -> bool:
         """Whether the manifest names it, and it is there."""
@@ -308,7 +338,10 @@ class ObjectSink:
                     return self._answered(over)
                 if found != self._manifest and _digest(found) not in self._unanswered:
                     break
-        raise PrefixTaken(
+        raise self._taken()
+
+    def _taken(self) -> PrefixTaken:
+        return PrefixTaken(
             f"{self._into}: another sink writes there, for its manifest is not the one that this one has written; "
             "end one of the two, or name another prefix"
         )

@@ -15,10 +15,11 @@ from photon.config.disk import RealDisk
 from photon.config.errors import UsageError
 from photon.library import Output
 from photon.objects import directory as module
-from photon.objects import retrying
+from photon.objects import retrying, transfer
 from photon.objects.api import Meta
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import ObjectsUnavailable
+from photon.operations.slots import sealing
 from photon.outputs import OutputPlace, PublishedDamaged, retired_bytes
 from photon.outputs.content import OutputMissing
 from photon.outputs.mirrored import MANIFEST, MirroredFile, MirroredPlace, slots_of
@@ -262,9 +263,10 @@ def test_it_goes_on_only_once_all_there_is_was_written(bucket: MemoryBucket, tmp
 
 
 def test_readers_are_told_of_a_retired_slot_of_which_nothing_is_left(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = written(tmp_path)
+    slot = WrittenSlot(tmp_path)
+    slot.append(0, b"{}\n")
     own = ObjectSink(DISK, slot.place, INTO, ["joined"])
-    own.pass_()
+    own.pass_(all_of_it=True)
     end = Output(MirroredPlace.at(INTO)).end()
     (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
     own.pass_()
@@ -277,8 +279,9 @@ def test_readers_are_told_of_a_retired_slot_of_which_nothing_is_left(bucket: Mem
 
 
 def test_a_sink_begun_before_its_only_slot_was_retired_goes_on_after_it(bucket: MemoryBucket, tmp_path: Path) -> None:
-    slot = written(tmp_path)
-    ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+    slot = WrittenSlot(tmp_path)
+    slot.append(0, b"{}\n")
+    ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_(all_of_it=True)
     (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
     ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
     assert list(Output(MirroredPlace.at(INTO)).batches()) == []
@@ -478,3 +481,96 @@ def test_what_has_not_changed_is_not_asked_for_again(bucket: MemoryBucket, tmp_p
     slot.finish(2)
     own.pass_()
     assert len(list(Output.of_join(str(INTO)).batches())) == 3
+
+
+def test_nothing_goes_once_the_manifest_is_another_one(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """While nothing new is to be named, this sink would not write it again."""
+    clock, slot = Now(), written(tmp_path)
+    slot.append(1, b"{}\n")
+    slot.finish(1)
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"], clock, 60.0)
+    own.pass_()
+    clock.later_ns = 61 * NS_PER_S
+    kept = bucket.data.pop(f"x/{MANIFEST}")
+    for other in (None, b""):
+        if other is not None:
+            bucket.data[f"x/{MANIFEST}"] = other
+        with pytest.raises(PrefixTaken):
+            own.pass_()
+    assert len(list((slot.place.output / "joined").iterdir())) == 2
+    bucket.data[f"x/{MANIFEST}"] = kept
+    own.pass_()
+    assert len(list((slot.place.output / "joined").iterdir())) == 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_final_there_counts_after_its_slot_is_retired(
+    bucket: MemoryBucket, tmp_path: Path, *, again: bool
+) -> None:
+    """Retiring gives up none of its ids, and the slot's disk is gone; parts go, and who has read them goes on."""
+    slot = written(tmp_path)
+    for number in (1, 2):
+        slot.append(number, b'{"n":%d}\n' % number)
+        slot.finish(number)
+    slot.append(3, b'{"n":3}\n')
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+    own.pass_(all_of_it=True)
+    end = Output(MirroredPlace.at(INTO)).end()
+    (slot.state / RETIRED_NAME).write_bytes(retired_bytes(slot.slot))
+    if again:
+        own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+    own.pass_()
+    own.pass_()
+    lines = [b"{}", b'{"n":1}', b'{"n":2}']
+    assert [line for batch in Output(MirroredPlace.at(INTO)).batches() for line in batch.lines()] == lines
+    assert not list(Output(MirroredPlace.at(INTO)).batches(cursor=end))
+
+
+def test_a_copy_has_what_was_moved_away(bucket: MemoryBucket, tmp_path: Path) -> None:
+    """The output outlives the state, and a sink has taken some of it into a bucket."""
+    slot = written(tmp_path)
+    for number in (1, 2):
+        slot.append(number, b'{"n":%d}\n' % number)
+        slot.finish(number)
+    own = ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)
+    own.pass_()
+    assert len(list((slot.place.output / "joined").iterdir())) == 1
+    copy = sealing.find_copy(slot.place.output, slot.slot)
+    sealing.measure(DISK, copy, ())
+    sealing.make_durable(DISK, copy)
+    sealing.publish(DISK, slot.state, slot.slot, copy, slot.place.output)
+    lines = [b"{}", b'{"n":1}', b'{"n":2}']
+    assert [line for batch in Output(slot.place).batches() for line in batch.lines()] == lines
+    for each in (own, ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0)):
+        each.pass_()
+        assert [line for batch in Output(MirroredPlace.at(INTO)).batches() for line in batch.lines()] == lines
+    assert len(list((slot.place.output / "joined").iterdir())) == 1
+    del bucket.data[f"x/{MANIFEST}"]
+    with pytest.raises(sealing.CopyRefused, match="there is no manifest"):
+        sealing.find_copy(slot.place.output, slot.slot)
+
+
+def test_a_prefix_may_have_more_files_than_a_directory(
+    bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(transfer, "FILES_MAX", 1)
+    slot = written(tmp_path)
+    for number in (1, 2):
+        slot.append(number, b"{}\n")
+        slot.finish(number)
+    for _ in range(2):
+        ObjectSink(DISK, slot.place, INTO, ["joined"]).pass_()
+    assert len(list(Output(MirroredPlace.at(INTO)).batches())) == 3
+
+
+def test_another_sink_does_not_begin_behind_what_was_moved(bucket: MemoryBucket, tmp_path: Path) -> None:
+    slot = written(tmp_path)
+    slot.append(1, b"{}\n")
+    slot.finish(1)
+    ObjectSink(DISK, slot.place, INTO, ["joined"], keep_s=0.0).pass_()
+    other = ObjectPath("s3://lake/y")
+    with pytest.raises(OutputMissing, match="stands below s3://lake/x, and not below s3://lake/y"):
+        ObjectSink(DISK, slot.place, other, ["joined"]).pass_()
+    bucket.data["y/joined/s0-000000.jsonl.gz"] = bucket.data["x/joined/s0-000000.jsonl.gz"]
+    ObjectSink(DISK, slot.place, other, ["joined"]).pass_()
+    assert len(list(Output(MirroredPlace.at(other)).batches())) == 2

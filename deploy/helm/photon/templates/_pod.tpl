@@ -115,7 +115,7 @@ spec:
         {{- end }}
       {{- if and $values.logs.envFrom (has .kind (list "eventstore" "verifier" "dispatcher" "operator")) }}
       envFrom: {{ toJson $values.logs.envFrom }}
-      {{- else if and $values.sinks.envFrom (eq .kind "sink") }}
+      {{- else if and $values.sinks.envFrom (has .kind (list "sink" "compute" "verifier" "operator")) }}
       envFrom: {{ toJson $values.sinks.envFrom }}
       {{- end }}
       {{- if .port }}
