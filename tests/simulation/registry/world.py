@@ -50,7 +50,7 @@ SLOTS: Faults = (
     (holders.ask_late, 2),
     (holders.unheard_and_set_back, 2),
 )
-CHANGES: Faults = ((resharding.hasty_intent, 4), (holders.late_entry, 4), (holders.hours_ahead, 4))
+CHANGES: Faults = ((resharding.hasty_intent, 4), (holders.late_entry, 6), (holders.hours_ahead, 4))
 
 
 class RegistryWorld(RaftWorld):
@@ -58,6 +58,7 @@ class RegistryWorld(RaftWorld):
 
     bucket_bits = BUCKET_BITS
     faults_s = 18.0
+    changes_begin_s, changes_looked_at_s = (1.0, 3.0), (0.1, 1.0)
     common_faults = (*REPLICAS, *HOLDERS, *CLOCKS, *SLOTS)
     patches: tuple[Patch, ...] = (
         *SMALL,

@@ -220,6 +220,8 @@ class RaftWorld(World):
     bucket_bits = BUCKET_BITS
     targets: list[int]
     """How many shards operators want yet, one after the other."""
+    changes_begin_s, changes_looked_at_s = (2.0, 8.0), (0.5, 4.0)
+    """When their operator begins, and how often it looks."""
     slots: Slots
     """Of ``holders``, where there are any."""
 

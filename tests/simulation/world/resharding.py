@@ -89,11 +89,11 @@ class ReshardingOperator(Process):
 
     async def run(self) -> None:
         world = self.world
-        await asyncio.sleep(self.random.uniform(2.0, 8.0))
+        await asyncio.sleep(self.random.uniform(*world.changes_begin_s))
         client = RegistryClient(dict.fromkeys(world.replicas, "simulated"), clock=self.clock)
         client._grpc._channels._stub = self.stub  # type: ignore[method-assign]
         resharder = Resharder(client, self.random, world.targets, LEADS_S, settings.STORE_TIMEOUT_S)
-        await resharder.work((0.5, 4.0), world.say)
+        await resharder.work(world.changes_looked_at_s, world.say)
         await asyncio.Event().wait()
 
 
