@@ -267,6 +267,8 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 def unusable(path: Path, error: sqlite3.Error) -> StateError:
     text = str(error).replace("\n", " ")
+    if getattr(error, "sqlite_errorcode", 0) > 255:  # one message stands for several
+        text += f", {error.sqlite_errorname}"
     if "full" in text or "disk I/O" in text:
         return StateError(str(path), f"cannot be written ({text})", "make room on the disk, then start again")
     if "locked" in text:

@@ -136,7 +136,8 @@ class Deployment:
                 file.write(json.dumps(event) + "\n")
 
     def joined(self) -> list[str]:
-        return sorted(each["event_id"] for dc in DATACENTRES for each in records(self.base / dc / "out" / "joined"))
+        outputs = [self.base / name / "output" / "joined" for name in DATACENTRES]
+        return sorted(each["event_id"] for output in outputs for each in records(output))
 
     def ledgers(self) -> list[dict[str, int]]:
         return [
