@@ -56,6 +56,7 @@ class JoinedWorld(RaftWorld):
     expected_alarms = (
         "no copy of the output is kept: what is durable here alone is shown to readers",
         "the output is not copied",
+        "raft.disk_full",
     )
 
     def _draw(self) -> None:
