@@ -303,7 +303,7 @@ def make_faulty(site: Site, ends: str, slow_s: float) -> None:
     markers.mkdir()
     (site.directory / "faulty.py").write_text(FAULTY)
     text = site.file.read_text()
-    begin, end = text.index("[join.clicks.primary]"), text.index("[registry]")
+    begin, end = text.index("[join.clicks.primary]"), text.index("[registry.replicas.r1]")
     join = (
         f'[join.clicks]\nadapter = "faulty.py:Faulty"\n[join.clicks.options]\nmarkers = "{markers}"\n'
         f'ends = "{ends}"\nslow_s = {slow_s}\n'
