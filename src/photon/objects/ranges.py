@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import random
 import threading
 import time
 from collections import OrderedDict
@@ -41,8 +40,6 @@ class _Patience(threading.local):
 
 
 patience = _Patience()
-FEW = 2
-"""Chunks, the one that has just come among them."""
 
 
 @dataclass(slots=True)
@@ -60,15 +57,14 @@ class Chunks:
 
     def ahead(self, meta: Meta, begin: int, end: int) -> None:
         """Begins to fetch what is not here."""
-        self._chunk(meta, begin, end)
+        self.ask(meta, begin, end)
 
-    def get(self, meta: Meta, begin: int, end: int) -> bytes:
-        """Raises what ``Objects.read`` does; BlockingIOError where it is on its way still."""
-        found = self._chunk(meta, begin, end)
-        if isinstance(found, bytes):
-            return found
+    def get(self, asked: Future[bytes] | bytes, meta: Meta, begin: int, end: int) -> bytes:
+        """What was ``asked`` for. Raises what ``Objects.read`` does; BlockingIOError where it is on its way still."""
+        if isinstance(asked, bytes):
+            return asked
         try:
-            return found.result(patience.left_s())
+            return asked.result(patience.left_s())
         except FetchTimeout:
             raise BlockingIOError(errno.EAGAIN, "is being fetched") from None
         except Exception:
@@ -76,7 +72,8 @@ class Chunks:
                 self._coming.pop((meta.key, meta.etag, begin, end), None)
             raise
 
-    def _chunk(self, meta: Meta, begin: int, end: int) -> Future[bytes] | bytes:
+    def ask(self, meta: Meta, begin: int, end: int) -> Future[bytes] | bytes:
+        """Fetches what is not here. Who comes back for it holds what this returned: what is kept may be dropped."""
         chunk = (meta.key, meta.etag, begin, end)
         with self._lock:
             if (kept := self._kept.get(chunk)) is not None:
@@ -109,9 +106,7 @@ class Chunks:
             self._kept[chunk] = data
             self._bytes += len(data)
             while self._bytes > self.kept_bytes and len(self._kept) > 1:
-                # Where hardly any is kept, two readers who come back in turn would drop each other's for ever.
-                newest = len(self._kept) <= FEW and random.random() < 0.5
-                self._bytes -= len(self._kept.popitem(last=newest)[1])
+                self._bytes -= len(self._kept.popitem(last=False)[1])
         return data
 
 
@@ -125,6 +120,7 @@ class ObjectFile:
         self.key = key
         self._chunk = PLACES_BYTES if places else READ_ON_BYTES
         self._ahead = not places
+        self._awaited: tuple[int, Future[bytes] | bytes] | None = None
         self._held: dict[int, bytes] = {}
         """Chunks of a read that waits for others of it: a record may be larger than all that is kept of chunks."""
 
@@ -150,7 +146,14 @@ class ObjectFile:
         return number * self._chunk, min((number + 1) * self._chunk, self.meta.size)
 
     def _part(self, number: int) -> bytes:
-        return self._chunks.get(self.meta, *self._bounds(number))
+        where = (self.meta, *self._bounds(number))
+        before, self._awaited = self._awaited, None
+        asked = before[1] if before is not None and before[0] == number else self._chunks.ask(*where)
+        try:
+            return self._chunks.get(asked, *where)
+        except BlockingIOError:
+            self._awaited = number, asked
+            raise
 
     def _fetch_ahead(self, number: int) -> None:
         self._chunks.ahead(self.meta, *self._bounds(number))
