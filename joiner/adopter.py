@@ -217,6 +217,7 @@ class Adopter:
         while not await engine.drain(POLL_S):
             if ended:
                 return ended[0]
+            await asyncio.sleep(POLL_S)  # it returns at once when all that is left waits for a clock
         await engine.shell.roll()
         await engine.shell.witnessed(float("inf"))
         while (open_files := self._not_final(state)) and not ended:

@@ -67,11 +67,13 @@ def answers_of(codes: Sequence[int], *, datacentre: str = "dc0", tags: Sequence[
 
 
 class FakeRegistry:
-    """The simulations' model behind the real interface, without a network. ``down`` shards answer UNKNOWN."""
+    """The simulations' model behind the real interface, without a network. ``down`` shards answer UNKNOWN, all of them
+    TOO_NEW when its clock is ``behind``."""
 
     def __init__(self, shards: int = 2) -> None:
         self.model = ModelRegistry(shards, checks_stale=True)
         self.down: set[int] = set()
+        self.behind = False
         self.inserts = 0
         self.openings = 0
         self.unknown_openings = 0
@@ -114,7 +116,9 @@ class FakeRegistry:
         names: list[str] = ["dc0"]
         for row in range(n):
             digest = inserts.digests[16 * row : 16 * row + 16]
-            if self.model.shard_of(digest) in self.down:
+            if self.behind:
+                answers.outcomes[row] = Answer.TOO_NEW
+            if self.behind or self.model.shard_of(digest) in self.down:
                 continue
             code, owner = self.model.insert(
                 slot,

@@ -42,6 +42,7 @@ class Claiming:
         self._own = FakeRegistry()
         self._own.model = registry.model
         self._own.down = registry.down
+        self._own.behind = registry.behind
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
@@ -139,6 +140,17 @@ async def test_while_the_registry_is_away_it_is_held_for_a_bounded_time_and_trie
     lock.take(wait_s=0.0)  # its owner may have it
     lock.release()
     registry.down.clear()
+    assert await adopter_of(tmp_path, registry).look() == ["s0"]
+    assert joined(tmp_path) == [f"id-{n}" for n in range(5)]
+
+
+async def test_while_the_registry_s_clock_is_behind_others_go_on(tmp_path: Path) -> None:
+    """All that is left waits for that clock: it is given up in time, by a loop that runs whatever else there is."""
+    registry = FakeRegistry()
+    await left_by_a_crash(tmp_path, registry)
+    registry.behind = True
+    assert await adopter_of(tmp_path, registry, hold_s=0.3).look() == []
+    registry.behind = False
     assert await adopter_of(tmp_path, registry).look() == ["s0"]
     assert joined(tmp_path) == [f"id-{n}" for n in range(5)]
 
