@@ -67,8 +67,8 @@ def answers_of(codes: Sequence[int], *, datacentre: str = "dc0", tags: Sequence[
 
 
 class FakeRegistry:
-    """The simulations' model behind the real interface, without a network. ``down`` shards answer UNKNOWN, all of them
-    TOO_NEW when its clock is ``behind``."""
+    """The simulations' model behind the real interface, without a network. ``down`` shards answer UNKNOWN; all
+    answer TOO_NEW when their clock is ``behind``."""
 
     def __init__(self, shards: int = 2) -> None:
         self.model = ModelRegistry(shards, checks_stale=True)
