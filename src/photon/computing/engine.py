@@ -229,7 +229,8 @@ class Engine:
         if self._moved or self._weak_sent:
             standing.number += 1
             self._tick = standing.number
-        standing.lows = {**standing.lows, **{s.name: (s.low_ns, s.waiting) for s in self._stages}}
+        standing.lows |= {s.name: (s.low_ns, s.waiting) for s in self._stages}
+        standing.floors |= {s.name: s.floors for s in self._stages if s.floors or s.name in standing.floors}
         added, done = self._outbox.changes()
         rows = [row for stage in self._stages for row in (*stage.dirty.values(), *stage.chunks.values())]
         self._store.commit(self._sequencer, Commit(rows, added, done, standing.encode()))
@@ -361,6 +362,7 @@ class Engine:
         self._named = {stage.name: stage for stage in self._stages}
         for stage in self._stages:
             stage.low_ns, stage.waiting = self._standing.lows.get(stage.name, (NEVER_NS, 0))
+            stage.floors = self._standing.floors.get(stage.name, ())
         self._consumers: dict[str, list[tuple[Stage, KeyOf]]] = {}
         for stage in self._stages:
             for stream, key_of in stage.part.inputs.items():

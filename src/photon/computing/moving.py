@@ -84,6 +84,7 @@ def _halved(old: Store, half: Interval, *, first: bool, successors: tuple[str, .
     """What the old owner knew. Its watermarks are each half's; what it had sent is the first half's to deliver."""
     known, name = _known(old), old.interval.id
     known.cursors = {sender: _within(pieces, half) for sender, pieces in known.cursors.items()}
+    known.floors = {name: _within(pieces, half) for name, pieces in known.floors.items()}
     known.heard[half.id] = known.heard.pop(name, {})
     known.ended.add(name)
     known.inherited = {**known.inherited, name: Inherited(known.number, successors, known.parents)} if first else {}
@@ -140,6 +141,10 @@ def _merged(low: Store, high: Store, interval: Interval, topology: Topology) -> 
     merged.before = {
         name: min(one.before[name], other.before[name]) for name in one.before.keys() & other.before.keys()
     }
+    for name in one.lows.keys() | other.lows.keys():
+        floors = (*one.floors_of(name, low.interval), *other.floors_of(name, high.interval))
+        if max(floor_ns for _, _, floor_ns in floors) > merged.reached(name):
+            merged.floors[name] = floors
     merged.inherited = {**one.inherited, **other.inherited}
     for known, name in zip((one, other), names, strict=True):
         merged.inherited[name] = Inherited(known.number, (interval.id,), known.parents)

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 from photon.computing import row as rows
 from photon.computing.guarding import FAILED, Guard, reason_of
+from photon.computing.intervals import hash_of
 from photon.computing.model import Context, Misused, Production, Record, Timer
 from photon.computing.row import Body, Kept
+from photon.computing.standing import Pieces, number_of
 from photon.computing.store import Due, Row, Store
 from photon.computing.topology import KeyOf, Part
 from photon.computing.wire import ENDED_NS, NEVER_NS
@@ -69,6 +71,8 @@ class Stage:
         self.name = part.name
         self.low_ns = NEVER_NS
         """Its watermark, as of the timers that were called."""
+        self.floors: Pieces = ()
+        """Of some keys it is at least so: no key's goes back by a merge."""
         self.waiting = 0
         self.behind = True
         """There may be keys with timers before its watermark: what it produces has not come so far. At first it is
@@ -122,9 +126,8 @@ class Stage:
     def run(self, groups: dict[str, list[Record]], now_ns: int) -> None:
         """Records by key, those of a key in order."""
         self._context.now_ns = now_ns
-        self._context.watermark_ns = self.low_ns
-        low_ns = self.low_ns
-        for records in groups.values():
+        for key, records in groups.items():
+            low_ns = self._low_of(key)
             self.tally.records += len(records)
             for record in records:
                 if record.time_ns < low_ns:
@@ -165,16 +168,16 @@ class Stage:
     def fire(self, keys: Sequence[str], low_ns: int, waiting: int, now_ns: int) -> None:
         """The watermark is this now: calls the timers of these keys up to it."""
         self.low_ns, self.waiting = low_ns, waiting
+        if self.floors and max(floor_ns for _, _, floor_ns in self.floors) <= low_ns < ENDED_NS:
+            self.floors = ()
         if keys:
             self._context.now_ns = now_ns
-            self._context.watermark_ns = low_ns
             self._each([(key, ()) for key in keys], low_ns, NEVER_NS)
 
     def fire_wall(self, keys: Sequence[str], until_ns: int, now_ns: int) -> None:
         """Calls the timers of these keys up to a time of the wall clock."""
         if keys:
             self._context.now_ns = now_ns
-            self._context.watermark_ns = self.low_ns
             self._each([(key, ()) for key in keys], NEVER_NS, until_ns)
 
     def passed(self, until_ns: int, wall: bool) -> None:
@@ -194,7 +197,6 @@ class Stage:
         records = self._taken_back(key, body)
         self._keep(key, body)
         self._context.now_ns = now_ns
-        self._context.watermark_ns = self.low_ns
         self._each([(key, records)], self.low_ns, NEVER_NS)
 
     def nowhere(self) -> list[Record]:
@@ -297,6 +299,7 @@ class Stage:
             return
         context, guard, process = self._context, self._guard, self.part.computation.process_record
         context.key = key
+        context.watermark_ns = low_ns = self._low_of(key)
         context.state = body.state
         context.events = events = dict.fromkeys(body.events)
         context.walls = walls = dict.fromkeys(body.walls)
@@ -310,18 +313,21 @@ class Stage:
             if context.past:
                 past += context.past
                 context.past = 0
-                called += self._call(events, self.low_ns, False)
+                called += self._call(events, low_ns, False)
         if events and until_ns != NEVER_NS:
             called += self._call(events, until_ns, False, most)
         if walls and wall_ns != NEVER_NS and not (most and called):
             called += self._call(walls, wall_ns, True, most)
             if context.past:
-                called += self._call(events, self.low_ns, False)
+                called += self._call(events, low_ns, False)
         self._keep(key, body, context.state, events, walls)
         if made:
             self.made += made
         self.tally.past += past + context.past
         self.tally.timers += called
+
+    def _low_of(self, key: str) -> int:
+        return max(self.low_ns, number_of(self.floors, hash_of(key))) if self.floors else self.low_ns
 
     def _call(self, timers: dict[tuple[int, str], None], until_ns: int, wall: bool, most: int = 0) -> int:
         """Timers up to a time, in order; those too that they set. Returns how many."""

@@ -12,7 +12,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 
 VERSION = 1
 Pieces = tuple[tuple[int, int, int], ...]
-"""(low, high, number): of keys with these hashes, productions up to this number were taken."""
+"""(low, high, number): of keys with these hashes, as productions up to this number, which were taken."""
 NOTHING = Watermark()
 ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 
@@ -50,6 +50,8 @@ class Standing(msgspec.Struct, array_like=True):
     """The intervals that were split or merged into this one."""
     before: dict[str, int] = {}
     """Computation -> its watermark before the end of time was reached."""
+    floors: dict[str, Pieces] = {}
+    """Computation -> (low, high, watermark): that of keys with these hashes was ahead before a merge, and stays."""
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -92,10 +94,20 @@ class Standing(msgspec.Struct, array_like=True):
         heard = (mark.exact_ns for marks in self.heard.values() for mark in marks.values())
         return ENDED_NS in heard or any(low_ns == ENDED_NS for low_ns, _ in self.lows.values())
 
+    def reached(self, computation: str) -> int:
+        """Its watermark, that of before the end of time."""
+        low_ns, _ = self.lows.get(computation, (NEVER_NS, 0))
+        return low_ns if low_ns < ENDED_NS else self.before.get(computation, NEVER_NS)
+
+    def floors_of(self, computation: str, interval: Interval) -> Pieces:
+        own_ns = self.reached(computation)
+        pieces = self.floors.get(computation) or ((interval.low, interval.high, NEVER_NS),)
+        return tuple((low, high, max(floor_ns, own_ns)) for low, high, floor_ns in pieces)
+
     def reopen(self) -> None:
         """More comes after the end of time: watermarks are where they were before it, and who sends says its own."""
         self.lows = {
-            name: (self.before.get(name, NEVER_NS), 0) if low_ns == ENDED_NS else (low_ns, waiting)
+            name: (self.reached(name), 0 if low_ns == ENDED_NS else waiting)
             for name, (low_ns, waiting) in self.lows.items()
         }
         self.heard = {sender: {} for sender in self.heard}
@@ -121,7 +133,7 @@ class Standing(msgspec.Struct, array_like=True):
 
 
 def number_of(pieces: Pieces, hashed: int) -> int:
-    """Up to which productions for this hash were taken."""
+    """What holds for this hash."""
     return next((number for low, high, number in pieces if low <= hashed < high), 0)
 
 

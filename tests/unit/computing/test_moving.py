@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from photon.computing import Computation, Context, Record, Topology
+from photon.computing import Computation, Context, Record, Timer, Topology
+from photon.computing import standing as standings
 from photon.computing.engine import Engine
 from photon.computing.errors import ComputingError, Fenced, Retired
-from photon.computing.intervals import HASHES, Interval, Intervals, even
+from photon.computing.intervals import HASHES, Interval, Intervals, even, hash_of
 from photon.computing.moving import merge, split
 from photon.computing.row import decode
 from photon.computing.sqlite_store import SqliteStore
 from photon.computing.store import MemoryStore
-from photon.computing.wire import Input, Message, Watermark
+from photon.computing.wire import ENDED_NS, Input, Message, Watermark
 
 
 class Keep(Computation):
@@ -225,3 +226,61 @@ def test_who_is_sent_nothing_hears_of_a_split_and_takes_what_a_changed_topology_
     exchange()
     counted = [row for store in stores for row in store.scan() if row.computation == "count"]
     assert len(counted) == 40
+
+
+class Windows(Computation):
+    """What comes for a window that has ended is late, and ends it no second time."""
+
+    def process_record(self, ctx: Context, record: Record) -> None:
+        if ctx.is_late(record.time_ns):
+            ctx.state["late"] = ctx.state.get("late", 0) + 1
+        else:
+            ctx.set_timer("end", record.time_ns)
+
+    def process_timer(self, ctx: Context, timer: Timer) -> None:
+        ctx.state["ended"] = ctx.state.get("ended", 0) + 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_no_key_s_watermark_goes_back_by_a_merge(ended: bool) -> None:
+    """One owner was ahead, or at the end of time already; what it called a window's end stays it."""
+    made = Topology("t")
+    made.add(Windows(), {made.source("in"): lambda record: record.value}, [])
+    two = even(2)
+    low, high = two.all
+    ahead = next(key for key in map(str, range(99)) if hash_of(key) in high)
+    behind = next(key for key in map(str, range(99)) if hash_of(key) in low)
+    stores: dict[str, MemoryStore] = {}
+
+    def new(interval: Interval) -> MemoryStore:
+        return stores.setdefault(interval.id, MemoryStore(interval))
+
+    def take(engine: Engine, at: int, times: Sequence[int], watermark_ns: int) -> None:
+        records = [Record(key, time_ns, "in") for key in (ahead, behind) for time_ns in times]
+        mark = Watermark(watermark_ns, watermark_ns)
+        assert engine.take(Input("in", engine.position("in"), b"%d" % at, records, mark), 0)
+        engine.commit()
+
+    def states(interval: Interval) -> dict[str, object]:
+        return {row.key: decode(row.data or b"", row.key).state for row in new(interval).scan()}
+
+    for each, watermark_ns in ((low, 5), (high, 10)):
+        engine = Engine(made, new(each), two)
+        take(engine, 1, [7], watermark_ns)
+        if ended and each is high:
+            take(engine, 2, [], ENDED_NS)
+    if ended:
+        take(Engine(made, new(low), two), 2, [], 6)
+    one = merge((new(low), new(high)), "c", new, made)
+    assert states(one)[ahead] == {"ended": 1}
+    assert states(one)[behind] == {}
+    halves = split(new(one), HASHES // 3, ("d", "e"), new)  # and so it is in what is made of it
+    whole = merge((new(halves[0]), new(halves[1])), "f", new, made)
+    engine = Engine(made, new(whole), Intervals([whole]))
+    take(engine, 3, [7], 6)
+    assert states(whole) == {ahead: {"ended": 1, "late": 1}, behind: {}}
+    take(engine, 4, [12], 11)
+    assert states(whole) == {ahead: {"ended": 1, "late": 1}, behind: {"ended": 1}}
+    assert not standings.decode(new(whole).standing(), "f").floors["windows"]
+    take(engine, 5, [], 12)
+    assert states(whole) == {ahead: {"ended": 2, "late": 1}, behind: {"ended": 2}}
