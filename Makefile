@@ -75,7 +75,7 @@ hbase-down:      ## stop it; what it stored is kept
 	$(PYTHON) deploy/hbase/standalone.py down
 
 test-hbase: install      ## the tests that need a real HBase; they start one of their own
-	$(BIN)/pytest tests/hbase
+	$(BIN)/pytest tests/hbase --timeout 900
 
 test-kafka: install      ## the tests that need a real Kafka; they start one of their own
 	$(BIN)/pytest tests/kafka

@@ -17,7 +17,7 @@ from photon.eventstore.hbase.connection import ANSWER_SECONDS_MAX, ThriftHBase
 from photon.eventstore.hbase_file_map import HBaseFileMap
 
 TABLE = "photon_test"
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 T = TypeVar("T")
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from photon.objects.client import ObstoreBucket
 from photon.supervision.ports import free_ports
@@ -69,6 +70,8 @@ class Faults:
         self.random = random.Random(seed)
         self.refused = 0.0
         """503."""
+        self.unwritable = ""
+        """503 for what is written to keys that end so."""
         self.cut = 0.0
         """The connection is reset in the middle of the answer."""
         self.unsorted = False
@@ -113,7 +116,8 @@ def proxy(port: int, faults: Faults) -> Iterator[int]:
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             what = faults.draw()
-            if what == "refused":
+            writes = self.command in ("PUT", "POST") and faults.unwritable
+            if what == "refused" or (writes and urlsplit(self.path).path.endswith(faults.unwritable)):
                 self._answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
                 return
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)

@@ -20,6 +20,7 @@ SPARK = ("--master", "local[2]", "--spark", "spark.ui.enabled=false", "--spark",
 run = partial(photon, timeout=900.0)
 
 
+@pytest.mark.timeout(900)
 async def test_a_backfill_below_a_url(site: Site, tmp_path: Path) -> None:
     """Killed while batches are staged, run again through faults: each event once, nothing owned, nothing left."""
     require_spark()
@@ -31,11 +32,13 @@ async def test_a_backfill_below_a_url(site: Site, tmp_path: Path) -> None:
     def staged() -> bool:
         return any(key.endswith(".batch") for key in site.keys("november/.backfill/staging/"))
 
+    site.faults.unwritable = "/manifest.jsonl"  # it is killed before it ends, however fast it is
     async with made.running():
         with running(*command, log=tmp_path / "killed.log") as process:
             await in_thread(until, "a batch is staged", lambda: staged() or process.poll() is not None, 400.0)
             process.kill()
         assert "november/manifest.jsonl" not in site.keys("november/")
+        site.faults.unwritable = ""
         site.faults.refused = site.faults.cut = 0.03
         done = await in_thread(run, *command)
         site.faults.refused = site.faults.cut = 0.0
