@@ -19,7 +19,6 @@ from photon.eventstore.hbase.connection import ThriftHBase
 from photon.supervision.ports import free_ports
 from tests.hbase.maps import TABLE, Maps
 
-
 START_SECONDS_MAX = 600.0
 """As of a busy machine, on which a master that was killed assigns its regions at the second or third attempt."""
 
@@ -30,7 +29,8 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     lacking = standalone.missing()
     if lacking and not os.environ.get("CI"):
         pytest.skip(f"needs a real HBase: {lacking}")
-    server = Standalone(tmp_path_factory.mktemp("hbase"), standalone.fetch(), Ports(*free_ports(5)), START_SECONDS_MAX)
+    directory = tmp_path_factory.mktemp("hbase")
+    server = Standalone(directory, standalone.fetch(), Ports(*free_ports(5)), START_SECONDS_MAX)
     # Idle connections are hung up on after a second, not after a minute as usual.
     server.configure(hbase_thrift_server_socket_read_timeout="1000")
     try:
