@@ -8,7 +8,9 @@
 4. ``publish``: output files get their names, then the manifest is replaced; ``show``: readers of a URL get theirs.
 5. ``clear``: tokens of what the manifest names (rule 8). 6. ``tidy``: staging goes.
 
-Steps 5 and 6 of a run that was cut short are done by the next one, which changes the manifest no more.
+Steps 5 and 6 of a run that was cut short are done by the next one, which changes the manifest no more. Below a URL
+there is no lock; there a run says in ``runs.json`` that it publishes, which fails where another was begun, and step 4
+of a run that was cut short is done by the next one, too.
 """
 
 from __future__ import annotations
@@ -110,6 +112,7 @@ class Driver:
         self._limits = limits or DriverLimits()
         self.incarnations: list[int] = []
         """Incarnations of all runs; the newest one is this driver's."""
+        self._counts: dict[str, int] | None = None
         self.redone = 0
         """Batches of discarded attempts that this run did again."""
 
@@ -128,6 +131,8 @@ class Driver:
         manifest = read_manifest(self._disk, self._places.manifest)
         if manifest is None:
             await self._redo()
+            if self._counts is not None:
+                manifest = await self.publish(self._counts)
         return manifest
 
     async def settle(self) -> None:
@@ -137,6 +142,9 @@ class Driver:
 
     async def publish(self, counts: dict[str, int], unregistered: Sequence[Part] = ()) -> Manifest:
         """After ``settle``. Raises BackfillFailed, OSError."""
+        if self._places.url and self._counts is None:
+            self._counts = counts
+            self._keep_runs()
         self._drop_unregistered({part.name for part in unregistered})
         files: list[BackfillFile] = []
         directories = set()
@@ -216,7 +224,8 @@ class Driver:
 
     async def _open(self) -> None:
         """A new incarnation that every shard knows: inserts of all earlier ones are refused from here on."""
-        past = read_runs(self._disk, self._places.runs)
+        runs = read_runs(self._disk, self._places.runs)
+        past, self._counts = runs.incarnations, runs.counts
         if len(past) >= ANNOUNCED_MAX:
             raise BackfillFailed(
                 f"{self._places.output}: {len(past)} runs were begun; find out why they fail, take another --output"
@@ -230,9 +239,12 @@ class Driver:
             pause=self._pause,
         )
         self.incarnations = [*past, opened.incarnation]
-        write(self._disk, self._places.runs, BackfillRuns(RUNS_VERSION, self.incarnations))
+        self._keep_runs()
         self._registry.announce(self._slot, self.incarnations)
         await self._introduce()
+
+    def _keep_runs(self) -> None:
+        write(self._disk, self._places.runs, BackfillRuns(RUNS_VERSION, self.incarnations, self._counts))
 
     async def _introduce(self) -> None:
         deadline = self._patience()

@@ -84,6 +84,8 @@ class BackfillRuns(msgspec.Struct, frozen=True):
 
     version: int
     incarnations: list[int]
+    counts: dict[str, int] | None = None
+    """Below a URL, of the run that is about to publish: no later one wins anything, it only publishes."""
 
 
 class BackfillDamaged(PhotonError):
@@ -103,10 +105,9 @@ def read_job(disk: Disk, path: Path) -> BackfillJob | None:
     return _read(disk, path, BackfillJob, JOB_VERSION)
 
 
-def read_runs(disk: Disk, path: Path) -> list[int]:
-    """Incarnations of all runs. Raises BackfillDamaged."""
-    runs = _read(disk, path, BackfillRuns, RUNS_VERSION)
-    return [] if runs is None else runs.incarnations
+def read_runs(disk: Disk, path: Path) -> BackfillRuns:
+    """Raises BackfillDamaged."""
+    return _read(disk, path, BackfillRuns, RUNS_VERSION) or BackfillRuns(RUNS_VERSION, [])
 
 
 def write(disk: Disk, path: Path, value: Manifest | BackfillJob | BackfillRuns) -> None:

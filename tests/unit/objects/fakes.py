@@ -32,7 +32,7 @@ class MemoryBucket:
         for begin in range(0, len(keys), self._page_keys):
             if begin:
                 self._ask(f"page {keys[begin]}")
-            yield [self._meta(key) for key in keys[begin : begin + self._page_keys]]
+            yield [self._meta(key) for key in keys[begin : begin + self._page_keys] if key in self.data]
 
     def head(self, key: str) -> Meta:
         self._ask(f"head {key}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import orjson
 import pytest
 
 from photon.config.clock import SystemClock
-from photon.config.errors import UsageError
+from photon.config.errors import PhotonError, UsageError
 from photon.idregistry.api import Slot
 from photon.library import Output
 from photon.objects import directory as module
@@ -35,7 +36,7 @@ from photon.spark.backfill.parts import PartWriter, encoder
 from photon.spark.backfill.run import alone
 from photon.spark.backfill.staging import Part
 from photon.spark.verify.reading import backfilled
-from tests.simulation.world.registry import CLEARED
+from tests.simulation.world.registry import CLEARED, ModelRegistry
 from tests.unit.joiner.helpers import FakeRegistry
 from tests.unit.objects.conftest import bucket  # noqa: F401
 from tests.unit.objects.fakes import MemoryBucket
@@ -102,6 +103,9 @@ def test_what_is_shown_is_read_and_what_was_discarded_goes(places: BackfillPaths
     assert sum(each.end for each in backfilled(places.output, JOB.join)) == sum(map(len, lines))
 
 
+PLACES = BackfillPaths.at("s3://lake/november")
+
+
 class Ends(Exception):
     """The process ends here."""
 
@@ -131,6 +135,77 @@ async def run(places: BackfillPaths, registry: KnownRegistry, count: int) -> Non
     await driver.tidy(manifest)
 
 
+def check(places: BackfillPaths, registry: ModelRegistry, made: MemoryBucket, count: int, schedule: object) -> None:
+    found = list(Output.of_join(str(places.output)).batches(kinds=["joined", "rejected"]))
+    lines = [line.split()[0] for batch in found for line in batch.lines()]
+    assert sorted(lines) == sorted(event.digest.hex().encode() for event in events(count)), schedule
+    assert not UrlDisk().names(places.staging), schedule
+    shown = made.data["november/manifest.jsonl"].splitlines()
+    named = {f"november/{orjson.loads(line)['file']}" for line in shown}
+    assert {key for key in made.data if key.startswith(("november/joined/", "november/rejected/"))} == named, schedule
+    entries = [each for shard in registry.shards for each in shard.entries.values()]
+    assert {each.state for each in entries} == {CLEARED}, schedule
+
+
+class Run:
+    """One of two, in a thread of its own, which stands still before one of its requests until the other has ended."""
+
+    def __init__(self, registry: ModelRegistry, count: int, stops_at: int) -> None:
+        self.stops_at, self.still, self.goes_on = stops_at, threading.Event(), threading.Event()
+        self._registry, self._count = registry, count
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        registry = KnownRegistry()
+        registry.model = self._registry
+        try:
+            asyncio.run(run(PLACES, registry, self._count))
+        except (PhotonError, OSError):  # it is told of the other one
+            pass
+        finally:
+            self.still.set()
+
+    def asks(self) -> None:
+        self.stops_at -= 1
+        if not self.stops_at:
+            self.still.set()
+            self.goes_on.wait()
+
+
+def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second finds an event more. It comes between two requests of the first, and the rest of that between two of
+    its own. What either won is there once."""
+    for first_stop in range(1, 400):
+        for second_stop in range(1 + first_stop % 12, 60, 12):
+            model = KnownRegistry().model
+            runs = [Run(model, 5, first_stop), Run(model, 6, second_stop)]
+
+            def step(request: str, runs: list[Run] = runs) -> None:
+                for each in runs:
+                    if each.thread is threading.current_thread():  # who reads ahead may be waited for
+                        each.asks()
+
+            made = MemoryBucket(step)  # type: ignore[arg-type]
+            monkeypatch.setattr(module, "opener", lambda url, made=made: made)
+            monkeypatch.setattr(module, "_buckets", {})
+            for each in runs:
+                each.thread.start()
+                each.still.wait()
+            for each in runs:
+                each.goes_on.set()
+                each.thread.join()
+            for _ in range(5):
+                last = Run(model, 6, 0)
+                last.thread.start()
+                last.thread.join()
+            owned = {each for shard in model.shards for each in shard.entries}
+            check(PLACES, model, made, len(owned), (first_stop, second_stop))
+        if runs[0].stops_at > 0:
+            assert first_stop > 20
+            return
+    raise AssertionError("it never came to its end")
+
+
 async def test_it_is_ended_before_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event once, nothing owned and nothing left over, wherever the first run ends, and the second one too."""
     for left in range(1, 400, 3):
@@ -144,24 +219,16 @@ async def test_it_is_ended_before_any_request(monkeypatch: pytest.MonkeyPatch) -
         made = MemoryBucket(step)  # type: ignore[arg-type]
         monkeypatch.setattr(module, "opener", lambda url, made=made: made)
         monkeypatch.setattr(module, "_buckets", {})
-        places, registry, ended = BackfillPaths.at("s3://lake/november"), KnownRegistry(), 0
+        registry, ended = KnownRegistry(), 0
         while True:
             try:
-                await run(places, registry, 5)
+                await run(PLACES, registry, 5)
                 break
             except Ends:
                 ended += 1
                 steps.pop(0)
         steps[0] = 0
-        found = list(Output.of_join(str(places.output)).batches(kinds=["joined", "rejected"]))
-        lines = [line.split()[0] for batch in found for line in batch.lines()]
-        assert sorted(lines) == sorted(event.digest.hex().encode() for event in events(5)), left
-        assert not UrlDisk().names(places.staging), left
-        shown = made.data["november/manifest.jsonl"].splitlines()
-        named = {f"november/{orjson.loads(line)['file']}" for line in shown}
-        assert {key for key in made.data if key.startswith(("november/joined/", "november/rejected/"))} == named, left
-        entries = [each for shard in registry.model.shards for each in shard.entries.values()]
-        assert {each.state for each in entries} == {CLEARED}, left
+        check(PLACES, registry.model, made, 5, left)
         if not ended:
             assert left > 20
             return
