@@ -9,7 +9,7 @@ HELM := helm.sh/helm/v3/cmd/helm@v3.19.4
 API := k8s.io/kubernetes@v1.34.3
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.19.2
 PROMETHEUS_OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
-ADAPTER := sigs.k8s.io/prometheus-adapter/cmd/adapter@v0.12.0
+ADAPTER := sigs.k8s.io/prometheus-adapter@v0.12.0
 OTLP := build/otlp
 COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.161.0
 GATEWAY := github.com/versity/versitygw/cmd/versitygw@v1.8.0
@@ -129,7 +129,7 @@ $(KUBERNETES)/kubernetes: tests/kubernetes/cluster/main.go tests/kubernetes/clus
 
 # Gives Kubernetes' autoscalers figures of Prometheus.
 $(KUBERNETES)/adapter: | $(KUBERNETES)/helm
-	@GOBIN=$(CURDIR)/$(KUBERNETES) go install $(ADAPTER)
+	@go build -C "$(call module,$(ADAPTER))" -o $(CURDIR)/$@ ./cmd/adapter
 
 test-kubernetes: install  ## the chart against the API's schemas by Helm (built with Go); PHOTON_FULL=1: on a real cluster of three nodes
 	@$(MAKE) --no-print-directory $(KUBERNETES)/swagger.json $(KUBERNETES)/crds.yaml $(if $(PHOTON_FULL),$(KUBERNETES)/kubernetes $(KUBERNETES)/adapter) || test -z "$$CI"
