@@ -22,6 +22,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import TypeVar
@@ -255,7 +256,12 @@ class _Watcher(_Alarm):
             self._guards.pop(own, None)
             if guard.fired:
                 guard.fired = False
-                _raise_in(own, None)  # what is on its way and has not come is taken back
+                # What is on its way comes now. Taken back it would leave a mark in the interpreter, and CPython 3.11
+                # goes round for ever at the next call under a profiler or debugger.
+                with suppress(Hung):
+                    _raise_in(own, Hung)
+                    while True:
+                        pass
 
     def _run(self) -> None:
         idle = 0
@@ -276,8 +282,8 @@ class _Watcher(_Alarm):
                         _raise_in(thread, Hung)
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind) if kind else None)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 IDLE_TICKS = 40

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -172,6 +174,27 @@ def test_nothing_is_raised_once_the_guard_is_left(adapter: Adapter) -> None:
     thread.join(60)
     assert not thread.is_alive()
     assert escaped == []
+
+
+PROFILED = """
+import cProfile, threading
+from photon.adapters.containment import Guard
+from photon.adapters.contract import Adapter
+def hangs(item):
+    while True:
+        pass
+Adapter.time_limit_s, Adapter.__abstractmethods__ = 0.02, frozenset()
+found = []
+thread = threading.Thread(target=lambda: found.extend(Guard(Adapter({})).each([1], hangs)))
+thread.start()
+thread.join()
+assert found[0].hung
+cProfile.Profile().runcall(lambda: None)
+"""
+
+
+def test_who_profiles_after_a_call_was_ended_goes_on() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", PROFILED], check=True, timeout=60)
 
 
 def test_without_a_limit_nothing_is_watched(adapter: Adapter) -> None:
