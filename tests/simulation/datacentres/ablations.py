@@ -294,6 +294,7 @@ def final_when_read(self: Patience, first_read_ns: int, event_time_ns: int) -> i
 
 
 _CLOCKS = ((site_faults.wrong_clock, 1),)
+_KILLS = ((site_faults.kill_datacentre, 1),)
 _LEAPS = ((site_faults.leap_clock, 1),)
 _LOSSES = ((lose_slot, 1),)
 _STOPS = ((site_faults.stop_one, 1),)
@@ -350,7 +351,7 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((Reopened, "_ready", without_generation),)), REOPENED
     ),
     "reopened: noted as done before it is": Ablation(
-        Variant(patches=((Reopened, "_is_due", listed_once),), faults=_STOPS), REOPENED, loses_slots=True
+        Variant(patches=((Reopened, "_is_due", listed_once),), faults=_KILLS), REOPENED, loses_slots=True
     ),
     "reopened: times of a chunk too narrow": Ablation(
         # All logs are searched at the second try, which hides it.
