@@ -42,18 +42,27 @@ class Ablation:
 
 
 TWICE = "twice"
-LEFT = "are owned|are reopened|lost|late"
-"""An id that is not known to be reopened is left, or joined behind a watermark that had not waited for it."""
+LEFT = "are owned|are reopened|lost|late|are not retired"
+"""An id that is not known to be reopened is left, or joined behind a watermark that had not waited for it; or shards
+that are no more are asked for ever."""
 
 
 def _loses_slots(world: JoinedWorld) -> None:
-    """Some before the shards change, so that who retires them knows those of then; more once these own ids in new
-    shards."""
-    place = world.lost[0].place if world.lost else world.datacentres[0]
+    """A machine's before the shards change, so that who retires them knows those of then."""
+    if not world.lost:
+        lose_machine(world, world.datacentres[0])
+        _loses_more(world)
+
+
+def _loses_more(world: JoinedWorld) -> None:
+    """The machine's that came in its place, once these own ids in new shards."""
+    place = world.datacentres[0]
     slots = [place.slots.get(name, name) for name in place.joiners]
     new = [machine for machine in shard_machines(world) if machine.sharding.number > world.shards]
-    if not world.lost or any(len(each.owned_page(slot, ALL, b"").times) for each in new for slot in slots):
+    if any(len(each.owned_page(slot, ALL, b"").times) for each in new for slot in slots):
         lose_machine(world, place)
+    elif world.faults:
+        world.loop.later(0.2, _loses_more, world)
 
 
 def _loses_while_shards_come(world: JoinedWorld) -> bool:

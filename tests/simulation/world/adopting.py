@@ -27,6 +27,7 @@ from tests.simulation.world.watermarks import Sampler
 
 if TYPE_CHECKING:
     from tests.simulation.world.joined import JoinedWorld
+    from tests.simulation.world.world import Place
 
 SLOTS = Path("/slots")
 ADOPT_AFTER_S = 3.0
