@@ -298,21 +298,8 @@ def _loses_slots(world: World) -> bool:
     return world.loses_slots
 
 
-def _stores_rows(world: World) -> bool:
-    """Dispatchers have room for a few events that wait, and more do."""
-    return world.dispatcher_limits.left_events == 3 and len(world.truth.events) > 10
-
-
-def _leaps_as_it_runs(world: World) -> None:
-    """The clocks of a datacentre are set, and no start hides it."""
-    if places := [place for place in world.datacentres if len(place.leaps) > 1]:
-        place = world.random.choice(places)
-        world.set_clocks(place, world.random.choice(place.leaps))
-
-
 _CLOCKS = ((site_faults.wrong_clock, 1),)
 _KILLS = ((site_faults.kill_datacentre, 1),)
-_LEAPS = ((_leaps_as_it_runs, 20),)
 _LOSSES = ((lose_slot, 1),)
 _STOPS = ((site_faults.stop_one, 1),)
 LOST = "lost"
@@ -404,9 +391,6 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((shard_server, "FOREVER", (NO_BOUNDARY, NO_BOUNDARY)),)), WAITS, apart=True
     ),
     "clocks: one that goes back is not noticed": Ablation(
-        Variant(patches=((RetryLoader, "clock_went_back", not_noticed),), faults=_LEAPS),
-        WAITS,
-        shows=_stores_rows,
-        apart=True,
+        Variant(patches=((RetryLoader, "clock_went_back", not_noticed),)), WAITS, apart=True
     ),
 }
