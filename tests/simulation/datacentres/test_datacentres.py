@@ -14,7 +14,7 @@ from tests.simulation.world.world import Variant, run_seed
 
 BATCH = 10
 SEEDS = 40
-_SEEDS = share(seeds(SEEDS), 5, least=8)
+_SEEDS = share(seeds(SEEDS), 5, least=6)
 
 
 def _batches(all_seeds: list[int]) -> list[list[int]]:
