@@ -17,8 +17,8 @@ from photon.spark.backfill.core import BatchCore, Insert, Instruction, Stage
 from photon.spark.backfill.driver import Driver
 from photon.spark.backfill.manifest import Manifest
 from photon.spark.backfill.staging import Part, staged_batches
-from tests.simulation.world import backfill, site_faults
-from tests.simulation.world.world import Variant, World
+from tests.simulation.world import backfill
+from tests.simulation.world.world import Variant
 
 
 # -- attempts ------------------------------------------------------------------------------------------------------
@@ -145,15 +145,6 @@ class Ablation:
     finds: str
 
 
-def kill_driver(world: World) -> None:
-    if (process := world.running(backfill.DRIVER)) is not None:
-        world.ended(process, "kill -9")
-
-
-OUTLIVED = ((kill_driver, 1), (site_faults.pause_one, 5), (site_faults.weather, 2))
-"""Attempts go on while another driver reads what is staged."""
-
-
 def _with(name: str, part: type) -> Variant:
     return Variant(patches=((backfill, name, part),))
 
@@ -169,8 +160,6 @@ ABLATIONS = {
     "cleared and tidied before the manifest": Ablation(_with("Driver", TidiedBeforeManifest), "lost"),
     "staging gone before clearing": Ablation(_with("Driver", StagingGoesFirst), "owned at rest"),
     "not fenced before the list is read": Ablation(_with("Driver", NotFenced), "lost"),
-    "shards not told of a new incarnation": Ablation(
-        replace(_with("Driver", NotIntroduced), faults=OUTLIVED), "lost"
-    ),
+    "shards not told of a new incarnation": Ablation(_with("Driver", NotIntroduced), "lost"),
     "new token on redo": Ablation(_with("Driver", NewTokenOnRedo), "lost"),
 }
