@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.simulation.world.seeds import FOUND, room_of
+from tests.simulation.world.seeds import FOUND, file_of
 
 PIECE = 20
 """Seeds at a time: a failure is told within minutes."""
@@ -30,10 +30,10 @@ def main(hours: float, workers: int, base: int) -> int:
         with tempfile.TemporaryDirectory() as directory:
             report = Path(directory, "report.xml")
             failed, before = _piece(base + tried, workers, report), found
-            for room, seed, what in _failures(report):
+            for file, seed, what in _failures(report):
                 found += 1
-                _keep(room, seed)
-                print(f"{room}: seed {seed}: {what}\n  make sim SEED={seed}", flush=True)
+                _keep(file, seed)
+                print(f"{file}: seed {seed}: {what}\n  make sim SEED={seed}", flush=True)
             if failed and found == before:
                 print("a failure that names no seed: see above", flush=True)
                 return 1
@@ -60,18 +60,18 @@ def _piece(base: int, workers: int, report: Path) -> bool:
 
 
 def _failures(report: Path) -> Iterator[tuple[str, int, str]]:
-    """(room, seed, what it found)."""
+    """(file, seed, what it found)."""
     for case in ElementTree.parse(report).iter("testcase"):
         for failure in (*case.iter("failure"), *case.iter("error")):
             said = f"{failure.get('message')}\n{failure.text}"
             if named := _REPLAY.search(said):
                 what = (failure.get("message") or "").partition("\n")[0]
-                yield room_of(case.get("classname", "")), int(named[1] or named[2]), what
+                yield file_of(case.get("classname", "")), int(named[1] or named[2]), what
 
 
-def _keep(room: str, seed: int) -> None:
+def _keep(file: str, seed: int) -> None:
     known = json.loads(FOUND.read_text())
-    known[room] = sorted({*known.get(room, []), seed})
+    known[file] = sorted({*known.get(file, []), seed})
     FOUND.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from tests.simulation.computing.ablations import ABLATIONS
 from tests.simulation.computing.world import Violation, run_seed
-from tests.simulation.world.noticed import notice
+from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds
 
 BATCH = 25
@@ -32,13 +30,8 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_schedules_reach_what_they_are_for() -> None:
-    told: Counter[str] = Counter()
     wanted = ("kill", "zombie", "fenced", "clock", "held", "split", "merged", "broken off", "merges refused")
-    for seed in range(200):
-        told += run_seed(seed).counts
-        if all(told[what] > 1 for what in wanted):
-            return
-    raise AssertionError(told)
+    reach("computing", range(200), lambda seed: +run_seed(seed).counts, [f"^{what}$" for what in wanted])
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from photon.computing.hbase_store import HBaseStore
 from photon.computing.store import Commit
 from tests.simulation.computing.hbase_world import run_hbase_seed
 from tests.simulation.computing.world import Variant, Violation
-from tests.simulation.world.noticed import notice
+from tests.simulation.world.noticed import notice, reach
 from tests.simulation.world.seeds import seeds
 from tests.unit.computing.fake_thrift import FakeHBase
 
@@ -32,13 +31,9 @@ def test_each_record_counts_once_wherever_a_commit_breaks_off(batch: list[int]) 
 
 
 def test_schedules_break_commits_off_everywhere() -> None:
-    told: Counter[str] = Counter()
     wanted = [f"{call} {what}" for call in ("check", "put") for what in ("before", "after", "late", "lost", "slow")]
-    for seed in range(100):
-        told += run_hbase_seed(seed).counts
-        if all(told[what] > 1 for what in (*wanted, "fenced", "killed within")):
-            return
-    raise AssertionError(told)
+    wanted += ["fenced", "killed within"]
+    reach("computing on HBase", range(100), lambda seed: +run_hbase_seed(seed).counts, wanted)
 
 
 def blind(self: VersionedRows, row: bytes, column: bytes, expected: Any, values: Any, version: int) -> bool:

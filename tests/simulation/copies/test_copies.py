@@ -69,4 +69,4 @@ def test_schedules_reach_what_they_are_for() -> None:
         "takes from its copy",
         "makes .* final",
     )
-    reach((run_seed(seed, variant, story=True).story or [] for seed in range(80)), words)
+    reach("copies", range(80), lambda seed: run_seed(seed, variant, story=True).story or [], words)

@@ -7,7 +7,7 @@ they show over two datacentres, and with them what only the assembly shows.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,12 +49,13 @@ from photon.joiner.core import SlotCore
 from photon.joiner.verdicts import Decided, Judge
 from photon.verifier.watermark import Sample, Watermarks
 from tests.simulation.joiner import ablations as of_the_joiner
-from tests.simulation.world import model_raft
+from tests.simulation.world import model_raft, site_faults
 from tests.simulation.world import process as processes
 from tests.simulation.world.loop import OWNER
+from tests.simulation.world.retiring import lose_slot
 from tests.simulation.world.state import SimulatedState
 from tests.simulation.world.watermarks import Sampler
-from tests.simulation.world.world import Variant
+from tests.simulation.world.world import Variant, World
 
 
 def _core(core: type[SlotCore]) -> Variant:
@@ -281,8 +282,8 @@ class Ablation:
 
     variant: Variant
     finds: str
-    loses_slots: bool = False
-    """Only schedules in which a slot is lost and retired can show it."""
+    shows: Callable[[World], bool] = lambda world: True
+    """Only such schedules can show it."""
     apart: bool = False
     """Only schedules in which clocks are a day apart can."""
 
@@ -292,6 +293,15 @@ def final_when_read(self: Patience, first_read_ns: int, event_time_ns: int) -> i
     return first_read_ns
 
 
+def _loses_slots(world: World) -> bool:
+    """A slot is lost and retired."""
+    return world.loses_slots
+
+
+_CLOCKS = ((site_faults.wrong_clock, 1),)
+_KILLS = ((site_faults.kill_datacentre, 1),)
+_LOSSES = ((lose_slot, 1),)
+_STOPS = ((site_faults.stop_one, 1),)
 LOST = "lost"
 TWICE = "twice"
 LEDGER = "ledger"
@@ -301,7 +311,7 @@ _DISPATCHER = dispatcher_engine
 _SLOT_STORE = (joiner_engine, "SlotStore")
 REOPENED = "are reopened"
 WAITS = "not at rest"
-BELOW_WATERMARK = "late: "
+BELOW_WATERMARK = "late: |waited: "
 WAITING = "waiting of "
 NO_VERDICT = "are said to have no verdict"
 ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in tests/simulation/joiner
@@ -315,10 +325,10 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((joiner_engine, "Judge", HastyJudge),)), "wrong verdict"
     ),
     "dispatcher: the store's clock ends patience": Ablation(
-        Variant(patches=((dispatcher_progress, "passed_by_both", by_the_store),)), "wrong verdict"
+        Variant(patches=((dispatcher_progress, "passed_by_both", by_the_store),), faults=_CLOCKS), "wrong verdict"
     ),
     "dispatcher: patience begins by its own clock": Ablation(
-        Variant(patches=((dispatcher_core, "FirstRead", ByItsOwn),)), "wrong verdict"
+        Variant(patches=((dispatcher_core, "FirstRead", ByItsOwn),), faults=_CLOCKS), "wrong verdict"
     ),
     "dispatcher: a set called final before its window is over": Ablation(
         Variant(sets=True, patches=((Patience, "final_as_of_ns", final_when_read),)), "wrong set|wrong verdict"
@@ -345,19 +355,23 @@ ABLATIONS: dict[str, Ablation] = {  # the joiner's own rules have theirs in test
         Variant(patches=((Reopened, "_ready", without_generation),)), REOPENED
     ),
     "reopened: noted as done before it is": Ablation(
-        Variant(patches=((Reopened, "_is_due", listed_once),)), REOPENED
+        Variant(patches=((Reopened, "_is_due", listed_once),), faults=_KILLS), REOPENED, shows=_loses_slots
     ),
     "reopened: times of a chunk too narrow": Ablation(
         # All logs are searched at the second try, which hides it.
         Variant(patches=((Coverage, "put", first_times_only), (Reopened, "_looks_everywhere", nowhere_else))),
         REOPENED,
     ),
-    "reopened: counted anew": Ablation(Variant(patches=((Stretch, "counted", counted_anew),)), LEDGER),
+    "reopened: counted anew": Ablation(
+        Variant(patches=((Stretch, "counted", counted_anew),), faults=_LOSSES),
+        f"{LEDGER}|{NO_VERDICT}",
+        shows=_loses_slots,
+    ),
     "retired: deleted in place of reopened": Ablation(
-        Variant(patches=((ShardMachine, "_reopen", deleted),)), f"{REOPENED}|{LOST}", loses_slots=True
+        Variant(patches=((ShardMachine, "_reopen", deleted),)), f"{REOPENED}|{LOST}", shows=_loses_slots
     ),
     "watermark: sampled after the data": Ablation(Variant(sampler=AfterTheData), BELOW_WATERMARK),
-    "watermark: slots before the dispatcher": Ablation(Variant(sampler=SlotsFirst), BELOW_WATERMARK),
+    "watermark: slots before the dispatcher": Ablation(Variant(sampler=SlotsFirst, faults=_STOPS), BELOW_WATERMARK),
     "watermark: late primaries not counted": Ablation(Variant(sampler=WaitingNotCounted), BELOW_WATERMARK),
     "waiting: of slots not counted": Ablation(Variant(patches=((Watermarks, "_waiting", shown_or_not),)), WAITING),
     "waiting: in memory not counted": Ablation(Variant(patches=((Undecided, "before", rows_only),)), NO_VERDICT),

@@ -22,7 +22,7 @@ from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import HOUR_S, Fate, Fates, KindsAdapter, make_truth
 from tests.simulation.world.world import DATACENTRES, Variant, World
 
-SEEDS = 10
+SEEDS = 3
 ABLATION_SEEDS = 60
 FATES: Fates = (
     (Fate.JOINED, 40),

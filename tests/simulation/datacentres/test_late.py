@@ -150,13 +150,13 @@ def run_late(seed: int, variant: Variant | None = None, kind: type[LateWorld] = 
 
 @pytest.mark.seeded
 def test_late_primaries_among_hopeless_events_are_joined_promptly() -> None:
-    all_seeds = share(seeds(SEEDS), 10, least=SEEDS)
+    all_seeds = share(seeds(SEEDS), 10, least=3)
     assert sum(map(run_late, all_seeds)) > 20 * len(all_seeds)
 
 
 @pytest.mark.seeded
 def test_so_are_they_when_everything_is_started_again() -> None:
-    for seed in share(seeds(SEEDS), 20, least=3):
+    for seed in share(seeds(SEEDS), 20, least=2):
         run_late(seed, kind=RestartedWorld)
 
 
@@ -187,7 +187,7 @@ class InVain(AwaitedKeys):
 @pytest.mark.seeded
 @pytest.mark.parametrize("sought", [Lost, InVain])
 def test_news_that_is_lost_or_wrong_breaks_nothing(sought: type[AwaitedKeys]) -> None:
-    for seed in share(seeds(SEEDS), 20, least=3):
+    for seed in share(seeds(SEEDS), 20, least=2):
         run_seed(2 * seed + 1, Variant(sought=sought))  # one in which stores tell
 
 

@@ -16,7 +16,7 @@ from tests.simulation.world.seeds import seeds, share
 from tests.simulation.world.truth import EPOCH_NS
 from tests.simulation.world.world import World, run_seed
 
-SEEDS = 12
+SEEDS = 4
 SLOW_S = 20.0
 """A quiet day's verdict comes within so long after the end of patience: a pass over the primary logs, a head start,
 an attempt, each over a registry that is far away."""

@@ -12,7 +12,10 @@ from photon.idregistry.client.recovery import Recovery
 from photon.idregistry.core.shard_standing import Bools
 from photon.idregistry.core.sharding import shards_in
 from photon.idregistry.replica.shard_server import ShardServer
+from tests.simulation.world.adopting import lose_machine
 from tests.simulation.world.joined import JoinedWorld
+from tests.simulation.world.replica import shard_machines
+from tests.simulation.world.retiring import ALL
 from tests.simulation.world.world import Variant
 
 
@@ -39,23 +42,40 @@ class Ablation:
 
 
 TWICE = "twice"
-LEFT = "are owned|are reopened|lost|late"
-"""An id that is not known to be reopened is left, or joined behind a watermark that had not waited for it."""
+LEFT = "are owned|are reopened|lost|late|are not retired"
+"""An id that is not known to be reopened is left, or joined behind a watermark that had not waited for it; or shards
+that are no more are asked for ever."""
 
 
-def _without(where: object, name: str, instead: object) -> Variant:
-    return Variant(patches=((where, name, instead),))
+def _loses_slots(world: JoinedWorld) -> None:
+    """A machine's before the shards change, so that who retires them knows those of then."""
+    if not world.lost:
+        lose_machine(world, world.datacentres[0])
+        _loses_more(world)
 
 
-def _loses_while_shards_change(world: JoinedWorld) -> bool:
-    return bool(world.targets) and world.loses_slots
+def _loses_more(world: JoinedWorld) -> None:
+    """The machine's that came in its place, once these own ids in new shards."""
+    place = world.datacentres[0]
+    slots = [place.slots.get(name, name) for name in place.joiners]
+    new = [machine for machine in shard_machines(world) if machine.sharding.number > world.shards]
+    if any(len(each.owned_page(slot, ALL, b"").times) for each in new for slot in slots):
+        lose_machine(world, place)
+    elif world.faults:
+        world.loop.later(0.2, _loses_more, world)
+
+
+def _loses_while_shards_come(world: JoinedWorld) -> bool:
+    return world.loses_slots and max(world.targets, default=0) > world.shards and len(world.truth.events) > 10
 
 
 ABLATIONS: dict[str, Ablation] = {
     "resharding, stamps: former shards are not asked": Ablation(
-        _without(ShardServer, "held_elsewhere", nobody_asked), TWICE, lambda world: bool(world.targets)
+        Variant(patches=((ShardServer, "held_elsewhere", nobody_asked),)), TWICE, lambda world: bool(world.targets)
     ),
     "resharding, reopened ids: the shards are asked for once": Ablation(
-        _without(Recovery, "shards", shards_of_before), LEFT, _loses_while_shards_change
+        Variant(patches=((Recovery, "shards", shards_of_before),), faults=((_loses_slots, 1),)),
+        LEFT,
+        _loses_while_shards_come,
     ),
 }

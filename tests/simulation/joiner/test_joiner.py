@@ -89,7 +89,7 @@ def test_schedules_reach_what_they_are_for() -> None:
         "nothing is left of incarnations",
         r"gives up [1-9]",
     )
-    reach(map(_story, range(60)), words)
+    reach("joiner", range(60), _story, words)
 
 
 def _story(seed: int) -> list[str]:

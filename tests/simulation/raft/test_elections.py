@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -15,7 +16,7 @@ from photon.idregistry.raft.options import RaftOptions
 from tests.simulation.world.cluster import DIRECTORY, Node
 from tests.simulation.world.raft import GROUP, World, draw_options
 
-SEEDS = range(8)
+SEEDS = range(8 if os.environ.get("PHOTON_FULL") else 3)
 
 
 def world_with_leader(

@@ -9,28 +9,24 @@ from photon.idregistry.raft.identity import Identity
 from photon.idregistry.raft.transport import Hello, Refused
 from tests.simulation.raft.replacing import NEW, Skips, run
 from tests.simulation.world.cluster import Violation, ViolationInCallback
+from tests.simulation.world.noticed import notice
 from tests.simulation.world.seeds import seeds, share
+
+FOUND = (Violation, ViolationInCallback)
 
 
 def test_nothing_acknowledged_is_lost_when_a_replica_is_replaced() -> None:
     for seed in share(seeds(60), 4, least=8):
         try:
             world = run(seed)
-        except (Violation, ViolationInCallback, AssertionError) as found:
+        except (*FOUND, AssertionError) as found:
             pytest.fail(f"seed {seed}: {found}; PHOTON_SIM_SEED={seed} replays it")
         assert world.nodes[NEW].up
 
 
 def test_without_the_barrier_something_is() -> None:
     """The ablation: at once, with an empty replica."""
-    found = 0
-    for seed in range(300):
-        try:
-            run(seed, Skips(barrier=True))
-        except (Violation, ViolationInCallback):
-            found += 1
-            break
-    assert found
+    notice("replaced replica: no barrier", range(300), lambda seed: run(seed, Skips(barrier=True)), ".", FOUND)
 
 
 def test_where_the_old_one_is_listened_to_something_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,11 +42,4 @@ def test_where_the_old_one_is_listened_to_something_is(monkeypatch: pytest.Monke
             identity._record = msgspec.structs.replace(identity._record, following=noted)
 
     monkeypatch.setattr(Identity, "check", listening)
-    found = 0
-    for seed in range(13, 300):
-        try:
-            run(seed)
-        except (Violation, ViolationInCallback):
-            found += 1
-            break
-    assert found
+    notice("replaced replica: the old one is listened to", range(300), run, ".", FOUND)

@@ -10,13 +10,13 @@ from tests.simulation.resharding import machines
 from tests.simulation.resharding.ablations import ABLATIONS
 from tests.simulation.world.cluster import Violation
 from tests.simulation.world.noticed import notice
-from tests.simulation.world.seeds import seeds
+from tests.simulation.world.seeds import seeds, share
 
 BATCH = 50
 SEEDS_OF_AN_ABLATION = 3_000
 _DRAWN = seeds(10)
 _EXACT = _DRAWN if "PHOTON_SIM_SEED" in os.environ else _DRAWN.found
-_ORDERS = [range(seed, seed + 1) if seed in _EXACT else range(10 * seed, 10 * seed + 10) for seed in _DRAWN]
+_ORDERS = [range(seed, seed + 1) if seed in _EXACT else range(10 * seed, 10 * seed + 10) for seed in share(_DRAWN, 2)]
 
 
 @pytest.mark.seeded

@@ -27,6 +27,7 @@ from tests.simulation.world.watermarks import Sampler
 
 if TYPE_CHECKING:
     from tests.simulation.world.joined import JoinedWorld
+    from tests.simulation.world.world import Place
 
 SLOTS = Path("/slots")
 ADOPT_AFTER_S = 3.0
@@ -160,11 +161,11 @@ def _back(world: JoinedWorld, name: str) -> None:
     world.boot(name)
 
 
-def lose_machine(world: JoinedWorld) -> None:
+def lose_machine(world: JoinedWorld, place: Place | None = None) -> None:
     """The disk that the joiners of a datacentre have their slots on burns. They go on in new slots on a new disk."""
     if len(world.lost) >= LOST_MAX:
         return
-    place = world.random.choice(world.datacentres)
+    place = place or world.random.choice(world.datacentres)
     old, new = place.disks[place.joiners[0]], FaultyDisk(Random(world.random.getrandbits(64)))
     for name in [name for name, disk in place.disks.items() if disk is old]:
         if (process := world.running(name)) is not None:

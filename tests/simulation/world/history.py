@@ -506,7 +506,7 @@ class ShardModel:
         if state == "absent" and time < self.boundary:
             return Answer.BELOW_BOUNDARY
         self.entries[digest] = ("owned", token, generation, first)
-        self.latest = max(self.latest, time)
+        self.latest = max(self.latest, first)
         return Answer.COMMITTED
 
     def _clear(self, digest: bytes, time: int, token: int, by: int) -> int:

@@ -1,4 +1,5 @@
-"""Which schedule shows that a rule is missing. What did so last time stands in ``noticed.json``, and is run first.
+"""Which schedule shows that a rule is missing, and which ones tell of all that can go wrong. What did so last time
+stands in ``noticed.json``, and is run first.
 
 Code that changes changes schedules: then it may show nothing, and all are searched as if it were not known, for
 minutes. ``make notice`` writes down what is found.
@@ -14,10 +15,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 KNOWN = Path(__file__).parents[1] / "noticed.json"
+"""Ablation -> the seed that shows it; simulation -> the seeds that tell of all faults."""
 searched: list[str] = []
 """What this test searched for: its known schedule shows nothing any more. Said at the end of a run (``conftest``)."""
 
@@ -48,27 +51,38 @@ def notice(
     pytest.fail(f"{what}: {tried} schedules and nothing found")
 
 
-def reach(stories: Iterable[Iterable[str]], words: Iterable[str], enough: Callable[[], bool] = lambda: True) -> None:
+def reach(
+    what: str,
+    seeds: Iterable[int],
+    tell: Callable[[int], Iterable[str]],
+    words: Iterable[str],
+    enough: Callable[[], bool] = lambda: True,
+) -> None:
     """Runs schedules, and takes their stories, until all ``words`` (regular expressions) were told and it is
-    ``enough``; fails the test if something was never told."""
-    left = list(words)
-    for story in stories:
-        text = "\n".join(story)
-        left = [what for what in left if not re.search(what, text)]
+    ``enough``; fails the test if something was never told. ``what``: which simulation."""
+    left, telling = list(words), []
+    for seed in itertools.chain(_known().get(what, ()), seeds):
+        text = "\n".join(tell(seed))
+        silent = [word for word in left if not re.search(word, text, re.MULTILINE)]
+        if len(silent) < len(left):
+            telling.append(seed)
+        left = silent
         if not left and enough():
+            if os.environ.get("PHOTON_SIM_NOTE"):
+                _note(what, telling)
             return
     assert not left, left
     assert enough()
 
 
-def _known() -> dict[str, int]:
+def _known() -> dict[str, Any]:
     with open(KNOWN) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        known: dict[str, int] = json.load(file)
+        known: dict[str, Any] = json.load(file)
     return known
 
 
-def _note(what: str, seed: int) -> None:
+def _note(what: str, seed: int | list[int]) -> None:
     with open(KNOWN, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # other test processes note theirs
         noted = json.load(file) | {what: seed}

@@ -3,7 +3,7 @@
 Slow simulations run a share of them, unless PHOTON_SIM_ALL is set (``make sim N=5000``).
 
 `make test-sim` runs the same seeds each time, so that a change is judged by what it changes; those of ``found.json``,
-which once found something in this room; and FRESH of PHOTON_SIM_FRESH, a number from the clock. Test ids, output and
+which once found something in this file; and FRESH of PHOTON_SIM_FRESH, a number from the clock. Test ids, output and
 failures name them (``conftest``).
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 FOUND = Path(__file__).parents[1] / "found.json"
-"""Room, the folder of a simulation -> its seeds that found something: ``make soak`` adds to it."""
+"""File of a simulation -> its seeds that found something: ``make soak`` adds to it."""
 FRESH = 3
 Method = TypeVar("Method", bound=Any)
 
@@ -39,15 +39,16 @@ def seeds(default: int = 50, *, base: int = 0, module: str | None = None) -> See
     if fresh >= begin + len(drawn):
         drawn += range(fresh, fresh + FRESH)
     if "PHOTON_SIM_BASE" not in os.environ:
-        room = room_of(module or sys._getframe(1).f_globals["__name__"])
-        drawn.found = [seed for seed in json.loads(FOUND.read_text()).get(room, []) if seed not in drawn]
-        drawn += drawn.found
+        file = file_of(module or sys._getframe(1).f_globals["__name__"])
+        found = json.loads(FOUND.read_text()).get(file, [])
+        drawn = Seeds([*(seed for seed in drawn if seed not in found), *found])
+        drawn.found = found
     return drawn
 
 
-def room_of(module: str) -> str:
-    """``tests.simulation.copies.test_copies``: copies; ``tests.simulation.test_raft``: raft."""
-    return module.removeprefix("tests.simulation.").split(".")[0].removeprefix("test_")
+def file_of(module: str) -> str:
+    """``tests.simulation.copies.test_copies``: copies/test_copies."""
+    return module.removeprefix("tests.simulation.").replace(".", "/")
 
 
 def share(all_seeds: Seeds, divisor: int, *, least: int = 1) -> list[int]:
@@ -71,7 +72,7 @@ def run_each(run_seed: Callable[[int], object], story: Callable[[int], Sequence[
         (one,) = seeds()
         print("\n".join(story(one)))
         return
-    found = seeds(default, module=run_seed.__module__)
+    found = seeds(default, module=story.__module__)
     print(f"seeds {found[0]} to {found[-1]}, {len(found)} of them")
     for seed in found:
         run_seed(seed)

@@ -24,7 +24,7 @@ def plan(world: World) -> None:
     random = world.random
     if random.random() < 0.1 or world.quiet:
         return  # a quiet day
-    kinds = [*world.common_faults, *world.faults_here]
+    kinds = [*(world.variant.faults or (*world.common_faults, *world.faults_here))]
     if world.apart:
         kinds.append((leap_clock, 4))
     if world.loses_slots:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
@@ -86,6 +86,8 @@ class Variant:
     sets: bool = False
     """Events are joined with all primary events of their keys."""
     patches: tuple[Patch, ...] = ()
+    faults: Sequence[tuple[site_faults.Fault, int]] = ()
+    """What goes wrong, with weights, in place of all that may: what an ablation breaks shows soon then."""
 
 
 @dataclass
