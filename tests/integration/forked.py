@@ -163,6 +163,16 @@ def begin(
             os.close(descriptor)
 
 
+def _popen(command: Sequence[str], **more: Any) -> Process:
+    return begin(*command[3:], module=command[2], **more)
+
+
+SUBPROCESS = SimpleNamespace(
+    Popen=_popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
+)
+"""As the module, for one of Photon's that starts ``python -m photon``."""
+
+
 @contextlib.contextmanager
 def zygotes() -> Iterator[None]:
     """While it lasts, a zygote that this process makes is a copy, too."""

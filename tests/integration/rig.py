@@ -75,9 +75,7 @@ class Rig:
 
     def _generator(self) -> Generator:
         clicks, disorder = int(self.seconds * self._rate), Disorder(late_by=1.0, query_delay=0.4)
-        return Generator(
-            self._seed, clicks=clicks, seconds=self.seconds, disorder=disorder, epoch_us=self._epoch_us
-        )
+        return Generator(self._seed, clicks=clicks, seconds=self.seconds, disorder=disorder, epoch_us=self._epoch_us)
 
     def end_feed(self) -> None:
         """Nothing begins any more; what has begun arrives."""
