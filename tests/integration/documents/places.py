@@ -19,7 +19,7 @@ from photon.supervision.ports import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
 from tests.integration.forked import Process, begin
-from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site
+from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site, on_free_ports
 
 ENDLESS = {"--follow", "--watch", "--web", "serve"}
 """A command with one of these words goes on until it is interrupted."""
@@ -60,11 +60,10 @@ class Documents:
     def _extend(self) -> None:
         """Status pages, a cache node and a second joiner in east, beside what the runbooks' deployment has."""
         text = self.site.file.read_text()
-        status_west, cache, joiner = (f"127.0.0.1:{port}" for port in free_ports(3))
-        text = text.replace("[datacentre.west]\n", f'[datacentre.west]\nstatus = "{status_west}"\n')
-        text += f'\n[datacentre.east.caches.east-cache]\naddress = "{cache}"\nsize = "16MiB"\n'
-        text += f'\n[datacentre.east.joiners.east-2]\naddress = "{joiner}"\n'
-        self.site.file.write_text(text)
+        text = text.replace("[datacentre.west]\n", '[datacentre.west]\nstatus = "127.0.0.1:1"\n')
+        text += '\n[datacentre.east.caches.east-cache]\naddress = "127.0.0.1:2"\nsize = "16MiB"\n'
+        text += '\n[datacentre.east.joiners.east-2]\naddress = "127.0.0.1:3"\n'
+        self.site.file.write_text(on_free_ports(text))
 
     def _certified_file(self) -> None:
         self.certified.mkdir()
