@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
+from tests.integration.forked import SUBPROCESS
+
 ROOT = Path(__file__).parents[2]
 LONG = ("test_chaos", "test_reshard", "test_datacentres", "test_verifier_service", "test_kill9_services")
 
@@ -34,3 +36,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+@pytest.fixture(autouse=True)
+def _library_starts_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a program starts that is a process of its own is no copy."""
+    for module in ("library.join", "supervision.detached"):
+        monkeypatch.setattr(f"photon.{module}.subprocess", SUBPROCESS)

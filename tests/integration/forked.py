@@ -29,7 +29,7 @@ from typing import IO, Any
 
 import setproctitle
 
-from photon.supervision import zygote, zygote_main
+from photon.supervision import detached, zygote
 
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 5
@@ -163,6 +163,16 @@ def begin(
             os.close(descriptor)
 
 
+def _popen(command: Sequence[str], **more: Any) -> Process:
+    return begin(*command[3:], module=command[2], **more)
+
+
+SUBPROCESS = SimpleNamespace(
+    Popen=_popen, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
+)
+"""As the module, for one of Photon's that starts ``python -m photon``."""
+
+
 @contextlib.contextmanager
 def zygotes() -> Iterator[None]:
     """While it lasts, a zygote that this process makes is a copy, too."""
@@ -293,28 +303,36 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
             del os.environ[name]
     os.environ.update(request["env"])
     sys.argv = [request["module"], *request["arguments"]]
-    zygote.subprocess = SimpleNamespace(Popen=_Zygote, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    for module in (zygote, detached):
+        module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
-class _Zygote:
-    """The one that a copy makes for its own children is a copy, too: it need not import anything."""
+class _Child:
+    """``python -m MODULE ARGUMENTS`` of a copy's own, its zygote or what it leaves in the background, as a copy, too:
+    it need not import anything. As much of subprocess.Popen as they use."""
 
-    def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], **_: object) -> None:
-        self._pid = os.fork()
-        if self._pid:
+    def __init__(
+        self, command: Sequence[str], *, stdout: Any, stderr: Any, pass_fds: Sequence[int] = (), **_: object
+    ) -> None:
+        for written in (sys.stdout, sys.stderr):
+            written.flush()
+        self.pid = os.fork()
+        if self.pid:
             return
-        (descriptor,) = pass_fds
-        os.closerange(0, descriptor)
-        os.closerange(descriptor + 1, 1 << 16)
-        null = os.open(os.devnull, os.O_RDWR)  # 0
-        for _ in range(2):
-            os.dup(null)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number, target in enumerate((subprocess.DEVNULL, stdout, stderr)):
+            os.dup2(null if target == subprocess.DEVNULL else target.fileno(), number)
+        first = 3
+        for descriptor in (*sorted(pass_fds), 1 << 16):
+            os.closerange(first, descriptor)
+            first = descriptor + 1
         os.setsid()
-        sys.argv = list(command[2:])
+        module, *arguments = command[2:]
+        sys.argv = [module, *arguments]
         code: object = 1
         try:
-            zygote_main.main()
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
             code = 0
         except SystemExit as ends:
             code = ends.code
@@ -328,10 +346,14 @@ class _Zygote:
             os._exit(code if isinstance(code, int) else int(code is not None))
 
     def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
 
     def wait(self) -> None:
-        os.waitpid(self._pid, 0)
+        os.waitpid(self.pid, 0)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,16 @@ from photon.config.tls import WAN, towards
 from photon.lab.demo.check import check, ledger_problems
 from photon.lab.demo.deployment import REPLICAS, DemoDeployment, Shape
 from photon.lab.demo.feed import Feed, Logs
-from photon.lab.demo.generator import Disorder, Generator
+from photon.lab.demo.generator import Disorder, Generator, Line
 from photon.lab.demo.observe import Observer
 from photon.lab.onlooker import alarms_in
 from photon.lab.wan.client import WanClient, WanError
 from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
-CLICKS_A_SECOND = 200
+CLICKS_A_SECOND = 80
+STEP_S = 0.1
+"""What comes in such bursts goes through in fewer batches, of which processes live mostly."""
 READY_S = 90.0
 SETTLE_S = 150.0
 REGIONS = tuple(REPLICAS.values())
@@ -64,16 +66,26 @@ class Rig:
 
     def _draw(self) -> None:
         """The stream, its event times from now on."""
-        self.generator = Generator(
-            self._seed,
-            clicks=int(self.seconds * self._rate),
-            seconds=self.seconds,
-            disorder=Disorder(late_by=1.0, query_delay=0.4),
-            epoch_us=time.time_ns() // 1000,
-        )
+        self._epoch_us = time.time_ns() // 1000
+        self.generator = self._generator()
         self._lines = sorted(self.generator.lines(), key=lambda line: line.at_us)
-        self.feed = Feed(self._lines, {n: Logs(p.primary, p.foreign) for n, p in self.demo.places.items()})
+        places = {n: Logs(p.primary, p.foreign) for n, p in self.demo.places.items()}
+        self.feed = Feed(self._lines, places, step_s=STEP_S)
         self.observer = Observer(self.demo, self.feed)
+
+    def _generator(self) -> Generator:
+        clicks, disorder = int(self.seconds * self._rate), Disorder(late_by=1.0, query_delay=0.4)
+        return Generator(self._seed, clicks=clicks, seconds=self.seconds, disorder=disorder, epoch_us=self._epoch_us)
+
+    def end_feed(self) -> None:
+        """Nothing begins any more; what has begun arrives."""
+        now_us = self._lines[min(self.feed.written, len(self._lines) - 1)].at_us
+        self.generator, lines = self._generator(), list[Line]()
+        for begins, of_round in self.generator.rounds():
+            lines += of_round
+            if begins > now_us:
+                break
+        self._lines[:] = sorted(lines, key=lambda line: line.at_us)  # what is written is the beginning of both
 
     async def run(self, drill: Callable[[Rig], Awaitable[None]]) -> None:
         """Starts all, feeds, runs the drill, heals, waits until all is settled, stops, and verifies."""

@@ -22,6 +22,8 @@ from photon.config import log
 from photon.lab.demo.check import records
 from photon.local_join.children import JoinOptions
 from photon.local_join.join import run
+from photon.supervision.zygote import STORE, zygote
+from tests.integration.forked import zygotes
 from tests.integration.join_sets import RECORD_MAX, Event, Expected, Record, SetSpec, Writer, reference, sets
 
 EXAMPLES = 8
@@ -61,7 +63,10 @@ class Site:
         options = JoinOptions(self.base / "primary", self.base / "foreign", self.base / "out", config, once=True)
 
         async def main() -> dict[str, int]:
-            result = await run(options, stop=asyncio.Event(), show=lambda _: None, say=lambda _: None)
+            with zygotes(), zygote(STORE) as made:
+                result = await run(
+                    options, stop=asyncio.Event(), show=lambda _: None, say=lambda _: None, zygote=made
+                )
             assert result.unread == ()
             return result.ledger
 

@@ -56,7 +56,7 @@ async def test_random_faults_lose_and_double_nothing(tmp_path: Path) -> None:
         "--minutes",
         minutes,
         "--rate",
-        "50",
+        "20",
         "--joiners",
         "1",
         "--seed",
@@ -64,7 +64,7 @@ async def test_random_faults_lose_and_double_nothing(tmp_path: Path) -> None:
         directory=tmp_path / "run",
     )
     assert report["good"] is True
-    assert report["events"] == int(SECONDS * 50)
+    assert report["events"] == int(SECONDS * 20)
     assert report["latency"]["outstanding"] == 0
     history = list(read(tmp_path / "run" / "history.jsonl"))
     assert [entry["what"] for entry in history if entry.get("what") == "begin"] == ["begin"] * report["faults"]

@@ -19,13 +19,13 @@ from photon.supervision.ports import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
 from tests.integration.forked import Process, begin
-from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site
+from tests.integration.operations.site import EXAMPLE, WAIT_S, WITH_WAN, Site, on_free_ports
 
 ENDLESS = {"--follow", "--watch", "--web", "serve"}
 """A command with one of these words goes on until it is interrupted."""
-SILENT_S = 8.0
+SILENT_S = 6.0
 """One that says nothing for so long is at work all the same."""
-STAYS_S = 2.0
+MOMENT_S = 0.4
 COMMAND_S = 300.0
 GONE_LOG = "queries.log.7"
 """A primary log of which the documents say that it was lost."""
@@ -60,11 +60,10 @@ class Documents:
     def _extend(self) -> None:
         """Status pages, a cache node and a second joiner in east, beside what the runbooks' deployment has."""
         text = self.site.file.read_text()
-        status_west, cache, joiner = (f"127.0.0.1:{port}" for port in free_ports(3))
-        text = text.replace("[datacentre.west]\n", f'[datacentre.west]\nstatus = "{status_west}"\n')
-        text += f'\n[datacentre.east.caches.east-cache]\naddress = "{cache}"\nsize = "16MiB"\n'
-        text += f'\n[datacentre.east.joiners.east-2]\naddress = "{joiner}"\n'
-        self.site.file.write_text(text)
+        text = text.replace("[datacentre.west]\n", '[datacentre.west]\nstatus = "127.0.0.1:1"\n')
+        text += '\n[datacentre.east.caches.east-cache]\naddress = "127.0.0.1:2"\nsize = "16MiB"\n'
+        text += '\n[datacentre.east.joiners.east-2]\naddress = "127.0.0.1:3"\n'
+        self.site.file.write_text(on_free_ports(text))
 
     def _certified_file(self) -> None:
         self.certified.mkdir()
@@ -133,7 +132,7 @@ class Documents:
     def lose_primary_log(self) -> None:
         """A primary log is deleted before its events came."""
         (self.base / "east/queries" / GONE_LOG).unlink()
-        time.sleep(STAYS_S)
+        time.sleep(2 * MOMENT_S)
 
     def lose_slot(self) -> None:
         """Joiner east-1 is down for ever, with the disk that its slot and its output lay on."""
@@ -198,12 +197,13 @@ def _run(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], *,
 
 def _until_it_speaks(process: Process) -> None:
     """And for a moment more: it does its work then."""
-    deadline = time.monotonic() + SILENT_S
+    deadline, spoke = time.monotonic() + SILENT_S, False
     while True:
         try:
-            said, _ = process.communicate(timeout=STAYS_S)
+            said, _ = process.communicate(timeout=MOMENT_S)
         except TimeoutExpired as still_running:
-            if still_running.output or time.monotonic() > deadline:
+            if spoke or time.monotonic() > deadline:
                 return
+            spoke = bool(still_running.output)
         else:
             raise AssertionError(f"it has ended: {said}")

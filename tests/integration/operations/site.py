@@ -237,7 +237,12 @@ def _deployment_file(kind: str) -> str:
         for number, name in enumerate(DATACENTRES, 1):
             text = text.replace(f"[datacentre.{name}]\n", f'[datacentre.{name}]\ncopies = "127.0.0.1:75{number}7"\n')
         text = text.replace("[registry]\n", f"{COPIES.lstrip()}\n[registry]\n")
-    ports = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text)))
-    for old, new in zip(ports, free_ports(len(ports)), strict=True):
-        text = text.replace(f'"127.0.0.1:{old}"', f'"127.0.0.1:{new}"')
-    return text
+    return on_free_ports(text)
+
+
+def on_free_ports(text: str) -> str:
+    """Drawn all at once, so that none of them is drawn twice."""
+    address = re.compile(r'"127\.0\.0\.1:(\d+)"')
+    ports = sorted(set(address.findall(text)))
+    free = dict(zip(ports, free_ports(len(ports)), strict=True))
+    return address.sub(lambda found: f'"127.0.0.1:{free[found[1]]}"', text)

@@ -13,9 +13,9 @@ import orjson
 from photon.lab.demo.feed import Copy, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line
 
-STEP_S = 0.02
+STEP_S = 0.2
 PIECE_S = 5.0
-CLICKS_A_SECOND = 25
+CLICKS_A_SECOND = 10
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 
 

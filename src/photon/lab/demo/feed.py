@@ -67,8 +67,12 @@ class Copy:
 
 
 class Feed:
-    def __init__(self, lines: Sequence[Line], datacentres: Mapping[str, Logs], *, lag_us: int = 20_000) -> None:
-        """``lines`` sorted by arrival. The n-th datacentre gets its copy n * ``lag_us`` later than the first."""
+    def __init__(
+        self, lines: Sequence[Line], datacentres: Mapping[str, Logs], *, lag_us: int = 20_000, step_s: float = STEP_S
+    ) -> None:
+        """``lines`` sorted by arrival. The n-th datacentre gets its copy n * ``lag_us`` later than the first; what
+        arrives within ``step_s`` is written at once."""
+        self._step_s = step_s
         self.copies = {
             name: Copy(lines, logs, lag_us=number * lag_us) for number, (name, logs) in enumerate(datacentres.items())
         }
@@ -87,7 +91,7 @@ class Feed:
             for copy in self.copies.values():
                 lines = copy.write_due(now_us)
                 self._note(lines)
-            await asyncio.sleep(STEP_S)
+            await asyncio.sleep(self._step_s)
 
     def _note(self, lines: Sequence[Line]) -> None:
         wall = time.time_ns()
