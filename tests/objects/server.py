@@ -74,6 +74,8 @@ class Faults:
         """503 for what is written to keys that end so."""
         self.cut = 0.0
         """The connection is reset in the middle of the answer."""
+        self.forgets = 0
+        """So many uploads are not known any more when their parts are there."""
         self.unsorted = False
         """Listings show their keys in any order."""
         self.slow_s = 0.0
@@ -119,6 +121,10 @@ def proxy(port: int, faults: Faults) -> Iterator[int]:
             writes = self.command in ("PUT", "POST") and faults.unwritable
             if what == "refused" or (writes and urlsplit(self.path).path.endswith(faults.unwritable)):
                 self._answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
+                return
+            if faults.forgets and self.command == "POST" and "uploadId=" in self.path:
+                faults.forgets -= 1
+                self._answer(404, {}, b"<Error><Code>NoSuchUpload</Code></Error>")
                 return
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             try:

@@ -126,12 +126,14 @@ def test_not_a_url(tmp_path: Path) -> None:
 def test_what_is_cut_short_is_not_there(site: Site, tmp_path: Path) -> None:
     """A directory as objects: without the file that comes last nothing counts."""
     site.faults.refused = site.faults.cut = 0.1
+    site.faults.forgets = 2
     to = ObjectPath(f"{site.url}/backup")
     content = bytes(9 << 20) + b"end"
     with uploaded(to, "manifest.json") as local:
         (local / "group-00000").mkdir(parents=True)
         (local / "group-00000" / "snapshot").write_bytes(content)
         (local / "manifest.json").write_bytes(b"{}")
+    assert not site.faults.forgets
     assert site.keys("backup/") == ["backup/group-00000/snapshot", "backup/manifest.json"]
     with fetched(to, "manifest.json") as back:
         assert (back / "group-00000" / "snapshot").read_bytes() == content

@@ -16,9 +16,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from photon.cli.main import main
 from photon.fleet.ledger import read_ledger
 from photon.supervision.ports import free_ports
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
@@ -26,6 +29,9 @@ from tests.integration.commands import interrupt, running, until
 from tests.spark.backfill_site import Site, make_site, manifest_of
 from tests.spark.cluster import HOST, bare_environment
 from tests.spark.conftest import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DAY, NEXT = "2025-10-09", "2025-10-10"
 """When the events of ``make_site`` are."""
@@ -112,8 +118,17 @@ def test_each_is_run_here() -> None:
 
 
 @pytest.mark.parametrize("words", VERIFY, ids=" ".join)
-def test_verify(joined: Site, tmp_path: Path, words: list[str]) -> None:
-    said = run(_words(words, joined, tmp_path), tmp_path)
+def test_verify(
+    joined: Site, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """In a process of its own only where it says more of Spark."""
+    if "--master" in words:
+        said = run(_words(words, joined, tmp_path), tmp_path)
+    else:
+        monkeypatch.chdir(tmp_path)
+        done = CliRunner().invoke(main, [as_here(word, joined, tmp_path) for word in words])
+        assert done.exit_code == 0, done.output
+        said = done.output
     assert "every event exactly once" in said.lower()
     assert list(tmp_path.rglob("report.html"))
 

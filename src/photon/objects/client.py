@@ -100,7 +100,10 @@ class ObstoreBucket:
         try:
             self._ob.put(self._store, key, iter(parts), chunk_size=PART_BYTES, max_concurrency=4)
         except self._failed as error:
-            raise self._error(error, key) from None
+            failed = self._error(error, key)
+            if isinstance(failed, FileNotFoundError) and "bucket" not in str(failed.strerror):
+                raise ObjectsFailed(errno.EIO, "the store does not know the upload any more", again=True) from None
+            raise failed from None
 
     def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
         from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
