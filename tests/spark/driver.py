@@ -27,7 +27,7 @@ def where_is_photon(_: int) -> str | None:
     return None if found is None else found.origin
 
 
-def main(file: Path) -> None:
+def main(file: Path, with_source: bool) -> None:
     """Prints what the executors found."""
     plain = SparkSession.builder.getOrCreate()
     where_is_photon.__module__ = "__main__"
@@ -42,9 +42,10 @@ def main(file: Path) -> None:
     said["clicks"] = sorted(bytes(row.event_id).decode() for row in clicks.select("event_id").collect())
     said["pairs"] = clicks.select("key").join(queries.select("key"), "key").count()
     said["output"] = outputs(spark, sources.outputs, sources.join).where("torn is null").count()
-    register(spark)
-    frame = spark.read.format("photon").option("path", str(file)).load()
-    said["source"] = sorted(row.event_id for row in frame.where("hour < 10").select("event_id").collect())
+    if with_source:
+        register(spark)
+        frame = spark.read.format("photon").option("path", str(file)).load()
+        said["source"] = sorted(row.event_id for row in frame.where("hour < 10").select("event_id").collect())
     print(json.dumps(said))
     spark.stop()
 
@@ -52,4 +53,4 @@ def main(file: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[2] == "register":
         register(SparkSession.builder.getOrCreate())
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2] == "source")

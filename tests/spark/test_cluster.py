@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,31 @@ def submitted(
     )
 
 
+def submit(cluster: Cluster, deployment: Path, python: Path, *more: str, source: bool) -> dict[str, Any]:
+    """What the driver of these tests says."""
+    command = (str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "source" if source else "no")
+    done = submitted(cluster, python, *command, more=more)
+    assert done.returncode == 0, done.stderr[-6000:]
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def check(said: dict[str, Any]) -> None:
+    assert said["before"] == [None] * 4  # else this would show nothing
+    for origin in said["after"]:
+        assert ".zip" in origin
+        assert str(ROOT) not in origin
+    assert said["clicks"] == sorted(f"c{n}" for n in range(200))
+    assert (said["pairs"], said["output"], said["same"]) == (200, 300, True)
+
+
+def test_the_package_and_the_adapter_are_shipped(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
+    python = python_without(tmp_path / "venv")
+    said = submit(cluster, deployment, python, source=True)
+    check(said)
+    assert said["source"] == sorted(f"e{n}" for n in range(20))
+
+
 def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
     """As docs/spark.md says it; what it finds is an output that has nothing to do with the logs."""
     python = python_without(tmp_path / "venv")
@@ -109,25 +135,13 @@ def test_the_command_line_runs_as_it_is(cluster: Cluster, deployment: Path, tmp_
     assert sum(count for name, count in counts.items() if name.startswith("lost")) == 200, counts
 
 
-def test_package_and_adapter_are_shipped_and_libraries_come_as_an_archive(
-    cluster: Cluster, deployment: Path, tmp_path: Path
-) -> None:
+def test_libraries_come_as_an_archive(cluster: Cluster, deployment: Path, tmp_path: Path) -> None:
     python = python_without(tmp_path / "venv", SMALL)
     missing = subprocess.run([str(python), "-c", "import orjson"], capture_output=True, check=False)
     assert missing.returncode == 1
     archive = packed(tmp_path / "libraries.tar.gz", SMALL)
     more = ("--archives", f"{archive}#libraries", "--conf", "spark.executorEnv.PYTHONPATH=./libraries")
-    command = (str(ROOT / "tests" / "spark" / "driver.py"), str(deployment), "source")
-    done = submitted(cluster, python, *command, more=more)
-    assert done.returncode == 0, done.stderr[-6000:]
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert said["before"] == [None] * 4  # else this would show nothing
-    for origin in said["after"]:
-        assert ".zip" in origin
-        assert str(ROOT) not in origin
-    assert said["clicks"] == sorted(f"c{n}" for n in range(200))
-    assert (said["pairs"], said["output"], said["same"]) == (200, 300, True)
-    assert said["source"] == sorted(f"e{n}" for n in range(20))
+    check(submit(cluster, deployment, python, *more, source=False))
 
 
 def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> None:
