@@ -113,6 +113,7 @@ class Driver:
         self.incarnations: list[int] = []
         """Incarnations of all runs; the newest one is this driver's."""
         self._counts: dict[str, int] | None = None
+        """As in ``runs.json``: of the run that publishes."""
         self.redone = 0
         """Batches of discarded attempts that this run did again."""
 

@@ -12,7 +12,7 @@ from photon.computing.wire import ENDED_NS, NEVER_NS, Watermark
 
 VERSION = 1
 Pieces = tuple[tuple[int, int, int], ...]
-"""(low, high, number): of keys with these hashes, as productions up to this number, which were taken."""
+"""(low, high, number): what holds for keys with these hashes; of a cursor, what was taken of productions."""
 NOTHING = Watermark()
 ENDED = Watermark(ENDED_NS, ENDED_NS, 0)
 
@@ -95,7 +95,7 @@ class Standing(msgspec.Struct, array_like=True):
         return ENDED_NS in heard or any(low_ns == ENDED_NS for low_ns, _ in self.lows.values())
 
     def reached(self, computation: str) -> int:
-        """Its watermark, that of before the end of time."""
+        """Its watermark; at the end of time the one before that."""
         low_ns, _ = self.lows.get(computation, (NEVER_NS, 0))
         return low_ns if low_ns < ENDED_NS else self.before.get(computation, NEVER_NS)
 

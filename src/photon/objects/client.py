@@ -52,7 +52,7 @@ class ObstoreBucket:
         except BaseError as error:
             raise UsageError(f"{url}: cannot be opened ({_line(error)})") from None
 
-    def _error(self, error: Exception, key: str) -> OSError:
+    def _error(self, error: Exception, key: str, *, uploads: bool = False) -> OSError:
         where = f"{self._url}/{key}"
         said = _STATUS.search(str(error))
         status = int(said[1]) if said else 404 if isinstance(error, FileNotFoundError) else 0
@@ -61,9 +61,10 @@ class ObstoreBucket:
             each for each in (f"{said[1]}{said[2]}" if said else "", f"({code[1]})" if code else "") if each
         )
         if status == 404:
-            return FileNotFoundError(
-                errno.ENOENT, f"no such {'bucket' if code and 'Bucket' in code[1] else 'object'}", where
-            )
+            lacks_bucket = code is not None and "Bucket" in code[1]
+            if uploads and not lacks_bucket:
+                return ObjectsFailed(errno.EIO, "the store does not know the upload any more", again=True)
+            return FileNotFoundError(errno.ENOENT, f"no such {'bucket' if lacks_bucket else 'object'}", where)
         if status in (401, 403):
             return PermissionError(errno.EACCES, f"refused: {what}; look at the credentials", where)
         if status == 412:
@@ -100,10 +101,7 @@ class ObstoreBucket:
         try:
             self._ob.put(self._store, key, iter(parts), chunk_size=PART_BYTES, max_concurrency=4)
         except self._failed as error:
-            failed = self._error(error, key)
-            if isinstance(failed, FileNotFoundError) and "bucket" not in str(failed.strerror):
-                raise ObjectsFailed(errno.EIO, "the store does not know the upload any more", again=True) from None
-            raise failed from None
+            raise self._error(error, key, uploads=True) from None
 
     def swap(self, key: str, data: bytes, over: Meta | None) -> Meta:
         from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError

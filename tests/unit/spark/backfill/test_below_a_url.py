@@ -153,9 +153,9 @@ class Run:
     def __init__(self, registry: ModelRegistry, count: int, stops_at: int) -> None:
         self.stops_at, self.still, self.goes_on = stops_at, threading.Event(), threading.Event()
         self._registry, self._count = registry, count
-        self.thread = threading.Thread(target=self._run)
+        self.thread = threading.Thread(target=self.to_its_end)
 
-    def _run(self) -> None:
+    def to_its_end(self) -> None:
         registry = KnownRegistry()
         registry.model = self._registry
         try:
@@ -195,9 +195,7 @@ def test_two_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
                 each.goes_on.set()
                 each.thread.join()
             for _ in range(5):
-                last = Run(model, 6, 0)
-                last.thread.start()
-                last.thread.join()
+                Run(model, 6, 0).to_its_end()
             owned = {each for shard in model.shards for each in shard.entries}
             check(PLACES, model, made, len(owned), (first_stop, second_stop))
         if runs[0].stops_at > 0:
