@@ -89,9 +89,9 @@ async def test_parquet_has_the_same_records(spark: SparkSession, tmp_path: Path)
 
 
 async def verified_with_a_moved_output(site: Site, output: Path, moved: Path) -> None:
-    """A backfill that was moved, and is named, and one that is damaged. One that its deployment knows:
-    ``tests/objects``."""
+    """A backfill that its deployment knows, one that was moved and is named, and one that is damaged."""
     events = len(site.pairs) + len(site.without)
+    assert await verified(site, moved.parent / "known") == {"correct": events}
     os.rename(output, moved)
     assert (await verified(site, moved.parent / "moved-away")).keys() == {"lost-cleared"}
     assert await verified(site, moved.parent / "named", moved) == {"correct": events}
