@@ -117,12 +117,11 @@ def check_metrics(collector: Collector, page: str) -> None:
         return {(key, ours.get(key), theirs.get(key)) for key in ours.keys() | theirs.keys()
                 if ours.get(key) != theirs.get(key)}  # fmt: skip
 
-    try:
-        until(lambda: not differing(), WAIT_S, "the metrics are the same")
+    try:  # a process that has just begun may be on neither side yet
+        until(lambda: not differing() and len(sent(collector)) > 60, WAIT_S, "the metrics are the same")
     except AssertionError:
-        print(*sorted(map(str, differing())), sep="\n")
+        print(len(sent(collector)), *sorted(map(str, differing())), sep="\n")
         raise
-    assert len(sent(collector)) > 60
 
 
 def dropped(page: str) -> float:
