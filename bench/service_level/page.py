@@ -38,7 +38,8 @@ comes back, the registry is resharded, and joiners, dispatchers, event stores, c
 stand still, links are cut, lossy or slow, one fault after the other.
 
 - *In time*: from the moment that an event and its primary event are written, in whichever datacentre is first, until
-  its line can be read in an output; of all events that have a primary event.
+  its line can be read in an output; of all events that have a primary event. The slowest are the few ids that a
+  datacentre had registered when it was lost: they are its own to write, once it is back.
 - *Wrong*: events lost, doubled, invented, or joined wrongly, ledgers that disagree with the truth, alarms of the
   verifiers; on all that was ever written into the deployment.
 - *Others*: processor cores that something else on the machine used meanwhile; quiet is less than {quiet:g}.
