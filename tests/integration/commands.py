@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import json
 import os
+import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
@@ -78,13 +81,27 @@ def alive(pid: int | None) -> bool:
         return False
 
 
-def until(condition: object, timeout: float, what: str) -> None:
-    """Polls a callable until it is true, one that takes long the less often. Raises AssertionError."""
-    assert callable(condition)
+def until(condition: Callable[[], object], timeout: float, what: str) -> None:
+    """Polls until it is true, one that takes long the less often. Raises AssertionError."""
     deadline = time.monotonic() + timeout
     began = time.monotonic()
     while not condition():
         now = time.monotonic()
         assert now < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(min(max(POLL_S, 2 * (now - began)), POLL_MOST_S))
+        time.sleep(min(max(POLL_S, 4 * (now - began)), POLL_MOST_S))
         began = time.monotonic()
+
+
+async def soon(condition: Callable[[], object], timeout: float, what: str) -> None:
+    """``until``, on an event loop; what has to be awaited is."""
+    deadline = time.monotonic() + timeout
+    while not (await holds if inspect.isawaitable(holds := condition()) else holds):
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        await asyncio.sleep(2 * POLL_S)
+
+
+def drawn_seed() -> int:
+    """A fresh seed, or the one to replay; printed, so that a failure shows it."""
+    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"PHOTON_SEED={seed}")
+    return seed

@@ -224,6 +224,13 @@ def _descriptors(targets: Sequence[Target], text: bool) -> tuple[list[int], list
     return theirs, ours
 
 
+def on_path(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """The environment of a shell whose ``photon`` is a copy, too; and a descriptor, which it is to be passed."""
+    server = _server().fileno()
+    path = f"{Path(__file__).parent / 'copies'}:{environment['PATH']}"
+    return {**environment, "PATH": path, "PHOTON_TEST_COPIES": str(server)}, server
+
+
 @functools.cache
 def _server() -> socket.socket:
     """Of this test process; it ends with it."""

@@ -1,16 +1,14 @@
-"""Pages that are run as they are written, in an empty directory."""
+"""Pages that are run as they are written, in an empty directory; the tutorial with `photon` as it is installed."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from photon.supervision.ports import free_ports
+from tests.integration.commands import photon
 from tests.integration.operations.runbook import Run, steps
 from tests.integration.operations.shell import Shell
 
@@ -28,7 +26,7 @@ def test_a_new_user_gets_through(tmp_path: Path, page: str, least: int) -> None:
         text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
     directory = tmp_path / "shop"
     directory.mkdir()
-    shell = Shell(directory, {})
+    shell = Shell(directory, {}, copies=page != "tutorial.md")
     blocks = [step for step in steps(page, text) if isinstance(step, Run)]
     assert len(blocks) > least
     try:
@@ -36,6 +34,4 @@ def test_a_new_user_gets_through(tmp_path: Path, page: str, least: int) -> None:
             shell.run(page, block)
     finally:
         if (directory / ".photon-run").exists():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                command = [sys.executable, "-m", "photon", "down", str(directory / "photon.toml")]
-                subprocess.run(command, capture_output=True, timeout=60, check=False)
+            photon("down", directory / "photon.toml")

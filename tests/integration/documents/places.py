@@ -80,7 +80,7 @@ class Documents:
         done = photon("join", "--primary", own[0], "--foreign", own[1], "--output", own[2], "--once")
         assert done.code in (0, 3), done.err
         until(self.up, WAIT_S, "all processes are up")
-        until(lambda: len(self.site.traffic.joined()) > 50, WAIT_S, "events are written")
+        until(lambda: len(self.site.traffic.joined()) > 10, WAIT_S, "events are written")
         self.site.comes_out()
         self._name_words()
 
