@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 from tests.integration.forked import Process, begin
 
 POLL_S, POLL_MOST_S = 0.05, 1.0
+UP_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,32 @@ def running(*arguments: str | Path, log: Path) -> Iterator[Process]:
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+class Detached:
+    """What ``photon up --detach`` runs of a deployment file, and every process that was ever seen of it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.pids: set[int] = set()
+
+    def up(self) -> dict[str, dict[str, Any]]:
+        """Its processes, by name."""
+        done = photon("up", self.file, "--detach", "--timeout", f"{UP_S:g}", "-o", "json", timeout=2 * UP_S)
+        assert done.code == 0, done.err
+        return self.seen(done)
+
+    def seen(self, said: Result) -> dict[str, dict[str, Any]]:
+        rows = {row["name"]: row for row in json.loads(said.out)["processes"]}
+        self.pids |= {row["pid"] for row in rows.values() if row["pid"] is not None}
+        return rows
+
+    def down(self) -> Result:
+        done = photon("down", self.file, timeout=2 * UP_S)
+        for pid in filter(alive, self.pids):  # only after a failure
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return done
 
 
 def interrupt(process: Process, timeout: float = 30.0) -> int:

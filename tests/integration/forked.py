@@ -14,22 +14,21 @@ import gc
 import importlib
 import json
 import os
-import runpy
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import setproctitle
 
 from photon.supervision import detached, zygote
+from photon.supervision.zygote_main import run
 
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 5
@@ -296,7 +295,7 @@ def _tell(tells: socket.socket, what: str) -> None:
         tells.send(what.encode())
 
 
-def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
+def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
     if request["session"]:
         os.setsid()
     wanted = [os.dup(each) for each in (*descriptors[:3], *descriptors[4:])]  # none of them has a low number then
@@ -312,7 +311,7 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     sys.argv = [request["module"], *request["arguments"]]
     for module in (zygote, detached):
         module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    run(request["module"])
 
 
 class _Child:
@@ -337,20 +336,7 @@ class _Child:
         os.setsid()
         module, *arguments = command[2:]
         sys.argv = [module, *arguments]
-        code: object = 1
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-            code = 0
-        except SystemExit as ends:
-            code = ends.code
-        except BaseException:
-            traceback.print_exc()
-        finally:  # not into the frames of the command that this was
-            threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code if isinstance(code, int) else int(code is not None))
+        run(module)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)

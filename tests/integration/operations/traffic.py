@@ -13,10 +13,10 @@ import orjson
 from photon.lab.demo.feed import Copy, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line
 
-STEP_S = 0.5
+STEP_S = 1.0
 """What comes in such bursts goes through in fewer batches, of which processes live mostly."""
 PIECE_S = 5.0
-CLICKS_A_SECOND = 4
+CLICKS_A_SECOND = 3
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 
 
