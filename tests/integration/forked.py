@@ -27,6 +27,7 @@ from typing import IO, Any, NoReturn
 
 import setproctitle
 
+from photon.cli import compute
 from photon.supervision import detached, zygote
 from photon.supervision.zygote_main import run
 
@@ -309,44 +310,59 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
             del os.environ[name]
     os.environ.update(request["env"])
     sys.argv = [request["module"], *request["arguments"]]
-    for module in (zygote, detached):
-        module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
+    for module in (zygote, detached, compute):
+        module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE)  # type: ignore[attr-defined]
     run(request["module"])
 
 
 class _Child:
-    """``python -m MODULE ARGUMENTS`` of a copy's own, its zygote or what it leaves in the background, as a copy, too:
-    it need not import anything. As much of subprocess.Popen as they use."""
+    """``python -m MODULE ARGUMENTS`` of a copy's own, its zygote, what it leaves in the background, owners of keys,
+    as a copy, too: it need not import anything. As much of subprocess.Popen as they use."""
 
     def __init__(
-        self, command: Sequence[str], *, stdout: Any, stderr: Any, pass_fds: Sequence[int] = (), **_: object
-    ) -> None:
+        self, command: Sequence[str], *, stdin: Target = subprocess.DEVNULL, stdout: Target = None,
+        stderr: Target = None, pass_fds: Sequence[int] = (), start_new_session: bool = False, **_: object,
+    ) -> None:  # fmt: skip
         for written in (sys.stdout, sys.stderr):
             written.flush()
+        theirs, self._ours = _descriptors((stdin, stdout, stderr), text=False)
+        self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid:
+            for descriptor in theirs:
+                os.close(descriptor)
             return
-        null = os.open(os.devnull, os.O_RDWR)
-        for number, target in enumerate((subprocess.DEVNULL, stdout, stderr)):
-            os.dup2(null if target == subprocess.DEVNULL else target.fileno(), number)
+        for number, descriptor in enumerate(theirs):
+            os.dup2(descriptor, number)
         first = 3
         for descriptor in (*sorted(pass_fds), 1 << 16):
             os.closerange(first, descriptor)
             first = descriptor + 1
-        os.setsid()
+        if start_new_session:
+            os.setsid()
         module, *arguments = command[2:]
         sys.argv = [module, *arguments]
         run(module)
 
+    def terminate(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def poll(self) -> int | None:
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if ended else None
+        return self._ended(os.WNOHANG)
 
-    def wait(self) -> None:
-        os.waitpid(self.pid, 0)
+    def wait(self) -> int | None:
+        return self._ended(0)
+
+    def _ended(self, how: int) -> int | None:
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, how)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
 
 
 if __name__ == "__main__":

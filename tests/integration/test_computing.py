@@ -20,6 +20,7 @@ from photon.lab.demo.feed import Feed
 from photon.lab.demo.generator import Line
 from tests.integration.commands import children, drawn_seed, interrupt, running, until
 from tests.integration.commands import photon as command
+from tests.integration.rig import STEP_S
 from tests.integration.supervised import supervised
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
@@ -235,7 +236,7 @@ async def test_zeitgeist_over_two_datacentres_of_which_one_is_lost_and_returns(t
         begin_s = int(time.time()) + 1
         await asyncio.sleep(begin_s - time.time())
         lines, truth = _lines(begin_s)
-        feed = Feed(lines, {name: place.logs for name, place in demo.places.items()})
+        feed = Feed(lines, {name: place.logs for name, place in demo.places.items()}, step_s=STEP_S)
         feeding = asyncio.create_task(feed.run())
         with running("compute", "run", file, log=tmp_path / "log") as first:
             await asyncio.sleep(begin_s + LOST_AT_S - time.time())

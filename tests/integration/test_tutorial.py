@@ -1,4 +1,4 @@
-"""Pages that are run as they are written, in an empty directory; the tutorial with `photon` as it is installed."""
+"""Pages that are run as they are written, in an empty directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_new_user_gets_through(tmp_path: Path, page: str, least: int) -> None:
         text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}")
     directory = tmp_path / "shop"
     directory.mkdir()
-    shell = Shell(directory, {}, copies=page != "tutorial.md")
+    shell = Shell(directory, {})
     blocks = [step for step in steps(page, text) if isinstance(step, Run)]
     assert len(blocks) > least
     try:

@@ -23,13 +23,13 @@ class StepFailed(AssertionError):
 class Shell:
     """``directory`` is the operator's; variables that a block sets last for the next ones."""
 
-    def __init__(self, directory: Path, environment: dict[str, str], *, copies: bool = False) -> None:
-        """``copies``: commands are (forked.py)."""
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        """Commands are copies (forked.py), but those of another release."""
         self._directory = directory
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, **environment, "PATH": path, "COLUMNS": "220"}
         self._pass_fds: tuple[int, ...] = ()
-        if copies:
+        if "PYTHONPATH" not in environment:
             self._environment, server = on_path(self._environment)
             self._pass_fds = (server,)
         self._variables = directory.parent / "variables.sh"
