@@ -61,7 +61,7 @@ from photon.eventstore.unavailable import PATHS_SECONDS, PublishedSources, Unava
 from photon.eventstore.whole_sets import SET_MAX, WholeSets
 from photon.outputs.relay import whole_ns
 
-IDLE_SECONDS = 0.02  # how far the logs have been read is published so often while nothing changes
+IDLE_SECONDS = 0.05  # how far the logs have been read is published so often while nothing changes
 LOOK_UP_THREADS = 2
 MAP_AGAIN_SECONDS = 1.0
 """A file map that cannot be reached is tried again so often, after what its own patience takes."""

@@ -50,43 +50,54 @@ def _written(site: Site) -> int:
     return sum(1 for kind in ("joined", "unmatched") for _ in records(site.base / "output" / kind))
 
 
-def _tested(site: Site, home: Path, dag: str = "photon_nightly") -> subprocess.CompletedProcess[str]:
-    """``airflow dags test``: the whole DAG in one process, without a scheduler."""
-    shutil.copytree(ROOT / "deploy" / "airflow", home / "dags", dirs_exist_ok=True)
+@pytest.fixture(scope="module")
+def airflow(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its home, with a database: to migrate it takes as long as a DAG."""
+    home = tmp_path_factory.mktemp("airflow")
+    shutil.copytree(ROOT / "deploy" / "airflow", home / "dags")
+    migrated = _airflow(home, site, home, "db", "migrate")
+    assert migrated.returncode == 0, migrated.stdout + migrated.stderr
+    return home
+
+
+def _airflow(home: Path, site: Site, reports: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PHOTON_CONFIG": str(site.file),
-        "PHOTON_REPORTS": str(home / "reports"),
-        "PHOTON_VERIFY_OPTIONS": json.dumps(["--master", "local[1]"]),
+        "PHOTON_REPORTS": str(reports),
+        "PHOTON_VERIFY_OPTIONS": json.dumps(["--master", "local[1]", "--spark", "spark.ui.enabled=false"]),
     }
+    return subprocess.run(
+        [AIRFLOW, *words], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def _tested(home: Path, site: Site, reports: Path) -> subprocess.CompletedProcess[str]:
+    """``airflow dags test``: the whole DAG in one process, without a scheduler."""
     moment = datetime.fromtimestamp(DAY + DAY_S, UTC).isoformat()
-    for command in (["db", "migrate"], ["dags", "test", dag, moment]):
-        done = subprocess.run(
-            [AIRFLOW, *command], env=environment, capture_output=True, text=True, timeout=600, check=False
-        )
-    return done
+    return _airflow(home, site, reports, "dags", "test", "photon_nightly", moment)
 
 
-def _verdict(home: Path) -> tuple[str, str]:
+def _verdict(reports: Path) -> tuple[str, str]:
     """(day, verdict) of the only report."""
-    [verdict] = home.glob("reports/*/verdict.json")
+    [verdict] = reports.glob("*/verdict.json")
     return verdict.parent.name, json.loads(verdict.read_text())["verdict"]
 
 
-def test_a_day_is_verified_when_it_is_complete(site: Site, tmp_path: Path) -> None:
-    done = _tested(site, tmp_path)
+def test_a_day_is_verified_when_it_is_complete(site: Site, airflow: Path, tmp_path: Path) -> None:
+    done = _tested(airflow, site, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert _verdict(tmp_path) == (datetime.fromtimestamp(DAY, UTC).date().isoformat(), "right"), done.stdout
 
 
-def test_problems_fail_the_run_and_show_what_a_repair_would_do(site: Site, tmp_path: Path) -> None:
+def test_problems_fail_the_run_and_show_what_a_repair_would_do(site: Site, airflow: Path, tmp_path: Path) -> None:
     """An output file that was published is lost."""
     lost, *_ = (site.base / "output" / "joined").iterdir()
     lost.unlink()
-    done = _tested(site, tmp_path)
+    done = _tested(airflow, site, tmp_path)
     assert _verdict(tmp_path)[1] == "problems", done.stdout
     assert "there are problems: " in done.stdout
     assert "what_a_repair_would_do" in done.stdout

@@ -20,9 +20,8 @@ from photon.computing.hbase_rows import VersionedRows
 from photon.computing.hbase_store import HBaseStore
 from photon.computing.store import Store
 from tests.hbase.thrift_servers import Thrift2
-from tests.integration.commands import Process, children, running, until
+from tests.integration.commands import Process, children, drawn_seed, running, until
 from tests.integration.commands import photon as command
-from tests.integration.rig import drawn_seed
 from tests.unit.computing.test_running import _feed
 from tests.unit.computing.test_stores import (
     INTERVAL,

@@ -17,6 +17,7 @@ from photon.lab.demo.feed import Feed, Logs
 from photon.lab.demo.generator import Disorder, Generator
 from photon.lab.demo.observe import Observer
 from tests.integration.commands import photon
+from tests.integration.rig import STEP_S
 
 SECONDS = 6.0
 WAIT_S = 120.0
@@ -36,11 +37,11 @@ class Site:
             )
         disorder = Disorder(late_by=1.0, query_delay=0.4)
         self.generator = Generator(
-            7, clicks=int(200 * SECONDS), seconds=SECONDS, disorder=disorder, epoch_us=time.time_ns() // 1000
+            7, clicks=int(80 * SECONDS), seconds=SECONDS, disorder=disorder, epoch_us=time.time_ns() // 1000
         )
         lines = sorted(self.generator.lines(), key=lambda line: line.at_us)
         self.place = self.demo.places["east"]
-        self.feed = Feed(lines, {"east": Logs(self.place.primary, self.place.foreign)})
+        self.feed = Feed(lines, {"east": Logs(self.place.primary, self.place.foreign)}, step_s=STEP_S)
         self.observer = Observer(self.demo, self.feed)
 
     async def run(self, *arguments: str | Path, code: int = 0) -> str:

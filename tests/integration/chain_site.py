@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from photon.lab.onlooker import alarms_in
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service, Supervisor
+from tests.integration.rig import STEP_S
 
 JOINS = """
 key_file = "key"
@@ -140,7 +142,7 @@ class ChainSite:
         lines += [(draw.uniform(0, seconds), "shops", {"shop": f"s{n}", "city": f"city {n}"}) for n in range(7)]
         begun = time.monotonic()
         for at, stream, record in sorted(lines, key=lambda line: line[0]):
-            if (ahead := at - (time.monotonic() - begun)) > 0:
+            if (ahead := STEP_S * math.ceil(at / STEP_S) - (time.monotonic() - begun)) > 0:
                 await asyncio.sleep(ahead)
             self._write(stream, orjson.dumps(record) + b"\n")
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import json
 import os
+import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 from tests.integration.forked import Process, begin
 
 POLL_S, POLL_MOST_S = 0.05, 1.0
+UP_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,32 @@ def running(*arguments: str | Path, log: Path) -> Iterator[Process]:
         process.wait()
 
 
+class Detached:
+    """What ``photon up --detach`` runs of a deployment file, and every process that was ever seen of it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.pids: set[int] = set()
+
+    def up(self) -> dict[str, dict[str, Any]]:
+        """Its processes, by name."""
+        done = photon("up", self.file, "--detach", "--timeout", f"{UP_S:g}", "-o", "json", timeout=2 * UP_S)
+        assert done.code == 0, done.err
+        return self.seen(done)
+
+    def seen(self, said: Result) -> dict[str, dict[str, Any]]:
+        rows = {row["name"]: row for row in json.loads(said.out)["processes"]}
+        self.pids |= {row["pid"] for row in rows.values() if row["pid"] is not None}
+        return rows
+
+    def down(self) -> Result:
+        done = photon("down", self.file, timeout=2 * UP_S)
+        for pid in filter(alive, self.pids):  # only after a failure
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return done
+
+
 def interrupt(process: Process, timeout: float = 30.0) -> int:
     """Ctrl-C; returns the exit code."""
     process.send_signal(signal.SIGINT)
@@ -78,13 +109,27 @@ def alive(pid: int | None) -> bool:
         return False
 
 
-def until(condition: object, timeout: float, what: str) -> None:
-    """Polls a callable until it is true, one that takes long the less often. Raises AssertionError."""
-    assert callable(condition)
+def until(condition: Callable[[], object], timeout: float, what: str) -> None:
+    """Polls until it is true, one that takes long the less often. Raises AssertionError."""
     deadline = time.monotonic() + timeout
     began = time.monotonic()
     while not condition():
         now = time.monotonic()
         assert now < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(min(max(POLL_S, 2 * (now - began)), POLL_MOST_S))
+        time.sleep(min(max(POLL_S, 4 * (now - began)), POLL_MOST_S))
         began = time.monotonic()
+
+
+async def soon(condition: Callable[[], object], timeout: float, what: str) -> None:
+    """``until``, on an event loop; what has to be awaited is."""
+    deadline = time.monotonic() + timeout
+    while not (await holds if inspect.isawaitable(holds := condition()) else holds):
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        await asyncio.sleep(2 * POLL_S)
+
+
+def drawn_seed() -> int:
+    """A fresh seed, or the one to replay; printed, so that a failure shows it."""
+    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"PHOTON_SEED={seed}")
+    return seed

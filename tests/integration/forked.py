@@ -14,22 +14,22 @@ import gc
 import importlib
 import json
 import os
-import runpy
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import setproctitle
 
+from photon.cli import compute
 from photon.supervision import detached, zygote
+from photon.supervision.zygote_main import run
 
 MESSAGE_BYTES = 128 << 10
 DESCRIPTORS = 5
@@ -224,6 +224,13 @@ def _descriptors(targets: Sequence[Target], text: bool) -> tuple[list[int], list
     return theirs, ours
 
 
+def on_path(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """The environment of a shell whose ``photon`` is a copy, too; and a descriptor, which it is to be passed."""
+    server = _server().fileno()
+    path = f"{Path(__file__).parent / 'copies'}:{environment['PATH']}"
+    return {**environment, "PATH": path, "PHOTON_TEST_COPIES": str(server)}, server
+
+
 @functools.cache
 def _server() -> socket.socket:
     """Of this test process; it ends with it."""
@@ -289,7 +296,7 @@ def _tell(tells: socket.socket, what: str) -> None:
         tells.send(what.encode())
 
 
-def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
+def _become(request: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
     if request["session"]:
         os.setsid()
     wanted = [os.dup(each) for each in (*descriptors[:3], *descriptors[4:])]  # none of them has a low number then
@@ -303,57 +310,59 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
             del os.environ[name]
     os.environ.update(request["env"])
     sys.argv = [request["module"], *request["arguments"]]
-    for module in (zygote, detached):
-        module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    for module in (zygote, detached, compute):
+        module.subprocess = SimpleNamespace(Popen=_Child, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE)  # type: ignore[attr-defined]
+    run(request["module"])
 
 
 class _Child:
-    """``python -m MODULE ARGUMENTS`` of a copy's own, its zygote or what it leaves in the background, as a copy, too:
-    it need not import anything. As much of subprocess.Popen as they use."""
+    """``python -m MODULE ARGUMENTS`` of a copy's own, its zygote, what it leaves in the background, owners of keys,
+    as a copy, too: it need not import anything. As much of subprocess.Popen as they use."""
 
     def __init__(
-        self, command: Sequence[str], *, stdout: Any, stderr: Any, pass_fds: Sequence[int] = (), **_: object
-    ) -> None:
+        self, command: Sequence[str], *, stdin: Target = subprocess.DEVNULL, stdout: Target = None,
+        stderr: Target = None, pass_fds: Sequence[int] = (), start_new_session: bool = False, **_: object,
+    ) -> None:  # fmt: skip
         for written in (sys.stdout, sys.stderr):
             written.flush()
+        theirs, self._ours = _descriptors((stdin, stdout, stderr), text=False)
+        self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid:
+            for descriptor in theirs:
+                os.close(descriptor)
             return
-        null = os.open(os.devnull, os.O_RDWR)
-        for number, target in enumerate((subprocess.DEVNULL, stdout, stderr)):
-            os.dup2(null if target == subprocess.DEVNULL else target.fileno(), number)
+        for number, descriptor in enumerate(theirs):
+            os.dup2(descriptor, number)
         first = 3
         for descriptor in (*sorted(pass_fds), 1 << 16):
             os.closerange(first, descriptor)
             first = descriptor + 1
-        os.setsid()
+        if start_new_session:
+            os.setsid()
         module, *arguments = command[2:]
         sys.argv = [module, *arguments]
-        code: object = 1
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-            code = 0
-        except SystemExit as ends:
-            code = ends.code
-        except BaseException:
-            traceback.print_exc()
-        finally:  # not into the frames of the command that this was
-            threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code if isinstance(code, int) else int(code is not None))
+        run(module)
+
+    def terminate(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def poll(self) -> int | None:
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if ended else None
+        return self._ended(os.WNOHANG)
 
-    def wait(self) -> None:
-        os.waitpid(self.pid, 0)
+    def wait(self) -> int | None:
+        return self._ended(0)
+
+    def _ended(self, how: int) -> int | None:
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, how)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ class Processes:
     peers: dict[str, str] = field(default_factory=_peers)
     running: dict[str, Process] = field(default_factory=dict)
     shards: int = SHARDS
+    raft: dict[str, int] = field(default_factory=dict)
+    """Options of every group that are not Photon's own."""
 
     def seen_from(self, region: str) -> dict[str, str]:
         """Every replica's address for who is in this region; each replica is in one of its own name."""
@@ -50,6 +52,7 @@ class Processes:
             "peers": self.seen_from(name),
             "directory": str(self.directory / name),
             "shards": self.shards,
+            "raft": self.raft,
         }
         replica = self.begin(f"{name}.out", json.dumps(settings | more), module="tests.integration.registry_replica")
         self.running[name] = replica
@@ -72,8 +75,8 @@ class Processes:
 
 
 @contextmanager
-def processes(directory: Path) -> Iterator[Processes]:
-    every = Processes(directory)
+def processes(directory: Path, **raft: int) -> Iterator[Processes]:
+    every = Processes(directory, raft=raft)
     try:
         for name in every.peers:
             every.start(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -12,6 +13,8 @@ from photon.config.clock import SystemClock
 from photon.config.interval_clock import KernelTime
 from photon.config.kernel_time import kernel_time
 from photon.config.stopping import stop_event
+from photon.idregistry.raft.options import RaftOptions
+from photon.idregistry.replica import server
 from photon.idregistry.replica.process import ServeError, serve_registry
 from photon.idregistry.replica.server import ReplicaSettings
 from photon.tables.timestamps.server import guest
@@ -40,6 +43,8 @@ def main() -> int:
         require_sync=bool(given.get("require_sync")),
         id_rules={join: rule.encode() for join, rule in given.get("id_rules", {}).items()},
     )
+
+    server.RaftOptions = partial(RaftOptions, **given.get("raft", {}))  # type: ignore[assignment,misc]
 
     async def serve() -> None:
         stop = stop_event(with_parent=False)

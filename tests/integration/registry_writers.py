@@ -13,6 +13,8 @@ from tests.integration.registry_processes import Processes, rows
 
 BATCH = 200
 IDS = 40_000  # drawn from: the writers meet on the same ids
+PAUSE_S = 0.05
+"""Between two batches: a load that never ends, and leaves the processors to what is tested."""
 
 
 class Writer:
@@ -55,6 +57,7 @@ class Writer:
                 self.unknown += len(left)
                 self.decided += len(ids) - len(left)
                 ids = left
+            await asyncio.sleep(PAUSE_S)
 
 
 def batches(rng: random.Random, pool: range) -> Iterator[list[int]]:

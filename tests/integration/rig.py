@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
 import time
@@ -22,19 +21,12 @@ from photon.lab.wan.client import WanClient, WanError
 from photon.lab.wan.links import Fault
 from tests.integration.supervised import supervised
 
-CLICKS_A_SECOND = 80
-STEP_S = 0.1
+CLICKS_A_SECOND = 40
+STEP_S = 0.2
 """What comes in such bursts goes through in fewer batches, of which processes live mostly."""
 READY_S = 90.0
 SETTLE_S = 150.0
 REGIONS = tuple(REPLICAS.values())
-
-
-def drawn_seed() -> int:
-    """A fresh seed, or the one to replay; printed, so that a failure shows it."""
-    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
-    print(f"PHOTON_SEED={seed}")
-    return seed
 
 
 class Rig:
@@ -49,16 +41,14 @@ class Rig:
         shape: Shape,
         prompt: bool = False,
         copies: bool = True,
-        rate: int = CLICKS_A_SECOND,
     ) -> None:
         """``prompt``: event times are those of the arrival, not earlier by the time that the start took; ``copies``:
-        see ``supervised``; ``rate``: clicks a second."""
+        see ``supervised``."""
         self.random = random.Random(seed)
         self.seconds = seconds
         self._seed = seed
         self._prompt = prompt
         self._copies = copies
-        self._rate = rate
         self._forgotten: set[Path] = set()
         self.demo = DemoDeployment(directory, shape)
         self.wan = WanClient(self.demo.wan, towards(self.demo.tls, WAN))
@@ -74,8 +64,11 @@ class Rig:
         self.observer = Observer(self.demo, self.feed)
 
     def _generator(self) -> Generator:
-        clicks, disorder = int(self.seconds * self._rate), Disorder(late_by=1.0, query_delay=0.4)
-        return Generator(self._seed, clicks=clicks, seconds=self.seconds, disorder=disorder, epoch_us=self._epoch_us)
+        clicks, disorder = int(self.seconds * CLICKS_A_SECOND), Disorder(late_by=1.0, query_delay=0.4)
+        return Generator(
+            self._seed, clicks=clicks, seconds=self.seconds, queries_per_click=3, disorder=disorder,
+            epoch_us=self._epoch_us,
+        )  # fmt: skip
 
     def end_feed(self) -> None:
         """Nothing begins any more; what has begun arrives."""

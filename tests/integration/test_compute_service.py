@@ -13,10 +13,10 @@ import pytest
 import photon
 from photon.supervision.ports import free_ports
 from tests.deployments import deployment, join
-from tests.integration.commands import alive, until
+from tests.integration.commands import UP_S, Detached, alive, until
 from tests.integration.commands import photon as command
 
-UP_S, ATTENTION = 150.0, 3
+ATTENTION = 3
 COMPUTE = """\
 [compute.spend]
 file = "spend.py"
@@ -57,9 +57,7 @@ def site(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_they_start_with_the_deployment_and_a_broken_file_is_one_line_that_holds_nobody_up(site: Path) -> None:
-    up = command("up", site, "--detach", "--timeout", str(UP_S), "-o", "json", timeout=2 * UP_S)
-    assert up.code == 0, up.err
-    processes = {each["name"]: each for each in json.loads(up.out)["processes"]}
+    processes = Detached(site).up()
     assert {"compute spend", "compute broken", "joiner east-1"} <= processes.keys()
     assert {each["state"] for each in processes.values()} == {"up"}
 

@@ -18,9 +18,9 @@ from photon.computing.examples.zeitgeist import judge, page
 from photon.lab.demo.deployment import DemoDeployment, Shape
 from photon.lab.demo.feed import Feed
 from photon.lab.demo.generator import Line
-from tests.integration.commands import children, interrupt, running, until
+from tests.integration.commands import children, drawn_seed, interrupt, running, until
 from tests.integration.commands import photon as command
-from tests.integration.rig import drawn_seed
+from tests.integration.rig import STEP_S
 from tests.integration.supervised import supervised
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
@@ -185,9 +185,9 @@ def _count(state: Path) -> int:
 
 
 # -- Zeitgeist -------------------------------------------------------------------------------------------------------
-SECONDS = 36
-SPIKE, DIP = 22, 28
-LOST_AT_S, LOST_S = 14.0, 10.0
+SECONDS = 26
+SPIKE, DIP = 17, 21
+LOST_AT_S, LOST_S = 11.0, 8.0
 
 
 def _lines(begin_s: int) -> tuple[list[Line], Counter[tuple[str, int]]]:
@@ -195,8 +195,8 @@ def _lines(begin_s: int) -> tuple[list[Line], Counter[tuple[str, int]]]:
     lines: list[Line] = []
     truth: Counter[tuple[str, int]] = Counter()
     for second in range(SECONDS):
-        for terms, usual in (("rain", 20), ("shoes", 30)):
-            count = {("rain", SPIKE): 90, ("shoes", DIP): 0}.get((terms, second), usual)
+        for terms, usual in (("rain", 6), ("shoes", 20)):
+            count = {("rain", SPIKE): 30, ("shoes", DIP): 0}.get((terms, second), usual)
             truth[terms, begin_s + second] = count
             for n in range(count):
                 at_us = second * 1_000_000 + n * 1_000_000 // count
@@ -236,7 +236,7 @@ async def test_zeitgeist_over_two_datacentres_of_which_one_is_lost_and_returns(t
         begin_s = int(time.time()) + 1
         await asyncio.sleep(begin_s - time.time())
         lines, truth = _lines(begin_s)
-        feed = Feed(lines, {name: place.logs for name, place in demo.places.items()})
+        feed = Feed(lines, {name: place.logs for name, place in demo.places.items()}, step_s=STEP_S)
         feeding = asyncio.create_task(feed.run())
         with running("compute", "run", file, log=tmp_path / "log") as first:
             await asyncio.sleep(begin_s + LOST_AT_S - time.time())
@@ -270,7 +270,7 @@ async def test_zeitgeist_over_two_datacentres_of_which_one_is_lost_and_returns(t
     found = {(each["query"], each["second"], each["kind"]) for each in anomalies if each["second"] <= last}
     assert found == _expected(truth, begin_s)
     assert {("rain", begin_s + SPIKE, "spike"), ("shoes", begin_s + DIP, "dip")} <= found
-    assert "spike: 90" in page(windows, anomalies)
+    assert "spike: 30" in page(windows, anomalies)
 
 
 def _status(file: Path) -> dict[str, Any]:

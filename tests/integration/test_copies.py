@@ -8,16 +8,14 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from photon.config.disk import RealDisk
 from photon.config.loader import load
 from photon.lab.demo.deployment import Shape
 from photon.outputs import Cursor, OutputPlace, Reader, read_slot
 from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
-from tests.integration.commands import photon
-from tests.integration.rig import SETTLE_S, Rig, drawn_seed
+from tests.integration.commands import drawn_seed, photon, soon
+from tests.integration.rig import SETTLE_S, Rig
 
 SECONDS = 4.0
 KINDS = ("joined", "unmatched")
@@ -81,17 +79,6 @@ class CopyRig(Rig):
         assert (await asyncio.to_thread(photon, *command, timeout=REST_S)).code == 0
 
 
-async def until(what: str, true: object) -> None:
-    """Polls until it holds."""
-    assert callable(true)
-    try:
-        async with asyncio.timeout(REST_S):
-            while not true():  # noqa: ASYNC110
-                await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        pytest.fail(what)
-
-
 async def test_a_datacentre_is_deleted_for_ever(tmp_path: Path) -> None:
     rig = CopyRig(tmp_path, drawn_seed(), wait="2s")
     async with rig.started():
@@ -101,7 +88,7 @@ async def test_a_datacentre_is_deleted_for_ever(tmp_path: Path) -> None:
             rig.read()
             return rig.published("east") > 0
 
-        await until("nothing of east was ever published", some_read)
+        await soon(some_read, REST_S, "nothing of east was ever published")
         names = rig.supervisor.names(datacentre="east")
         rig.feed.copies["east"].held = True
         for name in names:
@@ -127,9 +114,9 @@ async def test_the_published_length_falls_back_and_recovers(tmp_path: Path) -> N
         rig.supervisor.kill("copies west", hold=True)  # it keeps east's
         await rig._gone(["copies west"])
         await rig.feed.run()
-        await until("east shows nothing although nobody keeps its copy", lambda: rig.published("east") > 0)
+        await soon(lambda: rig.published("east") > 0, REST_S, "east shows nothing although nobody keeps its copy")
         before = rig.kept("east", "west")
         assert before < rig.published("east")
         rig.supervisor.release("copies west")
-        await until("the copy did not catch up", lambda: rig.kept("east", "west") == rig.published("east") > before)
+        await soon(lambda: rig.kept("east", "west") == rig.published("east") > before, REST_S, "it catches up")
         await rig.everything_read()

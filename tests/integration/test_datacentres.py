@@ -10,7 +10,8 @@ import pytest
 
 from photon.lab.demo.deployment import DATACENTRES, Shape
 from photon.lab.wan.links import Fault
-from tests.integration.rig import REGIONS, Rig, drawn_seed
+from tests.integration.commands import drawn_seed
+from tests.integration.rig import REGIONS, Rig
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
 SECONDS = 6.0

@@ -19,16 +19,16 @@ from photon.lab.demo.deployment import Shape
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Watching
 from tests.deployments import deployment, join
-from tests.integration.commands import photon
-from tests.integration.rig import READY_S, Rig, drawn_seed
+from tests.integration.commands import drawn_seed, photon
+from tests.integration.rig import READY_S, Rig
 from tests.integration.supervised import supervised
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
 WORKERS = ("w1", "w2", "w3")
 LOGS = 200
-LINES = 30
+LINES = 12
 """Of each log."""
-HUGE_LINES = 12_000
+HUGE_LINES = 3_000
 LEASE_S = 2.0
 SETTLE_S = 120.0
 QUERIES = 500
@@ -91,7 +91,7 @@ class Fleet:
             (directory / name).mkdir(parents=True)
         joined = join('unmatched_after = "2s"', key="query", event_id="click", time="time_us", unit="us")
         services = ("eventstore", "joiners.east-1", *(f"dispatchers.{name}" for name in WORKERS))
-        top = f'[clock]\nuncertainty = "1s"\n[dispatcher]\nlease = "{LEASE_S}s"\nsplit = "400KiB"\n'
+        top = f'[clock]\nuncertainty = "1s"\n[dispatcher]\nlease = "{LEASE_S}s"\nsplit = "100KiB"\n'
         self.file = deployment(directory, joined, *services, top=top)
         queries = "".join(f'{{"query":"q{n}","text":"{n}"}}\n' for n in range(QUERIES))
         (directory / "queries" / "q.log").write_text(queries)
@@ -116,7 +116,7 @@ class Fleet:
     async def _feed(self) -> None:
         """All logs grow in a few rounds."""
         names = [f"{'deep/' if n % 2 else ''}{n:03}.log" for n in range(LOGS)]
-        for lines in (1, 4, 10, LINES - 15):
+        for lines in (1, 2, 4, LINES - 7):
             self.random.shuffle(names)
             for at, name in enumerate(names):
                 _append(self.directory / "clicks" / name, self.clicks.lines(lines))

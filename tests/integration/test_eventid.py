@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import subprocess
 import sys
 from pathlib import Path
 
 from photon.eventid import parse
+from tests.integration.commands import drawn_seed
 
 WRITER = """
 import sys
@@ -75,9 +75,7 @@ os.waitpid(child, 0)
 
 
 def test_killed_and_restarted_under_an_earlier_clock(tmp_path: Path) -> None:
-    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
-    print(f"PHOTON_SEED={seed}")
-    rnd = random.Random(seed)
+    rnd = random.Random(drawn_seed())
     last = 0
     for _ in range(6):
         back_us = rnd.choice([0, 10**6, 3600 * 10**6])

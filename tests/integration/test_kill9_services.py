@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from photon.lab.demo.deployment import Shape
-from tests.integration.rig import Rig, drawn_seed
+from tests.integration.commands import drawn_seed
+from tests.integration.rig import Rig
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2
 SHAPE = Shape(datacentres=("east",), joiners=1, round_trip_s=None, unmatched_after_s=3.0)

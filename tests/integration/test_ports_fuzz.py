@@ -25,8 +25,9 @@ from photon.lab.wan import wan_pb2
 from photon.supervision.health import Health, ask_health
 from photon.supervision.supervisor import Service
 from photon.tables.timestamps import timestamps_pb2
+from tests.integration.commands import drawn_seed
 from tests.integration.port_attacks import ATTACKS, Connect, HeldConnections, plain
-from tests.integration.rig import Rig, drawn_seed
+from tests.integration.rig import Rig
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
 ROUNDS = 10 if FULL else 1

@@ -13,7 +13,7 @@ from subprocess import DEVNULL
 
 import pytest
 
-from tests.integration.commands import Result, interrupt, photon, running, until
+from tests.integration.commands import Result, drawn_seed, interrupt, photon, running, until
 from tests.integration.datasets import NAMES, Dataset
 from tests.integration.forked import begin
 
@@ -70,7 +70,7 @@ class Site:
 
 @pytest.fixture
 def site(dataset: Dataset, tmp_path: Path) -> Site:
-    return Site(dataset, tmp_path)
+    return Site(dataset.beginning(), tmp_path)
 
 
 def test_as_they_lie_compressed_and_complete(dataset: Dataset, tmp_path: Path) -> None:
@@ -113,9 +113,7 @@ def test_recorded_replay_order_while_following(site: Site, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 def test_both_growing_in_chunks_that_split_lines_with_kills(site: Site, tmp_path: Path, round_: int) -> None:
-    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
-    print(f"PHOTON_SEED={seed}")
-    rnd = random.Random(seed)
+    rnd = random.Random(drawn_seed())
     for piece in _pieces(site.dataset, rnd, parts=4):
         process = begin(*site.arguments(), stdout=DEVNULL, stderr=DEVNULL)
         try:

@@ -15,9 +15,10 @@ from photon.idregistry.client.grpc_client import RegistryClient
 from tests.integration.registry_processes import Processes, client_of, insert_known, leader_of, processes
 
 SHARD = 1
-BATCH = 8_000
+BATCH = 2_000
 BATCHES = 40
-"""More than the log keeps beside a snapshot."""
+LOG = {"log_bytes": 1 << 20, "log_margin": 1 << 18}
+"""Less than all batches; their snapshot comes in several messages."""
 
 
 def fresh(token: int) -> Ids:
@@ -44,7 +45,7 @@ async def ids_of(every: Processes, name: str) -> int | None:
 
 
 async def test_a_replica_behind_the_snapshot_catches_up_while_ids_are_inserted(tmp_path: Path) -> None:
-    with processes(tmp_path) as every:
+    with processes(tmp_path, **LOG) as every:
         async with client_of(every) as client:
             slot = Slot("s", "dc")
             opened = None

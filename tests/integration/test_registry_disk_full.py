@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from photon.idregistry.api import Answer, Slot, token_of
 from photon.idregistry.client.grpc_client import RegistryClient
 from photon.idregistry.core.outcomes import GroupFacts
+from tests.integration.commands import soon
 from tests.integration.registry_processes import Processes, client_of, insert_known, leader_of, processes, rows
 
 SHARD = 1
@@ -61,13 +60,6 @@ async def facts(every: Processes, name: str) -> GroupFacts:
     return next(group for group in described.groups if group.group == SHARD)
 
 
-async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    deadline = time.monotonic() + 40
-    while not await holds():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.05)
-
-
 async def test_a_full_disk_is_an_alarm_that_passes(small_disks: Path) -> None:
     with processes(small_disks) as every:
         async with client_of(every) as client:
@@ -94,7 +86,7 @@ async def test_a_full_disk_is_an_alarm_that_passes(small_disks: Path) -> None:
                 said = await facts(every, full)
                 return not said.writable and any("disk is full" in alarm for alarm in said.alarms)
 
-            await until(read_only, "no alarm")
+            await soon(read_only, 40.0, "no alarm")
             assert not (await facts(every, full)).is_leader
             assert "raft.disk_full" in every.output(full)
             filler.unlink()
@@ -103,7 +95,7 @@ async def test_a_full_disk_is_an_alarm_that_passes(small_disks: Path) -> None:
                 said = await facts(every, full)
                 return said.writable and not said.alarms
 
-            await until(recovered, "it did not go on")
+            await soon(recovered, 40.0, "it did not go on")
             assert await insert()
             every.check()
 
@@ -111,4 +103,4 @@ async def test_a_full_disk_is_an_alarm_that_passes(small_disks: Path) -> None:
                 said = {name: await facts(every, name) for name in every.peers}
                 return len({each.ids for each in said.values()}) == 1
 
-            await until(caught_up, "it did not catch up")
+            await soon(caught_up, 40.0, "it did not catch up")

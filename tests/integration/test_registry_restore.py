@@ -10,8 +10,9 @@ import pytest
 
 from photon.lab.demo.check import check
 from photon.lab.demo.deployment import Shape
+from tests.integration.commands import drawn_seed
 from tests.integration.registry_ops import Outcome, photon
-from tests.integration.rig import READY_S, Rig, drawn_seed
+from tests.integration.rig import READY_S, Rig
 
 ROUNDS = 10 if os.environ.get("PHOTON_FULL") else 1
 SHAPE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0)

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from photon.lab.demo.deployment import Shape
+from tests.integration.commands import drawn_seed
 from tests.integration.forked import Process, begin
-from tests.integration.rig import Rig, drawn_seed
+from tests.integration.rig import Rig
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 1
 ONE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0, shards=2)
 TWO = Shape(joiners=1, round_trip_s=0.01, unmatched_after_s=3.0, shards=2, tls=True)
 COMMAND_S = 90.0
 LEAD_S = 2.0
-RATE = 40
 FEED_S = 40.0
 """At most, which is long enough for all changes on a busy machine: one after the last event would show nothing."""
 
@@ -167,15 +167,15 @@ async def until_there_are(rig: Rig, count: int) -> None:
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 async def test_shards_grow_and_shrink_whoever_is_killed(tmp_path: Path, round_: int) -> None:
-    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True, rate=RATE).run(whoever_is_killed)
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True).run(whoever_is_killed)
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 @pytest.mark.parametrize("shape", [pytest.param(ONE, marks=pytest.mark.full), TWO], ids=["one", "two"])
 async def test_shards_grow_and_shrink_under_load(tmp_path: Path, shape: Shape, round_: int) -> None:
-    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=shape, prompt=True, rate=RATE).run(grow_and_shrink)
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=shape, prompt=True).run(grow_and_shrink)
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 async def test_the_leader_is_killed_in_the_middle_of_a_change(tmp_path: Path, round_: int) -> None:
-    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True, rate=RATE).run(kill_the_leader_within)
+    await Rig(tmp_path, drawn_seed(), seconds=FEED_S, shape=ONE, prompt=True).run(kill_the_leader_within)

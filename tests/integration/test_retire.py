@@ -23,8 +23,9 @@ from photon.lab.demo.check import records
 from photon.lab.demo.deployment import Shape
 from photon.operations.slots.retiring import ALL_INCARNATIONS
 from photon.outputs import OutputPlace, Reader
+from tests.integration.commands import drawn_seed
 from tests.integration.forked import begin
-from tests.integration.rig import SETTLE_S, Rig, drawn_seed
+from tests.integration.rig import SETTLE_S, Rig
 
 FULL = bool(os.environ.get("PHOTON_FULL"))
 SECONDS = 5.0

@@ -23,8 +23,8 @@ from photon.supervision.deployment import Deployment
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Supervisor
 from tests.deployments import deployment, join
-from tests.integration.commands import photon, running
-from tests.integration.rig import READY_S, drawn_seed
+from tests.integration.commands import drawn_seed, photon, running
+from tests.integration.rig import READY_S
 
 ROUNDS = 10 if os.environ.get("PHOTON_FULL") else 1
 LOGS = 24

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from photon.config.loader import load
@@ -13,7 +11,7 @@ from photon.lab.demo.check import records
 from photon.supervision.deployment import Deployment
 from tests.deployments import addresses, datacentre, replica
 from tests.deployments import write as deployed
-from tests.integration.commands import Result, photon
+from tests.integration.commands import Result, photon, soon
 from tests.integration.join_logs import CONFIG
 from tests.integration.supervised import supervised
 
@@ -50,13 +48,6 @@ def joined(directory: Path) -> list[str]:
     return [record["event_id"] for output in outputs for record in records(output)]
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.05)
-
-
 async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) -> None:
     file = configuration(tmp_path)
     write(tmp_path, 0, CLICKS)
@@ -87,7 +78,7 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
     async with supervised(deployment) as supervisor:
         late = services.pop("dispatcher east")
         await supervisor.start(list(services.values()))
-        await until(lambda: read_ledger(west)["joined"] == CLICKS, "west joins all")
+        await soon(lambda: read_ledger(west)["joined"] == CLICKS, 60, "west joins all")
         busy = await skip("west", "--to", "now", "--reader", "east", "--dry-run")
         refused(busy, FAILED, "is in use by another dispatcher")
         shown = await skip("east", *to, "-o", "json", "--dry-run")
@@ -104,15 +95,15 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
         await supervisor.start([late])
         write(tmp_path, CLICKS, MORE)
         total = CLICKS + MORE
-        await until(lambda: read_ledger(west)["read"] == total and not read_ledger(west)["pending"], "west reads all")
+        await soon(lambda: read_ledger(west)["read"] == total and not read_ledger(west)["pending"], 60, "west reads")
         rest = total - SKIPPED
-        await until(lambda: read_ledger(east)["read"] >= rest and not read_ledger(east)["pending"], "so does east")
+        await soon(lambda: read_ledger(east)["read"] >= rest and not read_ledger(east)["pending"], 60, "east reads")
         ledgers = [read_ledger(east), read_ledger(west)]
         assert all(map(balances, ledgers))
         assert [each["read"] for each in ledgers] == [rest, total]
         assert sum(each["joined"] for each in ledgers) == total
         assert ledgers[0]["elsewhere"] >= CLICKS - SKIPPED
-        await until(lambda: len(joined(tmp_path)) >= total, "all is written")
+        await soon(lambda: len(joined(tmp_path)) >= total, 60, "all is written")
         assert sorted(joined(tmp_path)) == sorted(f"c{n}" for n in range(total))
     again = await skip("east", "--to", "now", "--reader", "west", "--yes")
     assert (again.code, again.err) == (0, "")

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import json
 import shutil
-import time
 from pathlib import Path
 
 from photon.lab.demo.deployment import Shape
 from photon.supervision.ports import free_ports
-from tests.integration.commands import photon
-from tests.integration.rig import Rig, drawn_seed
+from tests.integration.commands import drawn_seed, photon, soon
+from tests.integration.rig import Rig
 
 SECONDS = 6.0
 SHAPE = Shape(datacentres=("east",), joiners=2, round_trip_s=None, unmatched_after_s=3.0)
@@ -82,14 +81,6 @@ class Slots:
         return ended.err
 
 
-async def when(condition: object, what: str) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
-        await asyncio.sleep(0.05)
-
-
 def adopting(directory: Path, after: str) -> Rig:
     rig = Rig(directory, drawn_seed(), seconds=SECONDS, shape=SHAPE)
     with open(rig.demo.deployment.file, "a") as file:
@@ -101,14 +92,14 @@ async def test_a_slot_that_nobody_is_at_is_redone_by_another_joiner(tmp_path: Pa
     async def drill(rig: Rig) -> None:
         slots = Slots(rig)
         mark, state = slots.state / "adopted.json", slots.state / "slot.json"
-        await when(slots.shown, "the first records are shown")
+        await soon(slots.shown, WAIT_S, "the first records are shown")
         for _ in range(2):  # its owner comes back at any moment
             await slots.down()
             await rig.pause(0.0, 4.0)
             await slots.up()
         await slots.down()
         last = json.loads(state.read_bytes())["last"]
-        await when(lambda: mark.exists() and json.loads(mark.read_bytes())["incarnation"] > last, "it is redone")
+        await soon(lambda: mark.exists() and json.loads(mark.read_bytes())["incarnation"] > last, WAIT_S, "redone")
         listed = {each["slot"]: each for each in _list(slots.file)}
         assert listed[SLOT]["state"] == "down"
         assert listed["east-2"]["state"] == "at work"
@@ -134,14 +125,14 @@ async def test_copies_of_a_slot_are_refused_and_the_newest_goes_on(tmp_path: Pat
     async def drill(rig: Rig) -> None:
         slots = Slots(rig)
         older, newest = tmp_path / "older", tmp_path / "newest"
-        await when(slots.shown, "the first records are shown")
-        await when(lambda: slots.copy(older), "a whole copy")
+        await soon(slots.shown, WAIT_S, "the first records are shown")
+        await soon(lambda: slots.copy(older), WAIT_S, "a whole copy")
         then = slots.shown()
-        await when(lambda: slots.shown() > then, "more is shown than the copy has")
+        await soon(lambda: slots.shown() > then, WAIT_S, "more is shown than the copy has")
         then = slots.shown()
         twice = await asyncio.to_thread(slots.serve, older)  # while the original is at work
         assert "is it a copy" in twice or "older copy of slot east-1" in twice, twice
-        await when(lambda: slots.shown() > then, "more is shown")
+        await soon(lambda: slots.shown() > then, WAIT_S, "more is shown")
         await slots.down(VERIFIER)  # it would object to a directory that is half put back
         assert slots.copy(newest)
         slots.put_back(older)

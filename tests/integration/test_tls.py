@@ -18,8 +18,8 @@ from photon.lab.demo.deployment import CERTIFICATES, Shape
 from photon.supervision.health import Health, ask_health
 from photon.supervision.ports import free_ports
 from photon.supervision.supervisor import Service
-from tests.integration.commands import Result, photon, running
-from tests.integration.rig import Rig, drawn_seed
+from tests.integration.commands import Result, drawn_seed, photon, running
+from tests.integration.rig import Rig
 
 STRANGER = "stranger"
 OTHER_AUTHORITY = "its certificate is not from the authority in our ca.crt"

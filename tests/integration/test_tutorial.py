@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from photon.supervision.ports import free_ports
+from tests.integration.commands import photon
 from tests.integration.operations.runbook import Run, steps
 from tests.integration.operations.shell import Shell
 
@@ -36,6 +34,4 @@ def test_a_new_user_gets_through(tmp_path: Path, page: str, least: int) -> None:
             shell.run(page, block)
     finally:
         if (directory / ".photon-run").exists():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                command = [sys.executable, "-m", "photon", "down", str(directory / "photon.toml")]
-                subprocess.run(command, capture_output=True, timeout=60, check=False)
+            photon("down", directory / "photon.toml")

@@ -12,7 +12,7 @@ from photon.config.loader import load
 from photon.fleet.ledger import balances, read_ledger
 from photon.lab.demo.check import records
 from photon.supervision.deployment import Deployment
-from tests.integration.rig import drawn_seed
+from tests.integration.commands import drawn_seed
 from tests.integration.supervised import supervised
 from tests.integration.test_skip import T, configuration, until
 

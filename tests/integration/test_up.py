@@ -14,37 +14,25 @@ import pytest
 
 from photon.config.loader import load
 from photon.supervision.control import Request, ask
-from tests.integration.commands import Result, alive, children, interrupt, photon, running, until
+from tests.integration.commands import UP_S, Detached, alive, children, interrupt, photon, running, until
 from tests.unit.supervision.deployments import write_deployment
 
-ALL_UP_S = 150.0
 NOTHING_RUNS, ATTENTION = 1, 3
 PROCESSES = 14
 
 
-class Site:
-    """A deployment file of two datacentres, and every process that was ever seen of it."""
+class Site(Detached):
+    """Two datacentres."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file
+        super().__init__(file)
         self.run = file.parent / ".photon-run"
-        self.pids: set[int] = set()
-
-    def up(self) -> dict[str, dict[str, Any]]:
-        result = photon("up", self.file, "--detach", "--timeout", str(ALL_UP_S), "-o", "json", timeout=2 * ALL_UP_S)
-        assert result.code == 0, result.err
-        return self._seen(result)
 
     def ps(self) -> dict[str, dict[str, Any]]:
         result = photon("status", "processes", "--config", self.file, "-o", "json")
         assert result.code in (0, ATTENTION), result.err
-        rows = self._seen(result)
+        rows = self.seen(result)
         assert result.code == (0 if {row["state"] for row in rows.values()} == {"up"} else ATTENTION)
-        return rows
-
-    def _seen(self, result: Result) -> dict[str, dict[str, Any]]:
-        rows = {row["name"]: row for row in json.loads(result.out)["processes"]}
-        self.pids |= {row["pid"] for row in rows.values() if row["pid"] is not None}
         return rows
 
     def own_pid(self) -> int:
@@ -61,9 +49,7 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(write_deployment(tmp_path))
     yield site
-    photon("down", site.file)
-    for pid in site.left():  # only after a failure
-        os.kill(pid, signal.SIGKILL)
+    site.down()
 
 
 def test_a_deployment_from_up_to_down(site: Site) -> None:
@@ -82,19 +68,19 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
 
     victim = rows["joiner east-1"]["pid"]
     os.kill(victim, signal.SIGKILL)
-    until(lambda: site.ps()["joiner east-1"]["restarts"] == 1, ALL_UP_S, "restarted")
-    until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, ALL_UP_S, "all up again")
+    until(lambda: site.ps()["joiner east-1"]["restarts"] == 1, UP_S, "restarted")
+    until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, UP_S, "all up again")
     assert site.ps()["joiner east-1"]["pid"] != victim
 
     lost = {name for name, row in rows.items() if row["datacentre"] == "west"}
     assert len(lost) == 6
     ask(site.run, Request(do="kill", datacentre="west", hold=True))
-    until(lambda: {n for n, row in site.ps().items() if row["state"] == "held"} == lost, ALL_UP_S, "west is held")
+    until(lambda: {n for n, row in site.ps().items() if row["state"] == "held"} == lost, UP_S, "west is held")
     shown = photon("status", "processes", "--config", site.file)
     assert shown.code == ATTENTION
     assert shown.out.count(" held ") == 6
     ask(site.run, Request(do="release", datacentre="west"))
-    until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, ALL_UP_S, "west is back")
+    until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, UP_S, "west is back")
 
     down = photon("down", site.file)
     assert down.code == 0, down.err
@@ -138,11 +124,11 @@ def test_in_the_foreground_until_ctrl_c(site: Site, tmp_path: Path) -> None:
     said = tmp_path / "up.txt"
     with running("up", site.file, log=said) as process:
         with socket.create_server(("127.0.0.1", taken)):
-            until(lambda: site.run.exists() and _state(site, "joiner east-2") == "failing", ALL_UP_S, "failing")
+            until(lambda: site.run.exists() and _state(site, "joiner east-2") == "failing", UP_S, "failing")
             others = {name: row["state"] for name, row in site.ps().items() if name != "joiner east-2"}
             assert "failing" not in others.values()
             assert "is the port in use?" in site.ps()["joiner east-2"]["detail"]
-        until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, ALL_UP_S, "all up")
+        until(lambda: {row["state"] for row in site.ps().values()} == {"up"}, UP_S, "all up")
         site.pids |= set(children(process.pid))
         assert len(children(process.pid)) == PROCESSES + 1  # and the zygote
         assert interrupt(process, timeout=60.0) == 0

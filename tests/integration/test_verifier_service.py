@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from pathlib import Path
 
 import orjson
 
-from tests.integration.commands import photon, until
+from tests.integration.commands import drawn_seed, photon, until
 from tests.integration.verified_site import SLOT, WAIT_S, Site, site_in
 
 FAILED = 1
@@ -18,9 +17,7 @@ FIRST, SECOND = 300, 300
 
 
 def drawn() -> random.Random:
-    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
-    print(f"PHOTON_SEED={seed}")
-    return random.Random(seed)
+    return random.Random(drawn_seed())
 
 
 def lines_of(path: Path) -> dict[str, tuple[int, bytes]]:

@@ -17,26 +17,24 @@ from photon.cli.main import main
 from photon.supervision.control import Request, ask
 from photon.supervision.states import ServiceState
 from tests.deployments import deployment, join
-from tests.integration.commands import alive, photon, until
+from tests.integration.commands import Detached, until
 
 T_S = 1_760_000_000
 SLOT = "east-1"
-UP_S = 150.0
 WAIT_S = 120.0
 """Much more than it takes on a quiet machine."""
 
 
-class Site:
+class Site(Detached):
     """Made and started by ``site_in``."""
 
     def __init__(self, base: Path, owned_alarm: float) -> None:
         self.base = base
         services = ("eventstore", "dispatcher", "verifier", f"joiners.{SLOT}")
         verifier = f'[verifier]\nowned_alarm = "{owned_alarm}s"\ncheck_share = 1.0\nlog_grace = "1s"\n'
-        self.file = deployment(base, join('unmatched_after = "1s"'), *services, top=verifier)
+        super().__init__(deployment(base, join('unmatched_after = "1s"'), *services, top=verifier))
         self.clicks, self.queries = base / "clicks" / "clicks.log", base / "queries" / "queries.log"
         self.state = base / "state" / "slots" / SLOT
-        self.pids: set[int] = set()
         self.events = 0
 
     def write(self, count: int, *, missing: int = 0) -> None:
@@ -51,11 +49,6 @@ class Site:
         self.events += count
 
     # -- processes -------------------------------------------------------------------------------------------------
-    def up(self) -> None:
-        result = photon("up", self.file, "--detach", "--timeout", str(UP_S), "-o", "json", timeout=2 * UP_S)
-        assert result.code == 0, result.err
-        self.pids |= {row["pid"] for row in json.loads(result.out)["processes"] if row["pid"]}
-
     def _ask(self, request: Request) -> dict[str, ServiceState]:
         states = {each.name: each for each in ask(self.base / ".photon-run", request).services}
         self.pids |= {each.pid for each in states.values() if each.pid}
@@ -154,8 +147,4 @@ def site_in(
         site.up()
         yield site
     finally:
-        photon("down", site.file)
-        for pid in site.pids:
-            if alive(pid):  # only after a failure
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        site.down()

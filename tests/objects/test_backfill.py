@@ -9,9 +9,8 @@ import orjson
 import pytest
 
 from photon.library import Output
-from tests.integration.commands import photon, running
+from tests.integration.commands import photon, running, until
 from tests.objects.server import Site
-from tests.objects.test_join import until
 from tests.spark.backfill_site import HOURS, T, check_pairs, in_thread, make_site
 from tests.spark.conftest import require_spark
 
@@ -35,7 +34,7 @@ async def test_a_backfill_below_a_url(site: Site, tmp_path: Path) -> None:
     site.faults.unwritable = "/manifest.jsonl"  # it is killed before it ends, however fast it is
     async with made.running():
         with running(*command, log=tmp_path / "killed.log") as process:
-            await in_thread(until, "a batch is staged", lambda: staged() or process.poll() is not None, 400.0)
+            await in_thread(until, lambda: staged() or process.poll() is not None, 400.0, "a batch is staged")
             process.kill()
         assert "november/manifest.jsonl" not in site.keys("november/")
         site.faults.unwritable = ""

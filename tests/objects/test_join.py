@@ -23,7 +23,7 @@ from photon.config.metrics.service import METRICS_SERVICE
 from photon.config.tls import open_channel
 from photon.lab.demo.check import check, records
 from photon.supervision.ports import free_ports
-from tests.integration.commands import interrupt, photon, running
+from tests.integration.commands import interrupt, photon, running, until
 from tests.integration.join_logs import CONFIG, Logs
 from tests.objects.server import Site
 
@@ -67,14 +67,6 @@ def _packed(key: str, data: bytes, number: int) -> tuple[str, bytes]:
     return key, data.removesuffix(b"\n")
 
 
-def until(what: str, done: object, within_s: float = WITHIN_S) -> None:
-    assert callable(done)
-    end = time.monotonic() + within_s
-    while not done():
-        assert time.monotonic() < end, f"{what}: not within {within_s:g} s"
-        time.sleep(0.1)
-
-
 def test_once_through_faults(site: Site, tmp_path: Path) -> None:
     """A tenth of all requests refused, a tenth cut, listings slow and unsorted: the same as from files."""
     logs = ObjectLogs(tmp_path, site, clicks=400)
@@ -111,7 +103,7 @@ def test_followed_with_kills(site: Site, tmp_path: Path) -> None:
             for key, data in objects[begin : begin + third]:
                 site.put(key, data)
             seen = logs.joined()
-            until("more is joined", lambda seen=seen: logs.joined() > seen)  # type: ignore[misc]
+            until(lambda seen=seen: logs.joined() > seen, WITHIN_S, "more is joined")  # type: ignore[misc]
             running.kill()
     time.sleep(max(0.0, max(site.faults.late.values()) - time.monotonic()))
     logs.exact(logs.finish())
@@ -126,11 +118,11 @@ def test_a_late_object_is_not_lost(site: Site, tmp_path: Path) -> None:
         if key != first:
             site.put(key, data)
     with logs.following() as running:
-        until("the others are joined", lambda: logs.joined() > 0)
+        until(lambda: logs.joined() > 0, WITHIN_S, "the others are joined")
         time.sleep(3.0)  # behind the last key is listed meanwhile
         some = logs.joined()
         site.put(first, dict(objects)[first])
-        until("the late one is joined", lambda: logs.joined() > some)
+        until(lambda: logs.joined() > some, WITHIN_S, "the late one is joined")
         assert running.interrupt().code == 0
     logs.exact(logs.finish())
 
@@ -176,12 +168,13 @@ def test_a_deployment(site: Site, tmp_path: Path, on_spark: bool) -> None:
     with running("up", file, log=tmp_path / "up.log") as up:
         wanted = len(logs.truth.joined) + len(logs.truth.unmatched)
         until(
-            "all are published",
             lambda: sum(1 for kind in ("joined", "unmatched") for _ in records(output / kind)) >= wanted,
+            WITHIN_S,
+            "all are published",
         )
         (sink,) = (each for each in _processes(file) if each["name"] == "sink lake")
         os.kill(sink["pid"], signal.SIGKILL)  # up starts it again
-        until("the verifier has compared them", lambda: _all_checked(_metrics(ports[3])))
+        until(lambda: _all_checked(_metrics(ports[3])), WITHIN_S, "the verifier has compared them")
         assert all("photon_objects_requests_total" in _metrics(port) for port in ports[1:4])
         backup = photon("registry", "backup", "--config", file, f"{site.url}/backups/one", "-o", "json")
         assert backup.code == 0, backup.err

@@ -13,10 +13,10 @@ from photon.lab.demo.check import records
 from photon.objects.directory import bucket_of
 from photon.objects.paths import ObjectPath
 from photon.objects.transfer import fetched, uploaded
-from tests.integration.commands import photon, running
+from tests.integration.commands import photon, running, until
 from tests.integration.join_logs import Logs
 from tests.objects.server import Site
-from tests.objects.test_join import until
+from tests.objects.test_join import WITHIN_S
 
 
 def mirrored(site: Site) -> dict[str, bytes]:
@@ -67,7 +67,9 @@ def test_it_is_killed_and_the_store_is_away(site: Site, tmp_path: Path) -> None:
         site.faults.cut = 0.2
         with running(*command, log=tmp_path / "killed.log") as process:
             end = site.faults.seen.total() + requests
-            until("it writes", lambda end=end: site.faults.seen.total() >= end or process.poll() is not None)
+            until(
+                lambda end=end: site.faults.seen.total() >= end or process.poll() is not None, WITHIN_S, "it writes"
+            )
             process.kill()
         if "lake/manifest.jsonl" in site.keys("lake/"):
             mirrored(site)
@@ -95,7 +97,7 @@ def test_local_files_go_and_who_reads_here_goes_on_there(site: Site, tmp_path: P
     with logs.following("--max-rejected", "1000", *roll) as following:
         for number, share in enumerate((0.15, 0.3, 0.45, 0.6), 1):
             logs.write(share)
-            until("a file is final", (joined / f"local-1-{number:06}.jsonl.gz").exists)
+            until((joined / f"local-1-{number:06}.jsonl.gz").exists, WITHIN_S, "a file is final")
         assert following.interrupt().code == 0
     before, lines = {path.name for path in joined.iterdir()}, photon("read", logs.output).out
     final = {name for name in before if name.endswith(".gz")}
@@ -104,7 +106,9 @@ def test_local_files_go_and_who_reads_here_goes_on_there(site: Site, tmp_path: P
     for requests in (2, 6, 12, 18):
         with running(*command, log=tmp_path / "killed.log") as process:
             end = site.faults.seen.total() + requests
-            until("it writes", lambda end=end: site.faults.seen.total() >= end or process.poll() is not None)
+            until(
+                lambda end=end: site.faults.seen.total() >= end or process.poll() is not None, WITHIN_S, "it writes"
+            )
             process.kill()
         assert photon("read", logs.output).out == lines
     done = photon(*command)

@@ -47,8 +47,8 @@ from photon.objects.disk import UrlDisk
 from photon.outputs.next_read import end_of
 from photon.outputs.output_places import KINDS, OutputPlace
 
-POLL_S = 0.02
-"""So often published lengths are looked at while there is nothing to do."""
+POLL_S, POLL_MOST_S = 0.02, 0.1
+"""So often published lengths are looked at while there is nothing to do, and each time after twice as long."""
 SAY_S = 1.0
 LEFT_S = 20.0
 """So long processes whose parent was killed may take to end."""
@@ -381,7 +381,7 @@ class Running:
         """Until ``stop``, or with ``once`` until all is done, or, where these are all intervals, until one is to be
         split or merged; then what was taken is committed and published. Whether that is the end. ``look`` hears once
         a second how it stands. Raises what ends an owner."""
-        goes_on = True
+        goes_on, pause_s = True, POLL_S
         while goes_on and not stop.is_set():
             busy = [owner.step() for owner in self._owners]
             done = self._once and all(owner.ended for owner in self._owners)
@@ -390,9 +390,12 @@ class Running:
                 goes_on = self._follow()
             if done and self._whole:
                 break
-            if not any(busy):
-                self._links.arrived.wait(POLL_S)
+            if any(busy):
+                pause_s = POLL_S
+            else:
+                heard = self._links.arrived.wait(pause_s)
                 self._links.arrived.clear()
+                pause_s = POLL_S if heard else min(2 * pause_s, POLL_MOST_S)
         for owner in self._owners:
             owner.drain()
         look(self.say(journal=self._whole))

@@ -34,7 +34,10 @@ COMMON = (
     "photon.config.log",
     "photon.config.runtime",
     "photon.assembly.registry",
-    "grpc.experimental",  # which grpc itself imports at its first call
+    "photon.assembly.telemetry",
+    "photon.config.audit",
+    "grpc._channel",  # which grpc imports for its first connection,
+    "grpc.experimental",  # and this one at its first call
 )
 REGISTRY = (
     *COMMON,
@@ -42,13 +45,24 @@ REGISTRY = (
     "photon.idregistry.raft.wire",
     "numpy.ma",  # which numpy imports when it is first asked for what differs
 )
-STORE = (*COMMON, "photon.assembly.eventstore", "photon.eventstore.process")
+STORE = (
+    *COMMON,
+    "photon.assembly.eventstore",
+    "photon.eventstore.catalog",
+    "photon.eventstore.embedded_file_map",
+    "photon.eventstore.process",
+)
 ALL = (
     *REGISTRY,
     *STORE,
     "photon.dispatcher.process",
+    "photon.assembly.copies",
     "photon.assembly.engines",
     "photon.assembly.pipeline",
+    "photon.eventstore.client",
+    "photon.fleet.explain.service",
+    "photon.joiner.client",
+    "photon.joiner.copies.client",
     "photon.joiner.process",
 )
 """Modules that services of each kind import."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -9,7 +10,10 @@ import os
 import runpy
 import socket
 import sys
+import threading
+import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 import msgspec
 import setproctitle
@@ -71,6 +75,26 @@ def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
     setproctitle.setproctitle(" ".join(("photon", *arguments)))
 
 
+def run(module: str) -> NoReturn:
+    """As ``python -m``, and ends the process as multiprocessing does in a copy: to give up object by object all that
+    was imported would take as long as the start did, and writes to pages that are shared."""
+    code: object = 1
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as ends:
+        code = ends.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for written in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):  # whoever read it is gone
+                written.flush()
+        os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 def main() -> None:
     """Ends with the supervisor; in a copy: with the command that it became."""
     setproctitle.setproctitle("photon zygote")
@@ -83,7 +107,7 @@ def main() -> None:
         arguments = serve(requests)
     if arguments is not None:
         sys.argv = ["photon", *arguments]
-        runpy.run_module("photon", run_name="__main__", alter_sys=True)
+        run("photon")
 
 
 if __name__ == "__main__":

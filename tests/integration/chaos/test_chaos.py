@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +18,17 @@ from photon.lab.chaos.disks import can_mount
 from photon.lab.chaos.history import read
 from photon.lab.chaos.processes import libfaketime
 from photon.lab.chaos.scenario import load, names
-from tests.integration.commands import photon
+from tests.integration.commands import drawn_seed, photon
 
 SECONDS = float(
     os.environ.get(
         "PHOTON_CHAOS_SECONDS", "180" if os.environ.get("PHOTON_FULL") else "60" if os.environ.get("CI") else "36"
     )
 )
+RATE = 10
 TIMEOUT_S = 900
 LONG = {"soak", "mixed"}
 """Run by hand, or as the random run below."""
-
-
-def seed() -> int:
-    """A fresh one, or the one to replay; printed, so that a failure shows it."""
-    found = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
-    print(f"PHOTON_SEED={found}")
-    return found
 
 
 async def verdict(*arguments: str, directory: Path) -> dict[str, Any]:
@@ -50,21 +43,10 @@ async def verdict(*arguments: str, directory: Path) -> dict[str, Any]:
 
 @pytest.mark.timeout(TIMEOUT_S + SECONDS)
 async def test_random_faults_lose_and_double_nothing(tmp_path: Path) -> None:
-    minutes = f"{SECONDS / 60:.3f}"
-    report = await verdict(
-        "--random",
-        "--minutes",
-        minutes,
-        "--rate",
-        "20",
-        "--joiners",
-        "1",
-        "--seed",
-        str(seed()),
-        directory=tmp_path / "run",
-    )
+    words = f"--random --minutes {SECONDS / 60:.3f} --rate {RATE} --joiners 1 --seed {drawn_seed()}"
+    report = await verdict(*words.split(), directory=tmp_path / "run")
     assert report["good"] is True
-    assert report["events"] == int(SECONDS * 20)
+    assert report["events"] == int(SECONDS * RATE)
     assert report["latency"]["outstanding"] == 0
     history = list(read(tmp_path / "run" / "history.jsonl"))
     assert [entry["what"] for entry in history if entry.get("what") == "begin"] == ["begin"] * report["faults"]
@@ -81,7 +63,7 @@ async def test_scenario(tmp_path: Path, name: str) -> None:
         pytest.skip("needs the right to mount a small file system")
     if "clock" in wanted and libfaketime() is None:
         pytest.skip("needs libfaketime")
-    report = await verdict(name, "--seed", str(seed()), directory=tmp_path / "run")
+    report = await verdict(name, "--seed", str(drawn_seed()), directory=tmp_path / "run")
     # For the table of docs/chaos.md: pytest -s shows it.
     print(name, {key: report[key] for key in ("latency", "backs", "wasted", "settle_s", "load_before", "load_after")})
     assert report["faults"] == len(load(name).steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ from subprocess import PIPE, STDOUT, TimeoutExpired
 
 from photon.lab.demo.feed import Copy, Logs
 from photon.lab.demo.generator import Disorder, Generator
-from photon.supervision.control import Request
+from photon.supervision.control import NobodyListens, Request
 from photon.supervision.ports import free_ports
 from tests.docs.fences import ROOT
 from tests.integration.commands import photon, until
@@ -80,19 +79,17 @@ class Documents:
         done = photon("join", "--primary", own[0], "--foreign", own[1], "--output", own[2], "--once")
         assert done.code in (0, 3), done.err
         until(self.up, WAIT_S, "all processes are up")
-        until(lambda: len(self.site.traffic.joined()) > 50, WAIT_S, "events are written")
+        until(lambda: len(self.site.traffic.joined()) > 10, WAIT_S, "events are written")
         self.site.comes_out()
         self._name_words()
 
     def up(self, names: Sequence[str] = ()) -> bool:
         """No names: all."""
-        shown = photon("status", "processes", "--config", self.site.file, "-o", "json")
-        if shown.code:
+        try:
+            services = self.site.ask(Request(do="ps"))
+        except NobodyListens:
             return False
-        services = json.loads(shown.out)["processes"]
-        return bool(services) and all(
-            each["state"] == "up" for each in services if not names or each["name"] in names
-        )
+        return all(services[name].state == "up" for name in names or services)
 
     def _name_words(self) -> None:
         """Each word of the documents that means something of this deployment."""

@@ -6,8 +6,6 @@ A command that is added to a page is run too, without a word here. What a comman
 
 from __future__ import annotations
 
-import os
-import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.fences import DOCUMENTS, ROOT, commands_of
-from tests.integration.commands import interrupt, photon, running, until
+from tests.integration.commands import drawn_seed, interrupt, photon, running, until
 from tests.integration.documents.places import Documents, write_logs
 from tests.integration.operations.site import WAIT_S
 
@@ -78,10 +76,8 @@ def test_every_document_is_run_somewhere() -> None:
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documents]:
     """``photon up FILE`` of docs/datacentres.md is what starts it."""
-    seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
-    print(f"PHOTON_SEED={seed}")
     directory = tmp_path_factory.mktemp("documents")
-    documents = Documents(directory, seed)
+    documents = Documents(directory, drawn_seed())
     with running("up", documents.site.file, log=directory / "up.log") as up:
         try:
             documents.prepare()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +24,8 @@ from photon.eventstore.cache_nodes.wire import CACHE, NodeCounts
 from photon.eventstore.client import EventStoreClient
 from photon.lab.demo.deployment import CERTIFICATES, Shape
 from photon.supervision.ports import free_ports
-from tests.integration.commands import Result, photon
-from tests.integration.rig import Rig, drawn_seed
+from tests.integration.commands import Result, drawn_seed, photon, soon
+from tests.integration.rig import Rig
 
 ROUNDS = 20 if os.environ.get("PHOTON_FULL") else 2
 EAST = "east"
@@ -44,12 +43,6 @@ async def counts(rig: Rig, name: str) -> NodeCounts | None:
             return wire.counts_of(await stub.Counts(pb.CacheCountsRequest(), timeout=1.0))
         except grpc.aio.AioRpcError:
             return None
-
-
-async def until(what: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await what():  # noqa: ASYNC110 -- of another process
-            await asyncio.sleep(0.05)
 
 
 async def is_warm(rig: Rig, name: str) -> bool:
@@ -83,7 +76,7 @@ async def test_losing_every_cache_process_costs_no_join_and_they_warm_again(tmp_
     async def drill(rig: Rig) -> None:
         names = nodes_of(rig)
         for name in names:
-            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
+            await soon(lambda name=name: is_warm(rig, name), PATIENCE_S, "the node is warm")  # type: ignore[misc]
         await rig.pause(0.3, 1.5)
         for name in names:
             print(f"kill -9 cache {name} {rig.supervisor.kill(f'cache {name}', hold=True)}")
@@ -91,8 +84,8 @@ async def test_losing_every_cache_process_costs_no_join_and_they_warm_again(tmp_
         for name in names:
             rig.supervisor.release(f"cache {name}")
         for name in names:
-            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
-        await until(lambda: answered_by_nodes(rig))
+            await soon(lambda name=name: is_warm(rig, name), PATIENCE_S, "the node is warm")  # type: ignore[misc]
+        await soon(lambda: answered_by_nodes(rig), PATIENCE_S, "nodes answer")
         assert rig.supervisor.starts(f"eventstore {EAST}") == 1
 
     await Rig(tmp_path, drawn_seed(), seconds=5.0, shape=SHAPE).run(drill)
@@ -102,9 +95,9 @@ async def test_nodes_that_hang_cost_no_join(tmp_path: Path) -> None:
     async def drill(rig: Rig) -> None:
         names = nodes_of(rig)
         for name in names:
-            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
+            await soon(lambda name=name: is_warm(rig, name), PATIENCE_S, "the node is warm")  # type: ignore[misc]
         await asyncio.gather(*(rig.freeze(f"cache {name}", rig.random.uniform(1.0, 3.0)) for name in names))
-        await until(lambda: answered_by_nodes(rig))
+        await soon(lambda: answered_by_nodes(rig), PATIENCE_S, "nodes answer")
 
     await Rig(tmp_path, drawn_seed(), seconds=5.0, shape=SHAPE).run(drill)
 
@@ -113,14 +106,14 @@ async def test_the_ring_grows_and_shrinks_without_a_restart(tmp_path: Path) -> N
     async def drill(rig: Rig) -> None:
         file = rig.demo.deployment.file
         for name in nodes_of(rig):
-            await until(lambda name=name: is_warm(rig, name))  # type: ignore[misc]
+            await soon(lambda name=name: is_warm(rig, name), PATIENCE_S, "the node is warm")  # type: ignore[misc]
         node = f'[datacentre.{EAST}.caches.added]\naddress = "127.0.0.1:{free_ports(1)[0]}"\n'
         rewrite(file, f"{file.read_text()}\n{node}")
         grown = replace(rig.demo.deployment, settings=load(file, environment={}))
         [added] = [service for service in grown.services() if service.name == "cache added"]
         await rig.supervisor.start([added])
-        await until(lambda: is_warm(rig, "added"))
-        await until(lambda: answered_by_nodes(rig))
+        await soon(lambda: is_warm(rig, "added"), PATIENCE_S, "the node is warm")
+        await soon(lambda: answered_by_nodes(rig), PATIENCE_S, "nodes answer")
         gone = next(name for name in nodes_of(rig) if name != "added")
         text = file.read_text()
         table = text.index(f"[datacentre.{EAST}.caches.{gone}]")
@@ -147,8 +140,8 @@ async def test_over_tls_only_the_event_store_feeds_and_asks(tmp_path: Path) -> N
 
     async def drill(rig: Rig) -> None:
         [name] = nodes_of(rig)
-        await until(lambda: is_warm(rig, name))
-        await until(lambda: answered_by_nodes(rig))
+        await soon(lambda: is_warm(rig, name), PATIENCE_S, "the node is warm")
+        await soon(lambda: answered_by_nodes(rig), PATIENCE_S, "nodes answer")
         told = await asyncio.to_thread(status, rig)
         assert told.code == DONE
         [row] = json.loads(told.out)["nodes"]

@@ -4,19 +4,16 @@ of a datacentre is a day wrong. It stays one event, and is joined once."""
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from photon.idregistry.core.id_table import BUCKET_BITS
 from photon.lab.demo.check import records
 from tests.deployments import addresses, datacentre, replica, write
-from tests.integration.commands import Result, alive, photon, until
+from tests.integration.commands import Detached, Result, photon, until
 from tests.integration.join_logs import CONFIG
 
 BUCKET_US = (1 << BUCKET_BITS) // 1000
@@ -101,12 +98,12 @@ DATACENTRES = ("east", "west")
 WAIT_S = 120.0
 
 
-class Deployment:
+class Deployment(Detached):
     """Two datacentres with a log of their own each, over one registry."""
 
     def __init__(self, base: Path) -> None:
-        self.base, self.file = base, base / "photon.toml"
-        self.pids: list[int] = []
+        super().__init__(base / "photon.toml")
+        self.base = base
         free = addresses(1 + 4 * len(DATACENTRES))
         text = [CONFIG, "[registry]\nshards = 2\n", replica(next(free))]
         for name in DATACENTRES:
@@ -117,17 +114,6 @@ class Deployment:
             query = json.dumps({"query_id": "q1", "time_us": BEGIN_US})
             (base / name / "queries" / "q.jsonl").write_text(query + "\n")
         write(base, *text)
-
-    def up(self) -> None:
-        result = photon("up", self.file, "--detach", "--timeout", f"{WAIT_S:g}", "-o", "json", timeout=2 * WAIT_S)
-        assert result.code == 0, result.err
-        rows: list[dict[str, Any]] = json.loads(result.out)["processes"]
-        self.pids += [row["pid"] for row in rows if row["pid"] is not None]
-
-    def down(self) -> None:
-        photon("down", self.file)
-        for pid in filter(alive, self.pids):  # only after a failure
-            os.kill(pid, signal.SIGKILL)
 
     def clicks(self, datacentre: str, ids: range, time_us: int) -> None:
         with (self.base / datacentre / "clicks" / "a.jsonl").open("a") as file:

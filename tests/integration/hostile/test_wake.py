@@ -9,7 +9,6 @@ import asyncio
 import os
 import socket
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
@@ -23,7 +22,7 @@ from photon.lab.demo.check import records
 from photon.supervision.deployment import Deployment
 from photon.supervision.supervisor import Watching
 from tests.deployments import deployment
-from tests.integration.commands import interrupt, running, until
+from tests.integration.commands import interrupt, running, soon, until
 from tests.integration.join_logs import CONFIG
 from tests.integration.rig import READY_S
 from tests.integration.supervised import supervised
@@ -129,18 +128,18 @@ async def test_workers_with_cache_nodes_are_woken_and_go_on_when_the_event_store
     async with supervised(made, Watching()) as supervisor:
         await supervisor.start(made.services())
         await supervisor.ready(READY_S)
-        await _until(lambda: site.waiting() == 200 + HOPELESS, "all wait")
+        await soon(lambda: site.waiting() == 200 + HOPELESS, WAIT_S, "all wait")
         site.query(late)
-        await _until(lambda: site.has_joined(late), "those whose primary came are joined")
+        await soon(lambda: site.has_joined(late), WAIT_S, "those whose primary came are joined")
         supervisor.kill("eventstore east")
         await supervisor.ready(READY_S)
         site.query(lost)
-        await _until(lambda: site.has_joined(range(200)), "so are those of which a new store was to tell")
+        await soon(lambda: site.has_joined(range(200)), WAIT_S, "so are those of which a new store was to tell")
         supervisor.kill("dispatcher east w1")  # the other one may have taken over what it had
         site.click(range(200, 250))
         site.query(hopeless)
         site.query(range(200, 250))
-        await _until(lambda: site.has_joined([*range(250), *hopeless]), "so are all")
+        await soon(lambda: site.has_joined([*range(250), *hopeless]), WAIT_S, "so are all")
 
 
 async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_to_come_back(site: Site) -> None:
@@ -152,7 +151,7 @@ async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_t
     async with supervised(made, Watching()) as supervisor:
         await supervisor.start(made.services())
         await supervisor.ready(READY_S)
-        await _until(lambda: site.waiting() == 200, "all wait")
+        await soon(lambda: site.waiting() == 200, WAIT_S, "all wait")
     site.has_waited_long()
     joiner = [service for service in made.services() if service.name.startswith("joiner")]
     others = [service for service in made.services() if service not in joiner]
@@ -161,11 +160,11 @@ async def test_those_that_waited_long_are_joined_when_their_joiner_is_the_last_t
         await supervisor.ready(READY_S)
         supervisor.kill("registry r1", hold=True)
         await supervisor.start(joiner)  # it does not get far without the registry
-        await _until(lambda: _answers(joiner[0].address), "it says that it has not started")
+        await soon(lambda: _answers(joiner[0].address), WAIT_S, "it says that it has not started")
         site.query(late)
         await asyncio.sleep(2.0)  # they are tried meanwhile
         supervisor.release("registry r1")
-        await _until(lambda: site.has_joined(late), "all are joined")
+        await soon(lambda: site.has_joined(late), WAIT_S, "all are joined")
 
 
 def _answers(address: str | None) -> bool:
@@ -173,11 +172,3 @@ def _answers(address: str | None) -> bool:
     host, _, port = address.rpartition(":")
     with closing(socket.socket()) as asking:
         return asking.connect_ex((host, int(port))) == 0
-
-
-async def _until(condition: object, what: str) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
-        await asyncio.sleep(0.1)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.integration.forked import on_path
 from tests.integration.operations.runbook import Run, missing
 
 BLOCK_S = 900.0
@@ -23,9 +24,14 @@ class Shell:
     """``directory`` is the operator's; variables that a block sets last for the next ones."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        """Commands are copies (forked.py), but those of another release."""
         self._directory = directory
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, **environment, "PATH": path, "COLUMNS": "220"}
+        self._pass_fds: tuple[int, ...] = ()
+        if "PYTHONPATH" not in environment:
+            self._environment, server = on_path(self._environment)
+            self._pass_fds = (server,)
         self._variables = directory.parent / "variables.sh"
 
     def run(self, name: str, step: Run) -> str:
@@ -41,6 +47,7 @@ class Shell:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            pass_fds=self._pass_fds,
         )
         try:
             said, _ = process.communicate(timeout=BLOCK_S)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +20,7 @@ from photon.outputs.output_places import COPIES_NAME
 from photon.supervision.control import NobodyListens, Request, ask
 from photon.supervision.ports import free_ports
 from photon.supervision.states import ServiceState
-from tests.integration.commands import alive, until
-from tests.integration.commands import photon as command
+from tests.integration.commands import Detached, until
 from tests.integration.operations.runbook import Happens, Run
 from tests.integration.operations.shell import Shell
 from tests.integration.operations.traffic import Traffic
@@ -43,7 +40,7 @@ copies_wait = "2s"
 """
 
 
-class Site:
+class Site(Detached):
     """The example of two datacentres over TLS on free ports; not started. ``kind``: whether the output of each
     datacentre is kept in the other one as well."""
 
@@ -51,7 +48,7 @@ class Site:
         self.kind = kind
         self.directory = directory / "deployment"
         self.directory.mkdir()
-        self.file = self.directory / "photon.toml"
+        super().__init__(self.directory / "photon.toml")
         self.file.write_text(_deployment_file(kind))
         for datacentre in DATACENTRES:
             for logs in ("queries", "clicks"):
@@ -60,7 +57,6 @@ class Site:
         self.shell = Shell(self.directory, {"PYTHONPATH": str(self.releases.current)})
         self.traffic = Traffic(self.directory, DATACENTRES, seed)
         self.readers = Readers(self.directory, self.settings)
-        self.pids: set[int] = set()
         self.broken = False
 
     @property
@@ -135,11 +131,7 @@ class Site:
         self.note_pids()
         with contextlib.suppress(AssertionError):
             self.traffic.stop()
-        command("down", self.file)
-        for pid in self.pids:
-            if alive(pid):  # only after a failure
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        self.down()
 
 
 class Releases:

@@ -6,13 +6,12 @@ runbook has failed on is not used for the next one: that one begins with a new d
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import drawn_seed
 from tests.integration.operations.events import EVENTS
 from tests.integration.operations.runbook import DIRECTORY, steps
 from tests.integration.operations.site import WITH_COPIES, WITHOUT_COPIES, Site
@@ -50,9 +49,7 @@ class Sites:
                 self._site.ends()
             self.close()
         if self._site is None:
-            seed = int(os.environ.get("PHOTON_SEED", random.SystemRandom().randrange(1 << 30)))
-            print(f"PHOTON_SEED={seed}")
-            self._site = Site(self._factory.mktemp("runbooks"), seed, kind or WITHOUT_COPIES)
+            self._site = Site(self._factory.mktemp("runbooks"), drawn_seed(), kind or WITHOUT_COPIES)
             self._site.traffic.start()
             carry_out(self._site, "start")
         return self._site

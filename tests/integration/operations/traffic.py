@@ -13,9 +13,10 @@ import orjson
 from photon.lab.demo.feed import Copy, Logs
 from photon.lab.demo.generator import Disorder, Generator, Line
 
-STEP_S = 0.2
+STEP_S = 1.0
+"""What comes in such bursts goes through in fewer batches, of which processes live mostly."""
 PIECE_S = 5.0
-CLICKS_A_SECOND = 10
+CLICKS_A_SECOND = 3
 DISORDER = Disorder(late_by=1.0, query_delay=0.4)
 
 
@@ -131,7 +132,7 @@ class Traffic:
             self._seed + number,
             clicks=int(PIECE_S * CLICKS_A_SECOND),
             seconds=PIECE_S,
-            queries_per_click=3,
+            queries_per_click=1,
             disorder=DISORDER,
             epoch_us=time.time_ns() // 1000,
         )

@@ -24,12 +24,12 @@ def made(base: Path) -> Site:
     """The deployment has run, was restored from a backup, has run again, and ended while some clicks wait."""
     site = Site(base)
     site.make()
-    with site.up():
+    with site.running():
         site.write(40, without=3)
         site.settle()
         site.run("registry", "backup", base / BACKUP)
     site.restore()
-    with site.up():
+    with site.running():
         site.write(20, without=4)
         site.settle()
     site.check()

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,7 @@ import photon
 from photon.eventid import EventIds
 from photon.library import Output
 from photon.tables import Tables
-from tests.integration.commands import Result, alive, running, until
+from tests.integration.commands import Detached, Result, running, until
 from tests.integration.commands import photon as command
 
 HOST = "127.29.7.1"
@@ -92,7 +90,7 @@ T_S = 1_760_000_000
 WAITING = "waiting"
 """File with the numbers of clicks whose queries were not written yet."""
 REGISTRY, BACKUP = "registry r1", "backup"
-UP_S, WAIT_S = 300.0, 300.0
+WAIT_S = 300.0
 
 
 @contextlib.contextmanager
@@ -106,12 +104,12 @@ def place() -> Iterator[Path]:
         shutil.rmtree(PLACE)
 
 
-class Site:
+class Site(Detached):
     """The deployment in ``base``."""
 
     def __init__(self, base: Path) -> None:
+        super().__init__(base / "photon.toml")
         self.base = base
-        self.file = base / "photon.toml"
 
     def make(self) -> None:
         self.file.write_text(CONFIG + "".join(PIPELINE.format(name, n) for n, name in enumerate(DATACENTRES, 2)))
@@ -153,17 +151,12 @@ class Site:
 
     # -- processes ---------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
-    def up(self) -> Iterator[None]:
-        started = command("up", self.file, "--detach", "--timeout", f"{UP_S:g}", "-o", "json", timeout=2 * UP_S)
-        pids = [each["pid"] for each in json.loads(started.out)["processes"]] if started.out else []
+    def running(self) -> Iterator[None]:
         try:
-            assert started.code == 0, started.err
+            self.up()
             yield
         finally:
-            ended = command("down", self.file, timeout=UP_S)
-            for pid in filter(alive, pids):  # only after a failure
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            ended = self.down()
         assert ended.code == 0, ended.err
 
     def run(self, *words: str | Path, code: int = 0) -> Result:

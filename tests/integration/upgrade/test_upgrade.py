@@ -23,7 +23,7 @@ def test_an_earlier_release_s_data_is_gone_on_with(archive: Path) -> None:
         waited = site.waiting()
         assert waited
         assert sorted(site.joined()) == sorted(site.joinable().items())
-        with site.up():
+        with site.running():
             site.write(30, without=2)
             site.settle()
         site.check()

@@ -19,7 +19,7 @@ from photon.lab.chaos.plan import random_plan
 from photon.lab.chaos.report import Report, back, latency, uses
 from photon.lab.chaos.scenario import Scenario
 from photon.lab.chaos.topology import Topology
-from photon.lab.chaos.traffic import Traffic
+from photon.lab.chaos.traffic import STEP_S, Traffic
 from photon.lab.chaos.watch import Watching
 from photon.lab.demo.check import check, ledger_problems
 from photon.lab.demo.deployment import Place
@@ -32,6 +32,8 @@ SETTLE_S = 300.0
 UP_S = 180.0
 POLL_S = 0.5
 QUERIES_PER_CLICK = 2
+EVENTS_A_STEP = 2
+"""Of a slow stream: what comes alone would go through in batches of its own, of which processes live mostly."""
 NEAR_S = 2.0
 """A datacentre is at the head of its logs with less than so much of the traffic unread."""
 EVENT_BYTES = 140
@@ -175,7 +177,7 @@ class Run:
             disorder=Disorder(**{**asdict(options.disorder), "malformed": malformed}),
             epoch_us=time.time_ns() // 1000,
         )
-        return Traffic(generator, logs)
+        return Traffic(generator, logs, step_s=max(STEP_S, EVENTS_A_STEP / options.rate))
 
     async def _during(self) -> None:
         traffic, watch = self._traffic, self._watch

@@ -67,8 +67,11 @@ class Traffic:
         datacentres: Mapping[str, Logs],
         now_ns: Callable[[], int] = time.time_ns,
         stream: str = "",
+        step_s: float = STEP_S,
     ) -> None:
-        """``stream``: begins the names of its files, where others were written into the same directories before."""
+        """``stream``: begins the names of its files, where others were written into the same directories before;
+        ``step_s``: so often what is due is written."""
+        self._step_s = step_s
         self.generator = generator
         self.copies = {name: LogCopy(logs, stream) for name, logs in datacentres.items()}
         self.written = 0
@@ -121,7 +124,7 @@ class Traffic:
         began = time.monotonic()
         while not self.done:
             self.step(int((time.monotonic() - began) * 1e6))
-            await asyncio.sleep(STEP_S)
+            await asyncio.sleep(self._step_s)
 
     def complete_ns(self, click: str, query: str | None) -> int | None:
         """When all was written that an event's verdict needs: its line, and its primary event's."""
