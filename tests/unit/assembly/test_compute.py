@@ -197,8 +197,7 @@ async def test_a_broken_file_is_one_line_and_is_taken_up_once_it_is_mended_and_w
             [status] = statuses(tmp_path / "state")
             assert status.pid in children(os.getpid())
             os.kill(status.pid, signal.SIGKILL)
-            killed = await until(lambda row: bool(row["problem"]))
-            assert killed["problem"] == "killed by SIGKILL"
+            assert (await until(lambda row: bool(row["problem"])))["problem"] == "killed by SIGKILL"
             await until(lambda row: row["running"])
             pid = statuses(tmp_path / "state")[0].pid
             assert pid != status.pid

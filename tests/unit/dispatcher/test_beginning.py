@@ -45,11 +45,9 @@ def test_known_positions_are_forgotten_and_the_counts_kept(places: Places, read_
     begin(places, "clicks", ADAPTER, DIGESTER, Beginning(Place.END))
     (end,) = positions(places)
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        assert state is not None
         state.commit(Changes(positions={end.identity: LogPosition(end.identity, "a.log", offsets[8])}))
         high = state.highs()
     begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from, ignore_checkpoints=True))
     assert len(read_on(places, positions(places))) == left
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=False) as state:
-        assert state is not None
         assert state.highs() == high, "what is read again is known as such"

@@ -67,8 +67,7 @@ def test_every_event_has_one_home_and_all_agree() -> None:
         others = place.homes[place.ranks > 0]
         assert (place.homes[place.ranks == 0] == NOBODY).all()
         assert set(others.tolist()) == {n for n in range(3) if n != at}
-        first = np.argmin(ranks, axis=0)
-        assert (others == first[place.ranks > 0]).all()
+        assert (others == np.argmin(ranks, axis=0)[place.ranks > 0]).all()
 
 
 def test_half_of_the_events_is_each_one_s_of_two() -> None:

@@ -230,7 +230,6 @@ def test_what_workers_left_unread_of_a_huge_log_is_left_out_with_the_rest(places
     insert = "INSERT INTO parts (unit, identity, begin, end, offset, proof) VALUES (?, ?, ?, ?, ?, ?)"
     rows = [(insert, tuple(part)) for part in parts]
     with locked_state(places, "clicks", ADAPTER, DIGESTER, create=True) as state:
-        assert state is not None
         state.commit(Changes(positions={identity: LogPosition(identity, "a.log", offsets[40])}, also=list(rows)))
         assert [position.offset for position in state.without_gaps()] == [offsets[5]]
         commit_skips(state, plan_skips(places, ADAPTER, DIGESTER, state.without_gaps(), 5 * HOUR))

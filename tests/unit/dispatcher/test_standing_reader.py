@@ -15,16 +15,13 @@ from photon.joiner.api import WAIT_NS, ForeignEvent
 from tests.unit.dispatcher.world import StoredRow, stored
 
 
-def test_places_and_what_waits(tmp_path: Path) -> None:
-    path = tmp_path / "dispatcher.db"
-    state = State(path)
+def test_places_and_what_waits(state: State, path: Path) -> None:
     event = ForeignEvent(b"i", b"d" * 16, 5, b"k", b"r", LogFile("a.log"), 3, WAIT_NS)
     waits = stored([StoredRow(event, 7)])
     state.commit(Changes(positions={"ab": LogPosition("ab", "a.log", 40, b"")}, stored=waits))
     taken: list[bytes] = []
     assert read_standing(path, taken.extend) == [("ab", 40)]
     assert taken == [b"d" * 16]
-    state.close()
 
 
 def test_a_part_that_was_not_read_to_its_end_holds_its_log_back(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from photon.eventstore.api import LookUpCode
 from photon.eventstore.file_map import MapKind
 from photon.eventstore.unavailable import UnavailableLogs
 
-from .helpers import ManualClock
-from .test_tiered import Store
+from .helpers import ManualClock, Store
 
 SEEDS = 300 if os.environ.get("PHOTON_FULL") else 12
 
@@ -174,7 +173,6 @@ class Model:
                 assert answer is LookUpCode.ABSENT, key
                 continue
             assert answer is LookUpCode.FOUND, (key, first[key])
-            assert record is not None
             # What is cached names the file that it was read from, which may have been renamed since.
             assert (log_name(record.file.path), record.offset, record.record) == first[key]
 

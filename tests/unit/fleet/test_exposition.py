@@ -34,8 +34,7 @@ def test_samples_of_one_metric_stand_together_under_one_head() -> None:
 def test_samples_are_what_was_put() -> None:
     odd = 'a"b\\c\nd\\n'
     found = {(s.name, *s.labels.values()): s.value for s in samples(_text(3, odd))}
-    assert found["photon_joiner_open_ids", "j", odd] == 3
-    assert found["photon_cache_hits_total",] == 3
+    assert (found["photon_joiner_open_ids", "j", odd], found["photon_cache_hits_total",]) == (3, 3)
     assert found["photon_dispatcher_join_seconds_bucket", "j", "+Inf"] == 0
 
 

@@ -33,7 +33,6 @@ async def test_a_failed_sync_is_told(tmp_path: Path) -> None:
     try:
         slot = Slot("s", "dc")
         opened = await registry.open_slot(slot, 0, bytes(16))
-        assert opened is not None
         registry.announce(slot, [opened.incarnation])
         assert registry.failure is None
         disk.broken = True
@@ -44,8 +43,7 @@ async def test_a_failed_sync_is_told(tmp_path: Path) -> None:
             np.ones(1, np.uint8),
             np.zeros(1, np.uint32),
         )
-        answers = await registry.insert(inserts, timeout=0.5)
-        assert answers.outcomes.tolist() == [Answer.UNKNOWN]
+        assert (await registry.insert(inserts, timeout=0.5)).outcomes.tolist() == [Answer.UNKNOWN]
         assert registry.failure is not None
         assert "Input/output error" in registry.failure
     finally:

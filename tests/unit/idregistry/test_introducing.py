@@ -25,18 +25,14 @@ async def test_inserts_of_earlier_incarnations_are_stale_in_every_shard(tmp_path
     registry = await EmbeddedRegistry.open(tmp_path, shards=3)
     try:
         first = await registry.open_slot(SLOT, 0, b"1" * 16)
-        assert first is not None
         registry.announce(SLOT, [first.incarnation])
         old = token_of(first.incarnation, 0)
-        answers = await registry.insert(inserts(0, old), timeout=20)
-        assert (answers.outcomes == Answer.COMMITTED).all()
+        assert ((await registry.insert(inserts(0, old), timeout=20)).outcomes == Answer.COMMITTED).all()
         second = await registry.open_slot(SLOT, first.incarnation, b"2" * 16)
-        assert second is not None
         registry.announce(SLOT, [first.incarnation, second.incarnation])
         assert await registry.introduce(timeout=20)
         # Under its original token the batch is still what it was: the newest incarnation may do it again.
-        again = await registry.insert(inserts(0, old), timeout=20)
-        assert (again.outcomes == Answer.COMMITTED).all()
+        assert ((await registry.insert(inserts(0, old), timeout=20)).outcomes == Answer.COMMITTED).all()
         registry.announce(SLOT, [first.incarnation])  # one that lives on
         answers = await registry.insert(inserts(100, old), timeout=20)
         assert set(answers.outcomes.tolist()) == {Answer.STALE_INCARNATION}

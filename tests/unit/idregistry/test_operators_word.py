@@ -54,7 +54,6 @@ async def test_who_may_do_what_rests_on_an_operators_word(tmp_path: Path, who: s
                         await getattr(stub, method)(request, timeout=10)
                     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
                 else:
-                    reply = await getattr(stub, method)(request, timeout=10)
-                    assert reply.status == pb.STATUS_OK, method
+                    assert (await getattr(stub, method)(request, timeout=10)).status == pb.STATUS_OK, method
     finally:
         await server.stop(0)

@@ -221,8 +221,7 @@ async def test_patience_counts_from_the_first_sight_of_it_also_after_a_restart(
     assert len(as_of) == 1
 
 
-def test_of_several_workers_the_oldest_reads_again(tmp_path: Path) -> None:
-    state = State(tmp_path / "s.db")
+def test_of_several_workers_the_oldest_reads_again(state: State) -> None:
     assert is_ours(state)
     columns = "(incarnation, name, pid, started_ns, beat, beat_ns, fenced)"
     for incarnation, fenced in ((1, 1), (2, 0), (3, 0)):
@@ -231,4 +230,3 @@ def test_of_several_workers_the_oldest_reads_again(tmp_path: Path) -> None:
     for state.owner in (1, 2, 3):
         ours.append(is_ours(state))
     assert ours == [False, True, False]
-    state.close()

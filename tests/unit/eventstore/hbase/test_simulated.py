@@ -188,8 +188,7 @@ class World:
             complete = self.complete
             self.ask()
             assert self.complete == complete + 1
-        totals = self.map.totals(exact=True)
-        assert totals.events == 6 * BLOCKS * len(LOGS)
+        assert self.map.totals(exact=True).events == 6 * BLOCKS * len(LOGS)
 
 
 def run(world: World, chaos: float) -> None:

@@ -135,13 +135,10 @@ def test_certificates_and_key(tmp_path: Path) -> None:
 
 def test_the_deployments_key(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
-    missing = gathering.secret(settings, tmp_path)
-    assert missing is not None
-    assert "cannot be read" in missing.problem
+    assert "cannot be read" in gathering.secret(settings, tmp_path).problem
     (tmp_path / "key").write_bytes(bytes(32))
     (tmp_path / "key").chmod(0o640)
     there = gathering.secret(settings, tmp_path)
-    assert there is not None
     assert (there.problem, there.mode) == ("", 0o640)
 
 
@@ -186,7 +183,6 @@ def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> Non
         with tables.transaction() as t:
             t.table("clicks").row("k").set("campaign", "c")
     found = gathering.tables(settings, tmp_path, lambda seconds: None)
-    assert found is not None
     assert (found.problem, found.oracle_problem, found.stuck, found.stuck_at) == ("", "", 1, "clicks/k/campaign")
     assert (found.old_locks, found.looked_at, found.safe_point_s, found.keep_s) == ([], 1, None, 7.0)
 
@@ -194,10 +190,6 @@ def test_tables_are_looked_at_twice_where_something_waits(tmp_path: Path) -> Non
         with Tables.open(tmp_path / "t.db") as tables:
             tables.around.store.forget(tables.around.store.dirty("clicks", "", 9))
 
-    found = gathering.tables(settings, tmp_path, tended)
-    assert found is not None
-    assert found.stuck == 0
+    assert gathering.tables(settings, tmp_path, tended).stuck == 0
     (tmp_path / "t.db").write_text("something else")
-    found = gathering.tables(settings, tmp_path)
-    assert found is not None
-    assert "t.db: " in found.problem
+    assert "t.db: " in gathering.tables(settings, tmp_path).problem

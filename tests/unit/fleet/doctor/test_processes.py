@@ -22,8 +22,7 @@ def test_an_answer() -> None:
     assert (said.name, said.version, said.open_files, said.max_files) == ("joiner east-1", "0.1.0", 40.0, 1024.0)
     assert said.ahead_s is not None
     assert abs(said.ahead_s - 699.75) < 1e-3
-    assert said.error_s == 0.25
-    assert said.ambiguous_keys == 3.0
+    assert (said.error_s, said.ambiguous_keys) == (0.25, 3.0)
 
 
 def test_silence_and_an_older_release() -> None:

@@ -166,8 +166,7 @@ def test_what_is_within_s_of_a_clock_that_agrees_is_never_too_new_and_beyond_it_
     error: int, offset: int
 ) -> None:
     now = interval(NOW.now_ns, KernelTime(True, error), S)
-    limit = too_new_after(now, exactly(offset), S)
-    assert limit == now.now_ns + max(S, error)
+    assert too_new_after(now, exactly(offset), S) == now.now_ns + max(S, error)
     assert not_after(now, S) == now.now_ns - max(S, error)
     assert too_new_after(NOW, exactly(offset), S) == NOW.now_ns + S
 

@@ -28,11 +28,10 @@ from photon.idregistry.operate.backup import (
 from photon.idregistry.operate.fingerprints import differences, fingerprint
 from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
 from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, check_free, seed_directory
-from photon.idregistry.raft.host import RaftHost
 from photon.idregistry.raft.identity import Identity
-from photon.idregistry.raft.options import RaftStopped
+from photon.idregistry.raft.options import RaftOptions, RaftStopped
 from tests.unit.idregistry.model import Row, digest, reopen, time_of
-from tests.unit.idregistry.raft.cluster import wait_until
+from tests.unit.idregistry.raft.cluster import host_of, running, wait_until
 from tests.unit.idregistry.shard import Shard
 
 DISK = RealDisk()
@@ -61,57 +60,36 @@ def test_an_export_arrives_whole() -> None:
     reader = ExportReader(parts(chunks), "here")
     assert reader.facts is None
     assert list(reader) == chunks
-    assert reader.facts is not None
     assert (reader.facts.chunks, reader.facts.size, reader.facts.applied) == (len(chunks), sum(map(len, chunks)), 9)
 
 
-def _cut(made: list[pb.ExportPart]) -> None:
-    del made[-1]
-
-
-def _lost(made: list[pb.ExportPart]) -> None:
-    del made[2]
-
-
-def _flipped(made: list[pb.ExportPart]) -> None:
+def _flipped(made: list[pb.ExportPart]) -> list[pb.ExportPart]:
     data = bytearray(made[1].chunk.data)
     data[5] ^= 1
     made[1].chunk.data = bytes(data)
+    return made
 
 
-def _doubled(made: list[pb.ExportPart]) -> None:
-    made.insert(1, made[1])
-
-
-def _headless(made: list[pb.ExportPart]) -> None:
-    del made[0]
-
-
-def _newer(made: list[pb.ExportPart]) -> None:
+def _newer(made: list[pb.ExportPart]) -> list[pb.ExportPart]:
     made[0].head.version = 9
-
-
-def _goes_on(made: list[pb.ExportPart]) -> None:
-    made.append(made[1])
+    return made
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_cut, "cut short"),
-        (_lost, "checksum"),
-        (_flipped, "chunk 0 is damaged"),
-        (_doubled, "checksum"),
-        (_headless, "no export"),
-        (_newer, "version 9"),
-        (_goes_on, "goes on"),
+        pytest.param(lambda made: made[:-1], "cut short", id="cut"),
+        pytest.param(lambda made: made[:2] + made[3:], "checksum", id="one lost"),
+        pytest.param(_flipped, "chunk 0 is damaged", id="flipped"),
+        pytest.param(lambda made: made[:2] + made[1:], "checksum", id="one doubled"),
+        pytest.param(lambda made: made[1:], "no export", id="headless"),
+        pytest.param(_newer, "version 9", id="newer"),
+        pytest.param(lambda made: made + made[1:2], "goes on", id="goes on"),
     ],
 )
-def test_a_damaged_export_is_noticed(damage: Callable[[list[pb.ExportPart]], None], said: str) -> None:
-    made = parts(filled().machine.snapshot())
-    damage(made)
+def test_a_damaged_export_is_noticed(damage: Callable[[list[pb.ExportPart]], list[pb.ExportPart]], said: str) -> None:
     with pytest.raises(ExportFailed, match=said) as caught:
-        list(ExportReader(made, "here"))
+        list(ExportReader(damage(parts(filled().machine.snapshot())), "here"))
     assert "\n" not in str(caught.value)
 
 
@@ -127,20 +105,14 @@ def test_columns_hold_every_entry(tmp_path: Path) -> None:
     assert (written.shard, written.index, written.ids, written.bytes) == (1, shard.index, 40, file.stat().st_size)
     found = {}
     for block in read_columns(DISK, file):
-        for i in range(len(block)):
-            row = (block.digests[16 * i : 16 * i + 16], block.times[i], block.tokens[i], block.tags[i])
-            found[int.from_bytes(row[0][8:], "little")] = (
-                *row,
-                block.generations[i],
-                block.kinds[i],
-                block.states[i],
-            )
-    assert sorted(found) == list(range(40))
-    for i, (what, time, token, tag, generation, kind, state) in found.items():
+        columns = (block.times, block.tokens, block.tags, block.generations, block.kinds, block.states)
+        for i, row in enumerate(zip(*columns, strict=True)):
+            found[block.digests[16 * i : 16 * i + 16]] = row
+    assert sorted(found) == sorted(digest(i) for i in range(40))
+    for i in range(40):
+        state, generation = (3, 1) if i == 1 else (2, 0) if i % 3 == 0 else (1, 0)
         row = Row(i, incarnation=1 + i % 2, batch=i)
-        assert (what, time, token, tag) == (digest(i), time_of(i), row.token, i)
-        assert kind == 1 + i % 4
-        assert (state, generation) == ((3, 1) if i == 1 else (2, 0) if i % 3 == 0 else (1, 0))
+        assert found[digest(i)] == (time_of(i), row.token, i, generation, 1 + i % 4, state)
     with pytest.raises(ColumnsRefused, match="exists already"):
         write_columns(DISK, file, shard.machine.snapshot())
 
@@ -150,12 +122,10 @@ def test_damaged_columns_are_noticed(tmp_path: Path) -> None:
     write_columns(DISK, file, filled().machine.snapshot())
     good = file.read_bytes()
     for at in range(0, len(good), 7):
-        file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
-        with pytest.raises(ColumnsRefused):
-            list(read_columns(DISK, file))
-        file.write_bytes(good[:at])
-        with pytest.raises(ColumnsRefused):
-            list(read_columns(DISK, file))
+        for bad in (good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :], good[:at]):
+            file.write_bytes(bad)
+            with pytest.raises(ColumnsRefused):
+                list(read_columns(DISK, file))
 
 
 # -- backups --------------------------------------------------------------------------------------------------------
@@ -230,23 +200,13 @@ def test_a_restored_replica_starts_closed_with_everything(tmp_path: Path) -> Non
     restore_replica(DISK, backup, read_manifest(DISK, backup), place, member, os.urandom)
     with pytest.raises(SeedRefused, match="is not empty"):
         restore_replica(DISK, backup, read_manifest(DISK, backup), place, member, os.urandom)
-    from photon.config.clock import SystemClock
-    from photon.idregistry.raft.options import RaftOptions
-
     shard, group0 = ShardMachine(), ConfigMachine()
-    host = RaftHost(
-        name="r1", peers={"r1": "nowhere:1"}, directory=place, machines={0: group0, 1: shard}, disk=DISK,
-        clock=SystemClock(), options=RaftOptions(epoch=4),
-    )  # fmt: skip
-    host.start()
-    try:
+    with running(host_of("r1", place, {0: group0, 1: shard}, options=RaftOptions(epoch=4))) as host:
         assert shard.ids == 40
         assert shard.closed
         assert group0.witnessed("a").newest == 1
         wait_until(lambda: host.group(1).state().is_leader)
         assert host.group(1).state().applied >= 50
-    finally:
-        host.stop()
 
 
 def test_a_directory_whose_states_break_off_is_not_there(tmp_path: Path) -> None:

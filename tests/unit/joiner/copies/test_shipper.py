@@ -39,8 +39,7 @@ def test_the_copy_is_opened_compared_and_then_shipped_to() -> None:
     one.answered(ok(ends(1, 30)), 0.1)
     assert one.next(0.1, local((1, 50)), EMPTY) == Verify(ends(1, 30))
     one.verified(True, 0.2)
-    step = one.next(0.2, local((1, 50)), EMPTY)
-    assert step == Ship(ends(1, 30), (Piece(0, 1, 30, 50),), EMPTY)
+    assert one.next(0.2, local((1, 50)), EMPTY) == Ship(ends(1, 30), (Piece(0, 1, 30, 50),), EMPTY)
     one.answered(ok(ends(1, 50)), 0.3, expected=ends(1, 50))
     assert one.next(0.3, local((1, 50)), EMPTY) is None
     assert one.behind(local((1, 50))) == 0
@@ -48,7 +47,6 @@ def test_the_copy_is_opened_compared_and_then_shipped_to() -> None:
 
 def test_files_go_one_after_the_other_and_no_more_than_a_request_at_once() -> None:
     step = at_work().next(0.0, local((1, 40), (2, 60), (4, 500), (5, 10)), EMPTY)
-    assert isinstance(step, Ship)
     assert step.pieces == (Piece(0, 1, 30, 40), Piece(0, 2, 0, 60), Piece(0, 4, 0, 500))
 
 
