@@ -313,9 +313,7 @@ async def following(stored: Stored, store: Store) -> AsyncIterator[Arrivals]:
         stored.state.close()
 
 
-async def test_who_begins_seeks_all_that_waits_and_then_hears_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_begins_seeks_all_that_waits_then_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 2 * SEEK_KEYS + 10
     stored, store = Stored(tmp_path / "s", [row(n, b"k%d" % n) for n in range(count)]), Store()
     take(stored.core, block(b"a held 1\n"))

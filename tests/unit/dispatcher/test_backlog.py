@@ -428,9 +428,7 @@ class Knows(FakeLookUps):
         return looked_up(np.where(present, Answer.PRESENT, Answer.ABSENT), 1, names=(OTHER,))
 
 
-async def test_a_joiner_gets_only_what_the_registry_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_joiner_gets_what_the_registry_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "BACKLOG_BYTES", 20_000)
     here = World(tmp_path)
     here.look_ups = Knows(here)

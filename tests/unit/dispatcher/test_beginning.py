@@ -25,9 +25,7 @@ def positions(places: Places) -> list[LogPosition]:
 
 
 @pytest.mark.parametrize(("read_from", "left"), [(Place.BEGINNING, 10), (Place.END, 0), (6 * HOUR, 4)])
-def test_it_counts_for_logs_that_are_there_before_the_state(
-    places: Places, read_from: Place | int, left: int
-) -> None:
+def test_it_counts_for_logs_there_before_the_state(places: Places, read_from: Place | int, left: int) -> None:
     lines = [line(n, n) for n in range(10)]
     written(places.foreign / "a.log", lines)
     skips = begin(places, "clicks", ADAPTER, DIGESTER, Beginning(read_from))

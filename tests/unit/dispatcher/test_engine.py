@@ -321,7 +321,7 @@ async def test_a_broken_joiner_costs_nothing_but_time(world: World, monkeypatch:
     assert len(world.registry.owners) == 2000
 
 
-async def test_with_once_what_nobody_can_decide_waits_for_the_next_run(
+async def test_with_once_what_is_undecided_waits_for_the_next_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("photon.dispatcher.retry.ONCE_ATTEMPTS_MAX", 3)

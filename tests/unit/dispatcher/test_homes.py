@@ -221,13 +221,10 @@ def test_what_is_yielded_waits_for_what_own_events_usually_take_not_for_the_slow
 
 
 @given(
-    st.lists(
-        st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.floats(0, 5), st.booleans()),
-        max_size=60,
-    ),
+    st.lists(st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.floats(0, 5), st.booleans()), max_size=60),
     st.integers(0, 2**32),
 )
-def test_whatever_is_observed_each_event_is_taken_by_somebody_soon(
+def test_each_event_is_taken_by_somebody_soon(
     seen: list[tuple[int, int, int, int, int, float, bool]], seed: int
 ) -> None:
     """Bounded waits and sane places are all that the rest relies on."""

@@ -218,7 +218,7 @@ def test_the_pause(open_: int, rows: int, trigger_ns: int | None, pause_s: float
         (None, 3, 1004 * S, 0.25),
     ],
 )
-def test_the_pause_where_the_store_tells_what_arrives(
+def test_the_pause_while_the_store_tells(
     held_ns: int | None, rows: int, stored_ns: int | None, pause_s: float
 ) -> None:
     rig = Rig(Pace(busy_s=0.05, idle_s=10.0))

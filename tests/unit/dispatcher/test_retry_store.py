@@ -239,9 +239,7 @@ def test_a_row_that_was_read_later_than_now_is_given_up_when_patience_has_passed
     assert 60.0 <= given_up_s <= 60.0 + NOT_YET_BACKOFF.most
 
 
-def test_rows_of_another_process_that_no_back_off_can_have_put_off_so_far_are_tried_when_claimed(
-    tmp_path: Path,
-) -> None:
+def test_rows_of_another_process_that_no_back_off_can_have_put_off_are_tried_when_claimed(tmp_path: Path) -> None:
     """Its clock was ahead, or it had settled them. So are a worker's own when the clock goes back."""
     store = Store(tmp_path / "s")
     far = NOW_NS + int((LONGEST_S + 100) * S)
@@ -286,9 +284,7 @@ def test_however_the_clock_steps_every_row_is_tried(store: Store, monkeypatch: p
     assert _left_after_steps(store, monkeypatch, seed, noticed=True) == set()
 
 
-def test_a_clock_that_goes_back_and_is_not_noticed_leaves_rows_behind(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_goes_back_unnoticed_leaves_rows_behind(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _left_after_steps(store, monkeypatch, 1, noticed=False)
 
 

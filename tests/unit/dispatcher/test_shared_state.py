@@ -161,9 +161,7 @@ def test_parts_are_leased_one_by_one(joined: Joined) -> None:
     assert one.parts() == [parts[0]]
 
 
-def test_a_name_is_one_process_and_the_last_one_out_leaves_nothing_leased(
-    joined: Joined, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_is_one_process_the_last_one_frees_all_leases(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
     one = joined("w1")
     monkeypatch.setattr(shared_state, "NAME_WAIT_S", 0.05)
     with pytest.raises(StateError, match="has a worker w1 already"):

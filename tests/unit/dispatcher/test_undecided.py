@@ -20,15 +20,7 @@ from photon.dispatcher.errors import StateError
 from photon.dispatcher.leases import Decision
 from photon.dispatcher.shared_state import SharedState
 from photon.dispatcher.state import Changes, State
-from photon.dispatcher.undecided import (
-    STEPS_MAX,
-    Claims,
-    WorkerClaims,
-    counts_of,
-    read_undecided,
-    summed,
-    undecided,
-)
+from photon.dispatcher.undecided import STEPS_MAX, Claims, WorkerClaims, counts_of, read_undecided, summed, undecided
 from photon.joiner.api import WAIT_NS, ForeignEvent, JoinAnswers, Outcome
 from photon.outputs.watermarks import STEP_NS
 from tests.unit.dispatcher.world import HOUR, StoredRow, block, core, stored, take

@@ -70,9 +70,7 @@ class FileMapContract(ABC):
         assert [(p.identity, p.offset) for p in file_map.positions()] == [("a", 20), ("b", 30)]
 
     @pytest.mark.parametrize("kind", MapKind)
-    def test_commit_keeps_all_and_a_crash_takes_back_the_rest_with_its_positions(
-        self, opening: Opening, kind: MapKind
-    ) -> None:
+    def test_commit_keeps_all_and_a_crash_takes_back_the_rest_together(self, opening: Opening, kind: MapKind) -> None:
         file_map = opening(kind)
         file_map.add(block([event(1), b"plain"], [0, 30], begin=0, end=60))
         file_map.commit()

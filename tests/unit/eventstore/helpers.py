@@ -149,12 +149,7 @@ class Store:
         self.reader = PrimaryReader(self.follower, self.adapter, self.cache, self.map, self.clock, once=once)
         self.reads = LogsEventStore(self.logs, self.adapter, self.resolve)
         self.tiers = TieredEventStore(
-            self.cache,
-            self.map,
-            self.reads,
-            log_name,
-            lambda: self.reader.read_past_ns,
-            shared=self.shared,
+            self.cache, self.map, self.reads, log_name, lambda: self.reader.read_past_ns, shared=self.shared
         )
 
     def resolve(self, identity: str) -> str | None:

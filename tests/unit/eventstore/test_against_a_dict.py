@@ -200,9 +200,7 @@ def test_each_key_is_answered_as_by_a_dictionary(tmp_path: Path, kind: MapKind, 
 
 @pytest.mark.parametrize("kind", MapKind)
 @pytest.mark.parametrize("number", range(4))
-def test_deleted_logs_wait_and_given_up_ones_are_as_if_they_had_never_been(
-    tmp_path: Path, kind: MapKind, number: int
-) -> None:
+def test_deleted_logs_wait_and_given_up_ones_have_never_been(tmp_path: Path, kind: MapKind, number: int) -> None:
     rng = random.Random(number)
     model = Model(tmp_path, kind, rng)
     for _ in range(12):

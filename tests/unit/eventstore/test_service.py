@@ -225,7 +225,7 @@ async def test_what_was_asked_for_in_vain_is_told_over_the_wire_when_it_comes(tm
     await store.close()
 
 
-async def test_what_is_read_while_a_look_up_takes_long_is_told_however_much_it_is(
+async def test_all_that_is_read_during_a_long_look_up_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(awaited_keys, "RECENT_HASHES", 1)

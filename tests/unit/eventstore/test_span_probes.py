@@ -61,7 +61,7 @@ def test_a_log_whose_speed_changes_is_found_by_the_second_guess_or_the_search(tm
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_of_two_records_with_one_id_a_guess_does_not_prefer_the_second(
+def test_a_guess_does_not_prefer_a_second_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The clock of a third process is ahead: its id stands early, and again where its time belongs."""

@@ -187,7 +187,7 @@ def test_progress_goes_on_once_the_unread_log_is_gone(filled: Filled) -> None:
     ],
     ids=["no gzip", "cut short", "unsupported"],
 )
-def test_once_a_log_that_cannot_be_read_to_its_end_is_named(
+def test_once_a_log_that_is_not_readable_to_its_end_is_named(
     filled: Filled, name: str, data: bytes, said: str
 ) -> None:
     store = filled(once=True)

@@ -74,7 +74,7 @@ def test_what_says_nothing_or_is_cut_or_damaged_ends_the_walk() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "seekable", "pzstd", "unsized"])
-def test_far_places_are_read_without_what_lies_before(
+def test_far_places_are_read_without_what_is_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     pieces = parts()

@@ -64,10 +64,7 @@ async def test_clearing_by_watermark(kind: str) -> None:
         for _ in range(2):  # the second time it was done already
             assert (await client.recovery.clear_below(shard, incarnation, 5, 3, xor, timeout=5.0)).applied
         assert await answers(client, inserts(IDS, incarnation, 4)) == [Answer.DONE] * 4
-        assert await answers(client, inserts(IDS, incarnation, 5)) == [
-            *[Answer.TAKEN] * 3,
-            Answer.COMMITTED,
-        ]
+        assert await answers(client, inserts(IDS, incarnation, 5)) == [*[Answer.TAKEN] * 3, Answer.COMMITTED]
         unknown = await client.recovery.clear_below(shard, 77, 5, 0, bytes(16), timeout=5.0)
         assert "not known" in unknown.reason
         assert not (await client.recovery.clear_below(shard, incarnation, 5, 3, b"x", timeout=5.0)).applied

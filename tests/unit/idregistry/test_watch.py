@@ -131,7 +131,7 @@ async def test_a_shard_that_rests_is_not_checked_again(three: tuple[Cluster, lis
     assert len(cluster.logs[1].commands) == entries
 
 
-async def test_a_replica_that_differs_is_found_and_forgiven_when_mended(
+async def test_one_that_differs_is_found_and_forgiven_when_mended(
     three: tuple[Cluster, list[RegistryReplica]],
 ) -> None:
     cluster, replicas = three

@@ -79,9 +79,7 @@ async def test_each_event_gets_its_own_outcome_and_record(tmp_path: Path) -> Non
         (LookUpCode.ABSENT, NEVER_NS, Outcome.UNMATCHED),
     ],
 )
-async def test_a_miss_never_holds_back_the_others(
-    tmp_path: Path, miss: LookUpCode, as_of: int, outcome: Outcome
-) -> None:
+async def test_a_miss_never_holds_others_back(tmp_path: Path, miss: LookUpCode, as_of: int, outcome: Outcome) -> None:
     registry = FakeRegistry()
     engine = await running(tmp_path, registry, FakeStore(RECORDS, miss=miss))
     answers = await engine.join([event(b"a", b"none", as_of=as_of), event(b"b", b"k1")], timeout=5.0)
@@ -291,7 +289,7 @@ async def test_a_joiner_that_is_not_started_refuses(tmp_path: Path) -> None:
     await engine.close()
 
 
-async def test_a_start_that_is_cancelled_keeps_the_lock_until_its_recovery_has_ended(
+async def test_a_cancelled_start_keeps_the_lock_through_its_recovery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 6: a thread that still writes must not meet the slot's next owner."""

@@ -35,9 +35,7 @@ async def running(path: Path, registry: EmbeddedRegistry) -> JoinerEngine:
     return engine
 
 
-async def test_the_witness_follows_by_itself_and_an_older_copy_is_refused(
-    tmp_path: Path, registry: EmbeddedRegistry
-) -> None:
+async def test_the_witness_follows_and_an_older_copy_is_refused(tmp_path: Path, registry: EmbeddedRegistry) -> None:
     engine = await running(tmp_path, registry)
     assert await engine.settle(10.0)
     shutil.copytree(tmp_path / "machine", tmp_path / "older")

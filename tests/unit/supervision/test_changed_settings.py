@@ -22,9 +22,7 @@ EXAMPLE = Path(__file__).parents[3] / "config" / "examples" / "two_datacentres.t
         ("wan.round_trip", "7ms", {"wan"}, {"registry r1", "joiner east-1"}),
     ],
 )
-def test_those_that_read_a_changed_key_are_to_be_restarted(
-    key: str, value: str, some: set[str], others: set[str]
-) -> None:
+def test_readers_of_a_changed_key_are_to_be_restarted(key: str, value: str, some: set[str], others: set[str]) -> None:
     before = load(EXAMPLE, environment={}, flags=["wan.control=127.0.0.1:7999"])
     after = load(EXAMPLE, environment={}, flags=["wan.control=127.0.0.1:7999", f"{key}={value}"])
     assert changed_keys(before, after) == [key]

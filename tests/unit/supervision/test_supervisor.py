@@ -117,9 +117,7 @@ async def test_what_an_operator_may_do(tmp_path: Path, supervisor: Supervisor) -
     assert supervisor.failure() is None
 
 
-async def test_a_process_is_another_one_from_its_next_start_on_and_is_taken_out(
-    tmp_path: Path, supervisor: Supervisor
-) -> None:
+async def test_a_process_is_another_one_from_its_next_start_and_goes(tmp_path: Path, supervisor: Supervisor) -> None:
     first, second, moved = _proxies(tmp_path, 3)
     await supervisor.start([first, second])
     await supervisor.ready(READY_S)
@@ -160,9 +158,7 @@ async def test_one_that_hangs_is_killed_and_one_that_was_paused_is_not(tmp_path:
 async def test_a_loop_that_spins_and_one_that_stands_still_are_killed(tmp_path: Path, hang: str, said: str) -> None:
     heard: list[str] = []
     supervisor = Supervisor(
-        policy=LONG_RUN,
-        watching=Watching(every_s=0.1, unhealthy_s=1.5),
-        tell=lambda _, what: heard.append(what),
+        policy=LONG_RUN, watching=Watching(every_s=0.1, unhealthy_s=1.5), tell=lambda _, what: heard.append(what)
     )
     (tmp_path / "sitecustomize.py").write_text(
         f"import signal, time\ndef hang(*_):\n    {hang}\nsignal.signal(signal.SIGUSR1, hang)\n"
@@ -288,9 +284,7 @@ async def test_stages_are_stopped_one_after_the_other(tmp_path: Path) -> None:
     assert [line.partition(", pid")[0] for line in heard] == ["p0 started", "p1 started", "p2 started"]
 
 
-async def test_a_start_that_is_under_way_when_all_is_stopped_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_while_all_is_stopped_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = asyncio.create_subprocess_exec
     pids: list[int] = []
 
@@ -321,9 +315,7 @@ async def test_logs_are_bounded(tmp_path: Path, supervisor: Supervisor) -> None:
     assert "while it runs" in service.log.with_name("p0.log.1").read_text()
 
 
-async def test_a_service_that_cannot_be_started_again_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_cannot_be_started_again_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _supervising([Service("store", ("--version",), tmp_path / "logs" / "store.log")]) as supervisor:
         assert supervisor.failure() is None
 
@@ -338,7 +330,7 @@ async def test_a_service_that_cannot_be_started_again_is_a_failure(
         assert supervisor.failure() == "store cannot be started again: [Errno 24] Too many open files"
 
 
-async def test_who_was_given_variables_says_so_until_it_is_restarted_without(
+async def test_who_was_given_variables_says_so_until_a_restart_without(
     tmp_path: Path, supervisor: Supervisor
 ) -> None:
     await supervisor.start(_proxies(tmp_path, 1))

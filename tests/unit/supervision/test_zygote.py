@@ -83,7 +83,7 @@ def sockets_of(made: Zygote) -> set[str]:
     return {os.readlink(each) for each in directory.iterdir() if "socket" in os.readlink(each)}
 
 
-async def test_a_zygote_that_was_killed_takes_nobody_with_it_and_is_not_needed(
+async def test_a_killed_zygote_takes_nobody_along_and_is_not_needed(
     tmp_path: Path, made: Zygote, log: BinaryIO
 ) -> None:
     heard: list[str] = []

@@ -197,9 +197,7 @@ def test_an_end_of_work_waits_for_other_workers_and_names_what_raises(tables: Ta
         Worker(tables).drain()
 
 
-def test_a_cell_that_somebody_locks_newly_is_waited_for_and_not_spun_at(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_locked_anew_is_waited_for_and_not_spun_at(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     counting(tables)
     click(tables, "k", "c")
     worker = Worker(tables)

@@ -165,7 +165,7 @@ async def test_the_journal_does_not_grow_without_end(
     assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == len(pairs)
 
 
-async def test_the_journal_has_a_bound_in_bytes_however_many_slots_a_cursor_has(
+async def test_the_journal_is_bounded_however_many_slots_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watermarks, "BYTES_MAX", 40_000)

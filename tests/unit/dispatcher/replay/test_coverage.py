@@ -125,9 +125,7 @@ class OnlyA:
         return {"a"}
 
 
-async def test_rows_of_logs_that_are_gone_are_dropped_when_there_are_too_many(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_too_many_rows_those_of_gone_logs_are_dropped(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         for n in range(4):
             end = (n + 1) * CHUNK_BYTES

@@ -198,9 +198,7 @@ async def test_a_log_that_is_gone_is_told_and_a_cancelled_request_ends(world: Wo
     assert step_of(world, number) is Step.CANCELLED
 
 
-def test_requests_are_bounded_and_the_oldest_done_are_forgotten(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_are_bounded_the_oldest_done_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with world.engine():
         pass
     monkeypatch.setattr(requests, "WAITING_MAX", 2)

@@ -73,9 +73,7 @@ def test_directories_are_measured_where_they_would_be_made(tmp_path: Path) -> No
     assert "is no directory" in state.problem
 
 
-def test_a_full_directory_has_no_room_whatever_the_file_system_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_directory_has_no_room_whatever_the_disk_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(directory: Path) -> float:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

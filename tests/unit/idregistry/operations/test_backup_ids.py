@@ -32,9 +32,7 @@ def rows(block: object) -> list[Id]:
 
 
 @pytest.mark.parametrize(("chunk_rows", "part_bytes"), [(16_384, 1 << 20), (3, 1), (3, 200)])
-def test_parts_hold_each_id_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, part_bytes: int
-) -> None:
+def test_ids_stand_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, part_bytes: int) -> None:
     monkeypatch.setattr("photon.idregistry.core.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
     directory = written(tmp_path / "backup")
     parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), part_bytes))

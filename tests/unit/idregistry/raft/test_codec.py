@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from photon.idregistry.raft.codec import (
-    REGULAR,
-    Append,
-    BadMessage,
-    Chunk,
-    SafePickle,
-    Vote,
-    decode,
-    encode,
-)
+from photon.idregistry.raft.codec import REGULAR, Append, BadMessage, Chunk, SafePickle, Vote, decode, encode
 from photon.idregistry.raft.options import COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX, TRANSFER_BYTES
 
 

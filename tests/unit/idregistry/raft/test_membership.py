@@ -74,9 +74,7 @@ def test_a_directory_of_the_release_before_has_no_addresses(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("version", "fields"), [(1, 6), (2, 7)])
-def test_files_of_the_versions_before_are_read(
-    version: int, fields: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_versions_are_read(version: int, fields: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = begun(tmp_path, FIRST)._record
     body = msgspec.msgpack.encode(msgspec.to_builtins(record, builtin_types=(bytes,))[:fields])
     header = identities._HEADER.pack(identities.MAGIC, version, zlib.crc32(body))
