@@ -22,7 +22,7 @@ class Asked:
     """A backend whose replicas answer as the test says, and whom it asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Callable[[], Any]]) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(0)
         self.backend = GrpcBackend(dict.fromkeys(answers, "nowhere:1"), self.clock)
         self.names: list[str] = []
 

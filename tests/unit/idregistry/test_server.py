@@ -152,8 +152,8 @@ async def test_a_full_queue_is_overloaded() -> None:
         n = c.MAX_ENTRY_IDS
         ids = inserts([1] * n, incarnation, 1)
 
-        def asked(times: int) -> list[asyncio.Task[Any]]:
-            return [asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=5)) for _ in range(times)]
+        def asked(many: int) -> list[asyncio.Task[Any]]:
+            return [asyncio.create_task(replica.insert(1, incarnation, None, ids, timeout=60)) for _ in range(many)]
 
         waiting = asked(QUEUED_IDS_MAX // n)
         for _ in range(8):  # the handlers queue, then the pump takes what may be in flight

@@ -70,26 +70,27 @@ def test_a_crash_leaves_the_old_or_the_new_one(operation: int, monkeypatch: pyte
 
 
 def test_every_flipped_bit_is_found(disk: SimulatedDisk) -> None:
-    write(SnapshotStore(HERE, disk), 7, STATE)
+    opened = SnapshotStore(HERE, disk)
+    write(opened, 7, STATE)
     path = HERE / "snapshot"
 
     def damaged() -> None:
-        store = SnapshotStore(HERE, disk)
-        assert "is damaged" in store.damage()
         with pytest.raises(RaftStopped, match="is damaged"):
-            list(store.chunks())
+            list(SnapshotStore(HERE, disk).chunks())
 
     for at in range(disk.size(path)):
         disk.corrupt(path, at)
         damaged()
         disk.corrupt(path, at)
-    assert SnapshotStore(HERE, disk).damage() == ""
+    assert opened.damage() == ""
     whole = disk.read(path)
     for size in range(len(whole)):
         disk.truncate(path, size)
         damaged()
         disk.truncate(path, 0)
         disk.append(path).write(whole)
+    disk.corrupt(path, 60)
+    assert "is damaged" in opened.damage()
 
 
 def test_a_chunk_too_large_is_refused(disk: SimulatedDisk) -> None:
