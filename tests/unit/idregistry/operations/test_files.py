@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from photon.config.disk import RealDisk
@@ -13,6 +15,7 @@ from photon.idregistry import registry_pb2 as pb
 from photon.idregistry.client.export_stream import ExportFailed, ExportReader, Summer, end, head, part
 from photon.idregistry.core import commands as c
 from photon.idregistry.core.config_machine import ConfigMachine
+from photon.idregistry.core.shard_snapshot import read_shard
 from photon.idregistry.core.sharding import single_range
 from photon.idregistry.core.state_machine import ShardMachine
 from photon.idregistry.operate import seeding
@@ -25,8 +28,9 @@ from photon.idregistry.operate.backup import (
     restore_replica,
     write_backup,
 )
+from photon.idregistry.operate.backup_ids import IdsPart, plan_ids, read_part
 from photon.idregistry.operate.fingerprints import differences, fingerprint
-from photon.idregistry.operate.id_columns import ColumnsRefused, read_columns, write_columns
+from photon.idregistry.operate.id_columns import ColumnsRefused, blocks_of, read_columns, write_columns
 from photon.idregistry.operate.seeding import GroupSeed, Member, SeedRefused, check_free, seed_directory
 from photon.idregistry.raft.identity import Identity
 from photon.idregistry.raft.options import RaftOptions, RaftStopped
@@ -272,3 +276,44 @@ def test_replicas_that_hold_the_same_say_the_same_whatever_the_order() -> None:
     found["r3"] = fingerprint(1, ExportReader(parts(other.machine.snapshot()), "r3"))
     [said] = differences(1, found)
     assert "r3 has 3 ids" in said
+
+
+Id = tuple[object, ...]
+
+
+def rows_of(directory: Path, parts: list[IdsPart]) -> Counter[Id]:
+    return Counter(row for part in parts for block in read_part(DISK, directory, part) for row in rows(block))
+
+
+def rows(block: object) -> list[Id]:
+    digests = np.frombuffer(block.digests, "S16").tolist()  # type: ignore[attr-defined]
+    columns = [
+        getattr(block, name).tolist() for name in ("times", "tokens", "tags", "generations", "kinds", "states")
+    ]
+    return list(zip(digests, *columns, strict=True))
+
+
+@pytest.mark.parametrize(("chunk_rows", "part_bytes"), [(16_384, 1 << 20), (3, 1), (3, 200)])
+def test_ids_stand_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_rows: int, part_bytes: int) -> None:
+    monkeypatch.setattr("photon.idregistry.core.shard_snapshot._ROWS_PER_CHUNK", chunk_rows)
+    directory = written(tmp_path / "backup")
+    parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), part_bytes))
+    whole = Counter(row for block in blocks_of(read_shard(filled().machine.snapshot()).table) for row in rows(block))
+    assert rows_of(directory, parts) == whole
+    assert sum(whole.values()) == 40
+    assert len(parts) >= 40 // chunk_rows if part_bytes == 1 else parts
+    assert {part.shard for part in parts} == {1}
+
+
+def test_a_damaged_chunk_is_noticed(tmp_path: Path) -> None:
+    directory = written(tmp_path / "backup")
+    parts = list(plan_ids(DISK, directory, read_manifest(DISK, directory), 1 << 20))
+    file = directory / parts[0].file
+    good = file.read_bytes()
+    at = parts[0].chunks[0].chunk.offset + 8 + 100  # behind its frame
+    file.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    with pytest.raises(BackupDamaged, match=r"snapshot is damaged: the chunk at byte \d+ is bad"):
+        rows_of(directory, parts)
+    file.write_bytes(good[:-1])
+    with pytest.raises(BackupDamaged, match="is not the file that the manifest names"):
+        list(plan_ids(DISK, directory, read_manifest(DISK, directory), 1 << 20))
