@@ -328,9 +328,9 @@ def test_disk_is_bounded_and_freed_pages_are_used_again(store: Store) -> None:
 
 
 def test_the_log_of_the_database_does_not_stay_big(store: Store) -> None:
-    store.put(*(item(n, size=2000) for n in range(20_000)))  # one transaction of 45 MB
+    store.put(*(item(n, size=20_000) for n in range(2_200)))  # one transaction of 45 MB
     for n in range(20):
-        store.put(item(20_000 + n))
+        store.put(item(2_200 + n))
     assert (store.path.parent / "s-wal").stat().st_size <= 20 << 20
 
 

@@ -33,7 +33,7 @@ def test_while_a_backlog_is_read_the_place_and_its_age_stay(filled: Filled) -> N
     store = filled()
     store.clock.ns = 100 * S
     store.read_all()
-    store.write("a.log", b"k1,x\n" * 2_000_000)  # more than one step takes
+    store.write("a.log", b"k1,%b\n" % (b"x" * 996) * 12_000)  # more than one step takes
     store.clock.ns = 200 * S
     assert store.reader.step()
     assert store.reader.read_past == (100 * S, 100.0)
