@@ -55,7 +55,7 @@ def test_an_event_whose_primary_comes_late_is_joined_once(seed: int) -> None:
     """Both try it from time to time, and the first one to try after the primary has come joins it."""
     world = two(seed, rate=500, jitter_s=0.01, late_share=0.07, late_s=0.6)
     world.run(2)
-    assert even(world.run(8), wasted=0.025)
+    assert even(world.run(5), wasted=0.025)
 
 
 @pytest.mark.parametrize("pause_s", [0.2, 0.4, 0.6, 1.0])
