@@ -23,7 +23,7 @@ from photon.eventstore.unavailable import UnavailableLogs
 
 from .helpers import ManualClock, Store
 
-SEEDS = 300 if os.environ.get("PHOTON_FULL") else 12
+SEEDS = 300 if os.environ.get("PHOTON_FULL") else 8
 
 
 @dataclass
